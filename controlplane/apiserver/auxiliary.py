@@ -14,8 +14,8 @@ from controlplane.apiserver.admission import GROUP
 from controlplane.apiserver.kinds import Column, Kind, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.policies import check_policy
-from controlplane.apiserver.workload_defaults import with_template_generation
 from resourceapi.objects.names import path_segment
+from resourceapi.objects.release import Release
 
 
 class _Row(NamedTuple):
@@ -37,7 +37,7 @@ class _Row(NamedTuple):
     deprecation: str = ""  # told to everyone who uses it
 
 
-_FILLS = {**service_defaults.FILLS, **workload_defaults.FILLS}
+_COUNTED_SINCE_1_37 = ("HorizontalPodAutoscaler",)
 _SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 _ROWS = (
     _Row(
@@ -238,8 +238,10 @@ _ROWS = (
 )
 
 
-def auxiliary_kinds() -> Iterator[Kind]:
-    """The kinds of the table."""
+def auxiliary_kinds(release: Release) -> Iterator[Kind]:
+    """The kinds of the table, as a release has them."""
+    fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
+    counted = _COUNTED_SINCE_1_37 if release.has_defaults_of_1_37 else ()
     for row in _ROWS:
         yield open_kind(
             row.kind,
@@ -250,15 +252,15 @@ def auxiliary_kinds() -> Iterator[Kind]:
             version=row.version,
             scale=_SCALE if row.scales else None,
             deprecation=row.deprecation,
-            fill=_FILLS.get(row.kind, lambda obj: obj),
-            advance=with_template_generation if row.kind == "DaemonSet" else None,
+            fill=fills.get(row.kind, lambda obj: obj),
+            advance=workload_defaults.ADVANCES.get(row.kind),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,
             short=row.short,
             categories=("all",) if row.in_all else (),
             namespaced=row.namespaced,
             status=row.status,
-            counts_generations=row.counts_generations,
+            counts_generations=row.counts_generations or row.kind in counted,
             deletes=row.deletes or row.group == "storage.k8s.io",
             fields={path: columns.at(*path.split(".")) for path in row.selects},
             name_rule=path_segment if row.group == "rbac.authorization.k8s.io" else None,

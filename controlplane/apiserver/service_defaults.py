@@ -7,6 +7,7 @@ address is given to a service.
 from collections.abc import Callable, Mapping
 
 from controlplane.apiserver.kinds import Plain
+from resourceapi.objects.release import Release
 
 _SERVICE: Plain = {"type": "ClusterIP", "sessionAffinity": "None"}
 _DRIVER: Plain = {
@@ -68,8 +69,7 @@ def _with_protocols(holder: Plain) -> Plain:
     return {**holder, "ports": [{"protocol": "TCP", **port} for port in holder["ports"]]}
 
 
-FILLS: Mapping[str, Callable[[Plain], Plain]] = {
-    "CSIDriver": lambda obj: {**obj, "spec": {**_DRIVER, **obj["spec"]}},
+_FILLS: Mapping[str, Callable[[Plain], Plain]] = {
     "EndpointSlice": _endpoint_slice,
     "Endpoints": _endpoints,
     "HorizontalPodAutoscaler": lambda obj: {**obj, "spec": {"minReplicas": 1, "metrics": [_CPU], **obj["spec"]}},
@@ -79,4 +79,9 @@ FILLS: Mapping[str, Callable[[Plain], Plain]] = {
     "Service": _service,
     "StorageClass": lambda obj: {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", **obj},
 }
-"""By kind."""
+
+
+def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
+    """By kind."""
+    driver = {**_DRIVER, **({"preventPodSchedulingIfMissing": False} if release.has_defaults_of_1_37 else {})}
+    return {**_FILLS, "CSIDriver": lambda obj: {**obj, "spec": {**driver, **obj["spec"]}}}

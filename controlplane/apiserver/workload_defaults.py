@@ -9,6 +9,7 @@ from functools import partial
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_defaults import with_template_defaults
 from controlplane.apiserver.service_defaults import with_claim_defaults
+from resourceapi.objects.release import Release
 
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _DIGITS = 19  # of an int64
@@ -28,6 +29,8 @@ _JOB: Plain = {
     "podReplacementPolicy": "TerminatingOrFailed",
     "manualSelector": False,
 }
+_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _LABELLED = ("Job", "ReplicationController")  # as their pods, if nobody says otherwise
 
 
@@ -42,6 +45,37 @@ def with_template_generation(new: Plain, old: Plain | None) -> Plain:
     return {**new, "metadata": {**new["metadata"], "annotations": annotations}}
 
 
+def with_selector(new: Plain, old: Plain | None) -> Plain:
+    """A Job that finds its pods by its uid, unless its author says by what."""
+    spec, metadata = new["spec"], new["metadata"]
+    if old is not None or spec["manualSelector"]:
+        return new
+    selector, template = spec.get("selector") or {}, spec["template"]
+    uid, of_template = metadata["uid"], template.get("metadata") or {}
+    labels = {
+        **dict.fromkeys(_NAME_LABELS, metadata["name"]),
+        **dict.fromkeys(_UID_LABELS, uid),
+        **(of_template.get("labels") or {}),
+    }
+    matched = {_UID_LABELS[0]: uid, **(selector.get("matchLabels") or {})}
+    return {
+        **new,
+        "metadata": metadata if metadata.get("labels") else {**metadata, "labels": labels},
+        "spec": {
+            **spec,
+            "selector": {**selector, "matchLabels": matched},
+            "template": {**template, "metadata": {**of_template, "labels": labels}},
+        },
+    }
+
+
+ADVANCES: Mapping[str, Callable[[Plain, Plain | None], Plain]] = {
+    "DaemonSet": with_template_generation,
+    "Job": with_selector,
+}
+"""By kind, what the server writes into an object that it makes or changes."""
+
+
 def _daemon_set(spec: Plain) -> Plain:
     strategy = _strategy(spec.get("updateStrategy"), {"maxUnavailable": 1, "maxSurge": 0})
     return {**_HISTORY, **spec, "updateStrategy": strategy}
@@ -52,9 +86,9 @@ def _deployment(spec: Plain) -> Plain:
     return {"replicas": 1, "progressDeadlineSeconds": 600, **_HISTORY, **spec, "strategy": strategy}
 
 
-def _stateful_set(spec: Plain) -> Plain:
+def _stateful_set(spec: Plain, *, rolling: Plain) -> Plain:
     filled = {"replicas": 1, "podManagementPolicy": "OrderedReady", **_HISTORY, **spec}
-    filled["updateStrategy"] = _strategy(spec.get("updateStrategy"), {"partition": 0})
+    filled["updateStrategy"] = _strategy(spec.get("updateStrategy"), rolling)
     retained = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     filled["persistentVolumeClaimRetentionPolicy"] = {**_RETAINED, **retained}
     if spec.get("volumeClaimTemplates"):
@@ -92,11 +126,10 @@ _SPECS: Mapping[str, Callable[[Plain], Plain]] = {
     "Job": _job,
     "ReplicaSet": lambda spec: {"replicas": 1, **spec},
     "ReplicationController": _replication_controller,
-    "StatefulSet": _stateful_set,
 }
 
 
-def _filled(kind: str, obj: Plain) -> Plain:
+def _filled(kind: str, fill: Callable[[Plain], Plain], obj: Plain) -> Plain:
     spec = _with_template(obj["spec"])
     if kind == "CronJob":
         within = spec["jobTemplate"]
@@ -106,7 +139,7 @@ def _filled(kind: str, obj: Plain) -> Plain:
         metadata = {**metadata, "labels": labels}
     if kind == "DaemonSet":
         metadata = {**metadata, "annotations": {TEMPLATE_GENERATION: "1", **(metadata.get("annotations") or {})}}
-    return {**obj, "metadata": metadata, "spec": _SPECS[kind](spec)}
+    return {**obj, "metadata": metadata, "spec": fill(spec)}
 
 
 def _with_template(holder: Plain) -> Plain:
@@ -123,8 +156,8 @@ def _labels(spec: Plain) -> Plain:
     return labels
 
 
-FILLS: Mapping[str, Callable[[Plain], Plain]] = {
-    **{kind: partial(_filled, kind) for kind in _SPECS},
-    "PodTemplate": _with_template,
-}
-"""By kind."""
+def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
+    """By kind."""
+    rolling = {"partition": 0, **({"maxUnavailable": 1} if release.has_defaults_of_1_37 else {})}
+    specs: Mapping[str, Callable[[Plain], Plain]] = {**_SPECS, "StatefulSet": partial(_stateful_set, rolling=rolling)}
+    return {**{kind: partial(_filled, kind, fill) for kind, fill in specs.items()}, "PodTemplate": _with_template}

@@ -56,6 +56,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """`kubectl get crd` shows scope and versions, too."""
     owns_metadata_by_status: bool
     """Who writes a status gets to own the metadata in the request, which is not stored."""
+    has_defaults_of_1_37: bool
+    """What 1.37 fills in for StatefulSets and CSIDrivers, and counts for HorizontalPodAutoscalers."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -85,6 +87,7 @@ _1_37 = Release(
     rules_tell_values=True,
     lists_versions=True,
     owns_metadata_by_status=False,
+    has_defaults_of_1_37=True,
     has_all_fields=True,
 )
 
@@ -103,6 +106,7 @@ _1_36 = replace(
     selects_by_pool=False,
     reads_patches_first=False,
     lists_versions=False,
+    has_defaults_of_1_37=False,
 )
 
 _1_34 = replace(

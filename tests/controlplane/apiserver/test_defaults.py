@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.apiserver.running import MERGE, Http
+from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.running import MERGE, Http, Running
 
 TEMPLATE: Any = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
 FILLED = {
@@ -58,7 +59,7 @@ def _made(api: Http, group: str, kind: str, plural: str, spec: Any) -> Any:
             {
                 "replicas": 1,
                 "podManagementPolicy": "OrderedReady",
-                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}},
                 "revisionHistoryLimit": 10,
                 "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
                 "serviceName": "",
@@ -114,7 +115,7 @@ def test_jobs(api: Http) -> None:
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
     job = _made(api, "batch/v1", "Job", "jobs", {"template": template})
     assert job["metadata"]["labels"] == {"app": "a"}
-    assert {name: item for name, item in job["spec"].items() if name != "template"} == {
+    assert {name: item for name, item in job["spec"].items() if name not in ("template", "selector")} == {
         "parallelism": 1,
         "completions": 1,
         "backoffLimit": 6,
@@ -128,6 +129,49 @@ def test_jobs(api: Http) -> None:
     )
     assert cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["schedulerName"] == "default-scheduler"
     assert (cron["spec"]["concurrencyPolicy"], cron["spec"]["failedJobsHistoryLimit"]) == ("Allow", 1)
+
+
+def test_a_job_finds_its_pods_by_its_uid_unless_its_author_says_by_what(api: Http) -> None:
+    path = "/apis/batch/v1/namespaces/default/jobs"
+    template = {"spec": {"containers": TEMPLATE["spec"]["containers"], "restartPolicy": "Never"}}
+    job = _made(api, "batch/v1", "Job", "jobs", {"template": template})
+    uid = job["metadata"]["uid"]
+    labels = {
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": "x",
+        "controller-uid": uid,
+        "job-name": "x",
+    }
+    assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    assert (job["spec"]["template"]["metadata"]["labels"], job["metadata"]["labels"]) == (labels, labels)
+    changed = api.ok("PATCH", f"{path}/x", {"spec": {"suspend": True}}, content=MERGE)
+    assert changed["spec"]["selector"] == job["spec"]["selector"]
+    own = {"selector": SELECTOR, "manualSelector": True, "template": {**TEMPLATE, **template}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "y"}, "spec": own}
+    manual = api.ok("POST", path, body)
+    assert (manual["spec"]["selector"], manual["metadata"]["labels"]) == (SELECTOR, {"app": "a"})
+
+
+def test_defaults_of_the_newest_release() -> None:
+    made: dict[str, list[Any]] = {}
+    for version in ("1.36", "1.37"):
+        with Running(release=RELEASES[version]) as server, server.http() as http:
+            spec = {"selector": SELECTOR, "template": TEMPLATE}
+            stateful = _made(http, "apps/v1", "StatefulSet", "statefulsets", spec)
+            driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "x"}, "spec": {}}
+            scaled = {"scaleTargetRef": {"kind": "Deployment", "name": "x"}, "maxReplicas": 2}
+            scaler = _made(http, "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", scaled)
+            made[version] = [
+                stateful["spec"]["updateStrategy"]["rollingUpdate"],
+                http.ok("POST", "/apis/storage.k8s.io/v1/csidrivers", driver)["spec"].get(
+                    "preventPodSchedulingIfMissing"
+                ),
+                scaler["metadata"].get("generation"),
+            ]
+    assert made == {
+        "1.36": [{"partition": 0}, None, None],
+        "1.37": [{"partition": 0, "maxUnavailable": 1}, False, 1],
+    }
 
 
 def test_services_and_what_is_about_them(api: Http) -> None:
