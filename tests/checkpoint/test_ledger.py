@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -58,9 +59,8 @@ async def test_a_granted_lease_is_there_after_a_restart_with_all_that_it_says(le
 
 async def test_a_lease_is_on_disk_when_the_grant_returns(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.grant([lease("a"), lease("b")])
-    with sqlite3.connect(tmp_path / "state" / "ledger.sqlite3") as tool:
+    with closing(sqlite3.connect(tmp_path / "state" / "ledger.sqlite3")) as tool:
         assert tool.execute("SELECT unit FROM lease ORDER BY unit").fetchall() == [("a",), ("b",)]
-    tool.close()
 
 
 async def test_a_unit_given_out_again_ends_the_old_lease_and_says_so(ledger: Ledger, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -255,7 +256,7 @@ async def test_without_a_disk_nothing_is_promised(start: StartPlugins, paths: Pa
         await start([resource()])
         await kubelet.lists.get()
         (database,) = (tmp_path / "state").glob("*.sqlite3")
-        with sqlite3.connect(database, isolation_level=None) as intruder:
+        with closing(sqlite3.connect(database, isolation_level=None)) as intruder:
             intruder.execute("begin exclusive")  # whoever keeps the file locked makes it as useless as a full disk
             code, text = await refusal(kubelet, "misc-fuse")
             intruder.execute("rollback")

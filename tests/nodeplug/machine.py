@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class Machine:
 
     def leases(self) -> list[tuple[str, str, str]]:
         """Return API, unit and holder of each lease."""
-        with sqlite3.connect(self.state / "ledger.sqlite3") as reader:
+        with closing(sqlite3.connect(self.state / "ledger.sqlite3")) as reader:
             return list(reader.execute("select api, unit, holder from lease order by unit"))
 
     def specs(self) -> list[Json]:

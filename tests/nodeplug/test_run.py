@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import urllib.error
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 from kubelet.node import Node
@@ -129,7 +130,7 @@ async def test_a_lease_given_back_by_the_kubelets_records_after_the_loss(
                 break
         second.send_signal(signal.SIGTERM)
         assert await second.wait() == 0
-        with sqlite3.connect(tmp_path / "state/ledger.sqlite3") as reader:
+        with closing(sqlite3.connect(tmp_path / "state/ledger.sqlite3")) as reader:
             assert reader.execute("select unit, holder from lease").fetchall() == [("misc-fuse.0", "pod/default/a/c")]
 
 

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -174,7 +175,7 @@ async def test_a_full_disk_refuses_and_leaves_nothing(world: World, small_disk: 
 
 async def test_while_the_ledger_takes_nothing_nothing_is_prepared(world: World) -> None:
     (database,) = world.state.glob("*.sqlite3")
-    with sqlite3.connect(database, isolation_level=None) as intruder:
+    with closing(sqlite3.connect(database, isolation_level=None)) as intruder:
         intruder.execute("begin exclusive")  # whoever keeps the file locked makes it as useless as a full disk
         assert "cannot write the lease database" in await world.refusal(WANTED)
         intruder.execute("rollback")
