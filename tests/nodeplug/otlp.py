@@ -101,9 +101,12 @@ def _decoded(attributes: object) -> dict[str, object]:
 @asynccontextmanager
 async def collector() -> AsyncIterator[Collector]:
     collected = Collector()
-    async with await asyncio.start_server(collected.serve, "127.0.0.1", 0) as server:
-        collected.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(collected.serve, "127.0.0.1", 0)
+    collected.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
         yield collected
+    finally:
+        server.close()  # to be left as its own context it would, since 3.12, wait for the daemon to hang up
 
 
 def environment(url: str) -> dict[str, str]:
