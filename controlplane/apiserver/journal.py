@@ -8,6 +8,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -32,15 +33,7 @@ class FileJournal:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.1)
-            self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=FULL")
-            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
-            if found == 0 and not self._connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
-            elif found != FORMAT:
-                raise JournalError(f"{path}: not a data file of this API server (format {found}, not {FORMAT})")
+            self._connection = _opened(path)
         except sqlite3.Error as error:
             raise JournalError(f"{path}: {error}") from error
         self._pending: list[tuple[int, str, Key, Plain | None]] = []
@@ -100,3 +93,20 @@ class FileJournal:
                 cursor.execute("INSERT OR REPLACE INTO objects VALUES (?,?,?,?)", values)
         cursor.execute("UPDATE counter SET version=?", (batch[-1][0],))
         cursor.execute("COMMIT")
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Open a file, make it one of ours if it is empty. Raises sqlite3.Error, or JournalError for somebody else's."""
+    with ExitStack() as refused:
+        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.1)
+        refused.callback(connection.close)
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
+        elif found != FORMAT:
+            raise JournalError(f"{path}: not a data file of this API server (format {found}, not {FORMAT})")
+        refused.pop_all()
+    return connection

@@ -13,6 +13,7 @@ import pytest
 
 from controlplane.apiserver import JournalError, Server
 from tests.controlplane.apiserver.running import CLASSES, Http, Running, device_class
+from tests.held import HeldSince
 
 
 def test_objects_and_versions_survive_a_restart(tmp_path: Path) -> None:
@@ -71,11 +72,13 @@ def test_a_killed_server_has_lost_nothing_acknowledged(tmp_path: Path) -> None:
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
-    """With its name and the reason."""
+    """With its name and the reason, and it is closed again."""
     other = tmp_path / "other"
     other.write_text("no database " * 100)
+    since = HeldSince()
     with pytest.raises(JournalError, match="other: file is not a database"):
         Server(data=other)
+    assert not since.descriptors()
 
 
 async def test_a_file_has_one_server(tmp_path: Path) -> None:
