@@ -56,9 +56,10 @@ _LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log keeps once it is fol
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
 _COLUMNS = "resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at"
 _INSERT = f"INSERT INTO lease ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
-_UPSERT = f"""{_INSERT} ON CONFLICT (resource, api, unit) DO UPDATE SET holder = excluded.holder, pods = excluded.pods,
-    record = excluded.record, phase = excluded.phase, boot_id = excluded.boot_id, granted_at = excluded.granted_at,
+_REPLACE = f"""{_INSERT} ON CONFLICT (resource, api, unit) DO UPDATE SET holder = excluded.holder, pods = excluded.pods,
+    phase = excluded.phase, boot_id = excluded.boot_id, granted_at = excluded.granted_at,
     checksum = excluded.checksum"""
+_REPLACE_RECORD = f"{_REPLACE}, record = excluded.record"  # writes its index, too, whether it is another one or not
 
 
 class SetAside(Struct, frozen=True):
@@ -410,7 +411,9 @@ def _insert(connection: sqlite3.Connection, leases: Sequence[Lease], replaced: S
     if new := [(digest, body) for body, digest in digests.items() if body not in there]:
         connection.executemany("INSERT OR IGNORE INTO record VALUES (?, ?)", new)
     rows = [_row(lease, digests[lease.record]) for lease in leases]
-    connection.executemany(_UPSERT if replaced else _INSERT, [(*row, row_checksum(*row)) for row in rows])
+    keeps_record = len(there) == 1 and there == digests.keys()
+    statement = _INSERT if not replaced else _REPLACE if keeps_record else _REPLACE_RECORD
+    connection.executemany(statement, [(*row, row_checksum(*row)) for row in rows])
     if unused := [(record_digest(body),) for body in there if body not in digests]:
         connection.executemany(
             "DELETE FROM record WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM lease WHERE record = digest)", unused
