@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from bench.baselines import program
 from bench.process import resident
+from bench.quantile import quantile
 from bench.start import command
 from bench.table import Goal, LeftOut, Table
 from bench.tree import make_host
@@ -160,7 +161,7 @@ async def _claims(plugin: GrpcClient, client: Client) -> list[_Figure]:
     together.sort()
     return [
         *_single(one),
-        (f"{TOGETHER} claims in parallel, median", "ms", together[len(together) // 2], Goal(100)),
+        (f"{TOGETHER} claims in parallel, median", "ms", quantile(together, 0.5), Goal(100)),
         (f"{TOGETHER} claims in parallel, longest", "ms", together[-1], None),
     ]
 
@@ -186,12 +187,12 @@ async def _call(plugin: GrpcClient, method: str, claim: dra.Claim) -> None:
 
 
 def _single(times: _Times) -> list[_Figure]:
-    prepare, unprepare, nothing = (sorted(taken) for taken in times.values())
+    prepare, unprepare, nothing = times.values()
     return [
-        ("NodePrepareResources p50, one claim, on disk", "ms", prepare[len(prepare) // 2], Goal(3)),
-        ("NodePrepareResources p99, one claim, on disk", "ms", prepare[len(prepare) * 99 // 100], Goal(8)),
-        ("NodeUnprepareResources p50", "ms", unprepare[len(unprepare) // 2], None),
-        (f"{_NOTHING}, p50", "ms", nothing[len(nothing) // 2], None),
+        ("NodePrepareResources p50, one claim, on disk", "ms", quantile(prepare, 0.5), Goal(3)),
+        ("NodePrepareResources p99, one claim, on disk", "ms", quantile(prepare, 0.99), Goal(8)),
+        ("NodeUnprepareResources p50", "ms", quantile(unprepare, 0.5), None),
+        (f"{_NOTHING}, p50", "ms", quantile(nothing, 0.5), None),
     ]
 
 

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, ClassVar
 
 from bench.process import resident
+from bench.quantile import quantile
 from bench.slices import device, with_health
 from bench.table import Cell, Table
 from dra_plugin.publishing.slices import Controller, DriverResources, Limits, Owner, Pool, Slice
@@ -129,7 +130,7 @@ async def _measure(url: str, server: int, size: int) -> dict[str, float]:
         node.change()
         await node.controller.settled()
         took.append(1e3 * (time.perf_counter() - begin))
-    found |= {"change_p50": sorted(took)[len(took) // 2], "change_longest": max(took)}
+    found |= {"change_p50": quantile(took, 0.5), "change_longest": max(took)}
     found["change_requests"] = asked.total() / CHANGES
 
     asked.clear()

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from bench.process import resident
+from bench.quantile import quantile
 from bench.start import command
 from bench.table import Table
 from bench.tree import make_host
@@ -121,7 +122,7 @@ async def _with_bystander(attack: Attack, victim: _Victim) -> _Row:
     growth = resident(victim.pid, "VmHWM") - before
     found = json.loads((await bystander.communicate(b""))[0])
     ordered = sorted(found["lasting"] + found["new"])
-    p50, p99 = (ordered[int(q * (len(ordered) - 1))] for q in (0.5, 0.99))
+    p50, p99 = (quantile(ordered, share) for share in (0.5, 0.99))
     is_reached = ordered[-1] <= LONGEST and growth <= MOST and not found["cut_off"]
     goal = f"at most {LONGEST:g} ms, {MOST:g} MiB: {'reached' if is_reached else 'not reached'}"
     return growth, len(ordered), p50, p99, ordered[-1], max(found["new"], default=0.0), found["cut_off"], goal

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyudev
 
+from bench.quantile import quantile
 from bench.table import Goal, LeftOut, Table
 from tests.deviceplugin.kubelet_end import KubeletEnd
 
@@ -39,7 +40,7 @@ def run() -> Iterator[Table]:
     rows = []
     for what, latencies in found.items():
         ordered = sorted(latencies)
-        p50, p99 = (ordered[int(q * (len(ordered) - 1))] for q in (0.5, 0.99))
+        p50, p99 = (quantile(ordered, share) for share in (0.5, 0.99))
         rows.append((what, len(ordered), p50, p99, ordered[-1], P99.judge(p99, {})))
     yield Table(("event", "count", "p50 ms", "p99 ms", "longest ms", "goal for p99"), tuple(rows))
 
