@@ -37,7 +37,6 @@ class _Row(NamedTuple):
     deprecation: str = ""  # told to everyone who uses it
 
 
-_COUNTED_SINCE_1_37 = ("HorizontalPodAutoscaler",)
 _SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 _ROWS = (
     _Row(
@@ -241,7 +240,7 @@ _ROWS = (
 def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     """The kinds of the table, as a release has them."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
-    counted = _COUNTED_SINCE_1_37 if release.has_defaults_of_1_37 else ()
+    counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
         yield open_kind(
             row.kind,

@@ -83,5 +83,5 @@ _FILLS: Mapping[str, Callable[[Plain], Plain]] = {
 
 def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
     """By kind."""
-    driver = {**_DRIVER, **({"preventPodSchedulingIfMissing": False} if release.has_defaults_of_1_37 else {})}
+    driver = {**_DRIVER, **({"preventPodSchedulingIfMissing": False} if release.fills_missing_drivers else {})}
     return {**_FILLS, "CSIDriver": lambda obj: {**obj, "spec": {**driver, **obj["spec"]}}}

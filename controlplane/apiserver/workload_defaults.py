@@ -158,6 +158,6 @@ def _labels(spec: Plain) -> Plain:
 
 def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
     """By kind."""
-    rolling = {"partition": 0, **({"maxUnavailable": 1} if release.has_defaults_of_1_37 else {})}
+    rolling = {"partition": 0, **({"maxUnavailable": 1} if release.fills_max_unavailable else {})}
     specs: Mapping[str, Callable[[Plain], Plain]] = {**_SPECS, "StatefulSet": partial(_stateful_set, rolling=rolling)}
     return {**{kind: partial(_filled, kind, fill) for kind, fill in specs.items()}, "PodTemplate": _with_template}

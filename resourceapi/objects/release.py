@@ -56,8 +56,12 @@ class Release(Struct, frozen=True, kw_only=True):
     """`kubectl get crd` shows scope and versions, too."""
     owns_metadata_by_status: bool
     """Who writes a status gets to own the metadata in the request, which is not stored."""
-    has_defaults_of_1_37: bool
-    """What 1.37 fills in for StatefulSets and CSIDrivers, and counts for HorizontalPodAutoscalers."""
+    fills_max_unavailable: bool
+    """A StatefulSet says how many of its pods may be unavailable while they are replaced."""
+    fills_missing_drivers: bool
+    """A CSIDriver says whether pods are kept from nodes that lack it."""
+    counts_autoscalers: bool
+    """A HorizontalPodAutoscaler has a generation."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -87,7 +91,9 @@ _1_37 = Release(
     rules_tell_values=True,
     lists_versions=True,
     owns_metadata_by_status=False,
-    has_defaults_of_1_37=True,
+    fills_max_unavailable=True,
+    fills_missing_drivers=True,
+    counts_autoscalers=True,
     has_all_fields=True,
 )
 
@@ -106,7 +112,9 @@ _1_36 = replace(
     selects_by_pool=False,
     reads_patches_first=False,
     lists_versions=False,
-    has_defaults_of_1_37=False,
+    fills_max_unavailable=False,
+    fills_missing_drivers=False,
+    counts_autoscalers=False,
 )
 
 _1_34 = replace(

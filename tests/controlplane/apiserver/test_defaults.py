@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from resourceapi.objects.release import RELEASES
-from tests.controlplane.apiserver.running import MERGE, Http, Running
+from tests.controlplane.apiserver.running import MERGE, Http
 
 TEMPLATE: Any = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
 FILLED = {
@@ -150,28 +149,6 @@ def test_a_job_finds_its_pods_by_its_uid_unless_its_author_says_by_what(api: Htt
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "y"}, "spec": own}
     manual = api.ok("POST", path, body)
     assert (manual["spec"]["selector"], manual["metadata"]["labels"]) == (SELECTOR, {"app": "a"})
-
-
-def test_defaults_of_the_newest_release() -> None:
-    made: dict[str, list[Any]] = {}
-    for version in ("1.36", "1.37"):
-        with Running(release=RELEASES[version]) as server, server.http() as http:
-            spec = {"selector": SELECTOR, "template": TEMPLATE}
-            stateful = _made(http, "apps/v1", "StatefulSet", "statefulsets", spec)
-            driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "x"}, "spec": {}}
-            scaled = {"scaleTargetRef": {"kind": "Deployment", "name": "x"}, "maxReplicas": 2}
-            scaler = _made(http, "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", scaled)
-            made[version] = [
-                stateful["spec"]["updateStrategy"]["rollingUpdate"],
-                http.ok("POST", "/apis/storage.k8s.io/v1/csidrivers", driver)["spec"].get(
-                    "preventPodSchedulingIfMissing"
-                ),
-                scaler["metadata"].get("generation"),
-            ]
-    assert made == {
-        "1.36": [{"partition": 0}, None, None],
-        "1.37": [{"partition": 0, "maxUnavailable": 1}, False, 1],
-    }
 
 
 def test_services_and_what_is_about_them(api: Http) -> None:

@@ -108,3 +108,22 @@ def test_who_writes_a_status_owns_its_metadata_in_1_34(api: Http, of_1_34: Http)
         by_status = [entry for entry in after["managedFields"] if entry.get("subresource") == "status"]
         assert [entry["fieldsV1"] for entry in by_status] == entries
         assert (after["resourceVersion"] == made["metadata"]["resourceVersion"]) is not bool(entries)
+
+
+def test_defaults_and_counts_of_the_newest(api: Http, of_1_36: Http) -> None:
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+    stateful = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    scaled = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}, "maxReplicas": 2}
+
+    def made(http: Http, path: str, spec: Plain) -> Plain:
+        created: Plain = http.ok("POST", path, {"metadata": {"name": "x"}, "spec": spec})
+        return created
+
+    def found(http: Http) -> list[object]:
+        rolling = made(http, "/apis/apps/v1/namespaces/default/statefulsets", stateful)["spec"]["updateStrategy"]
+        driver = made(http, "/apis/storage.k8s.io/v1/csidrivers", {})["spec"]
+        scaler = made(http, "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", scaled)["metadata"]
+        return [rolling["rollingUpdate"], driver.get("preventPodSchedulingIfMissing"), scaler.get("generation")]
+
+    assert found(of_1_36) == [{"partition": 0}, None, None]
+    assert found(api) == [{"partition": 0, "maxUnavailable": 1}, False, 1]
