@@ -102,10 +102,7 @@ class ClaimFront(Protocol):
         ...
 
     async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
-        """Undo what was done for a claim and end its leases, unless somebody works for it now or was answered since.
-
-        Raises nothing: what could not be undone is logged, and tried again at the next pass.
-        """
+        """Undo a claim and end its leases, unless somebody works for it or was answered since; log what cannot be."""
         ...
 
 

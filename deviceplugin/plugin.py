@@ -230,11 +230,11 @@ class DevicePlugins:
                 registry,
                 self._instance,
                 serving,
-                lambda: servicer.streaming,
-                self._watcher,
-                self._timings,
-                self._transport,
-                self._telemetry,
+                streaming=lambda: servicer.streaming,
+                watcher=self._watcher,
+                timings=self._timings,
+                transport=self._transport,
+                telemetry=self._telemetry,
             )
         return Registration(
             name,

@@ -31,6 +31,7 @@ class WatcherRegistration:
         folder: Path,
         instance: str,
         plugin: Handler,
+        *,
         streaming: Callable[[], bool],
         watcher: FolderWatcher,
         timings: Timings = Timings(),

@@ -1,6 +1,5 @@
 """What tests of who looks after leases begin with."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from tests.checkpoint.build import opened
 from tests.checkpoint.node import Node
+from tests.running import running
 
 
 @pytest.fixture
@@ -15,8 +15,6 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger)
-    running = asyncio.ensure_future(node.reconciler.run())
-    yield node
-    running.cancel()
-    await asyncio.wait([running])
+    async with running(node.reconciler.run()):
+        yield node
     await ledger.close()

@@ -15,11 +15,9 @@ from tests.running import running, until
 async def test_who_asks_for_a_pass_while_the_reconciler_ends_does_not_wait_for_ever(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     node = Node(ledger)
-    running = asyncio.ensure_future(node.reconciler.run())
-    early = asyncio.ensure_future(node.reconciler.refresh())
-    await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.wait([running])
+    async with running(node.reconciler.run()):
+        early = asyncio.ensure_future(node.reconciler.refresh())
+        await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await early
         await node.reconciler.refresh()
@@ -81,21 +79,19 @@ async def test_what_ends_with_the_pass_is_released_and_a_young_lease_is_not(tmp_
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, grace=60.0)
-    running = asyncio.ensure_future(node.reconciler.run())
-    young, over = lease("gpu-0"), lease("gpu-1", pods="u1")
-    await ledger.grant([young, over])
-    node.witnesses.list = None
-    with pytest.raises(ReleaseRefused, match="less than 60 s ago"):
-        await node.reconciler.release(young)
-    assert [x.says for x in await node.reconciler.statements(young)] == [
-        "does not answer",
-        "does not name it",
-        "cannot say, for its pod is not known",
-    ]
-    assert await node.reconciler.release(young, force=True) == (young,)
-    assert await node.reconciler.statements(young) == ()
-    running.cancel()
-    await asyncio.wait([running])
+    async with running(node.reconciler.run()):
+        young, over = lease("gpu-0"), lease("gpu-1", pods="u1")
+        await ledger.grant([young, over])
+        node.witnesses.list = None
+        with pytest.raises(ReleaseRefused, match="less than 60 s ago"):
+            await node.reconciler.release(young)
+        assert [x.says for x in await node.reconciler.statements(young)] == [
+            "does not answer",
+            "does not name it",
+            "cannot say, for its pod is not known",
+        ]
+        assert await node.reconciler.release(young, force=True) == (young,)
+        assert await node.reconciler.statements(young) == ()
     with pytest.raises(ReleaseRefused, match="nobody could be asked"):
         await node.reconciler.release(over)
     await ledger.close()
@@ -116,15 +112,12 @@ async def test_a_unit_that_nobody_has_named_yet_must_be_missed_twice(tmp_path: P
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, grace=0.05)
-    async with asyncio.timeout(30):
-        await ledger.grant([lease("gpu-0")])
-        passes = asyncio.ensure_future(node.reconciler.run())
+    await ledger.grant([lease("gpu-0")])
+    async with asyncio.timeout(30), running(node.reconciler.run()):
         began = asyncio.get_running_loop().time()
         while node.units:
             await node.passes()
         assert asyncio.get_running_loop().time() - began >= 0.1  # too young, then missed for the first time
-    passes.cancel()
-    await asyncio.wait([passes])
     await ledger.close()
 
 
@@ -232,15 +225,13 @@ async def test_witnesses_that_do_not_answer_hold_a_refusal_up_for_a_while_only(t
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, patience=0.05)
-    running = asyncio.ensure_future(node.reconciler.run())
-    await node.passes()
-    await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
-    node.witnesses.hold.clear()
-    async with asyncio.timeout(30):
-        with pytest.raises(LeaseRefused):
-            await ledger.grant([lease("gpu-0", "example.com/other")])
-    running.cancel()
-    await asyncio.wait([running])
+    async with running(node.reconciler.run()):
+        await node.passes()
+        await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
+        node.witnesses.hold.clear()
+        async with asyncio.timeout(30):
+            with pytest.raises(LeaseRefused):
+                await ledger.grant([lease("gpu-0", "example.com/other")])
     await ledger.close()
 
 
@@ -259,14 +250,12 @@ async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> Non
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger)
-    running = asyncio.ensure_future(node.reconciler.run())
-    await node.passes()
-    await asyncio.sleep(0)
-    woken = asyncio.Event()
-    node.witnesses.meanwhile = woken.set
-    await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
-    async with asyncio.timeout(30):
-        await woken.wait()
-    running.cancel()
-    await asyncio.wait([running])
+    async with running(node.reconciler.run()):
+        await node.passes()
+        await asyncio.sleep(0)
+        woken = asyncio.Event()
+        node.witnesses.meanwhile = woken.set
+        await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
+        async with asyncio.timeout(30):
+            await woken.wait()
     await ledger.close()

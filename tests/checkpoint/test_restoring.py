@@ -10,6 +10,7 @@ from checkpoint import Lease, LeaseRefused, LedgerUnavailable
 from checkpoint.holdings import ClaimEntry, DeviceFile, Listed, UnitEntry
 from tests.checkpoint.build import claimed, lease, opened
 from tests.checkpoint.node import OTHER, UNIT, Node
+from tests.running import running
 
 
 async def test_what_pods_hold_without_a_lease_is_leased_again(node: Node) -> None:
@@ -105,16 +106,14 @@ async def test_a_lost_ledger_grants_nothing_until_what_pods_hold_is_leased(tmp_p
     ledger = await opened(tmp_path)
     node = Node(ledger)
     node.witnesses.list = Listed({UNIT: "pod/x/y/z"})
-    running = asyncio.ensure_future(node.reconciler.run())
-    with pytest.raises(LedgerUnavailable, match="the kubelet does not know its pods yet"):
+    async with running(node.reconciler.run()):
+        with pytest.raises(LedgerUnavailable, match="the kubelet does not know its pods yet"):
+            await ledger.grant([lease("gpu-1", "example.com/other")])
+        node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, knows_its_pods=True)
+        with pytest.raises(LeaseRefused, match="pod/x/y/z"):
+            await ledger.grant([lease("gpu-0", "example.com/other")])
         await ledger.grant([lease("gpu-1", "example.com/other")])
-    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, knows_its_pods=True)
-    with pytest.raises(LeaseRefused, match="pod/x/y/z"):
-        await ledger.grant([lease("gpu-0", "example.com/other")])
-    await ledger.grant([lease("gpu-1", "example.com/other")])
-    assert ledger.is_complete
-    running.cancel()
-    await asyncio.wait([running])
+        assert ledger.is_complete
     await ledger.close()
 
 
@@ -122,10 +121,8 @@ async def test_a_new_node_without_a_kubelet_has_nothing_to_restore(tmp_path: Pat
     ledger = await opened(tmp_path)
     node = Node(ledger)
     node.witnesses.list, node.witnesses.absent = None, True
-    running = asyncio.ensure_future(node.reconciler.run())
-    await ledger.grant([lease("gpu-0")])
-    running.cancel()
-    await asyncio.wait([running])
+    async with running(node.reconciler.run()):
+        await ledger.grant([lease("gpu-0")])
     await ledger.close()
 
 
@@ -138,13 +135,11 @@ async def test_a_kubelet_that_is_away_and_left_its_files_is_waited_for(tmp_path:
         node.witnesses.claims = {"uid": ClaimEntry("default", "a", frozenset({"pod"}), frozenset({"gpu-0"}))}
     else:
         node.witnesses.file = DeviceFile({UNIT: UnitEntry("pod", "container")})
-    running = asyncio.ensure_future(node.reconciler.run())
-    with pytest.raises(LedgerUnavailable, match="there is no kubelet, and its files name devices of ours"):
+    async with running(node.reconciler.run()):
+        with pytest.raises(LedgerUnavailable, match="there is no kubelet, and its files name devices of ours"):
+            await ledger.grant([lease("gpu-0", "example.com/other")])
+        node.witnesses.list, node.witnesses.absent = Listed(knows_its_pods=True), False
         await ledger.grant([lease("gpu-0", "example.com/other")])
-    node.witnesses.list, node.witnesses.absent = Listed(knows_its_pods=True), False
-    await ledger.grant([lease("gpu-0", "example.com/other")])
-    running.cancel()
-    await asyncio.wait([running])
     await ledger.close()
 
 
@@ -159,15 +154,13 @@ async def test_a_ledger_that_becomes_readable_later_is_read_without_anybody_aski
     node.witnesses.list = None
     heard: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
     ledger.observe(heard.put_nowait)
-    running = asyncio.ensure_future(node.reconciler.run())
-    await node.passes()
-    assert not node.units
-    (tmp_path / "state").unlink()
-    (tmp_path / "elsewhere").rename(tmp_path / "state")
-    await node.passes()
-    assert (node.units, await heard.get()) == (["gpu-0"], None)
-    running.cancel()
-    await asyncio.wait([running])
+    async with running(node.reconciler.run()):
+        await node.passes()
+        assert not node.units
+        (tmp_path / "state").unlink()
+        (tmp_path / "elsewhere").rename(tmp_path / "state")
+        await node.passes()
+        assert (node.units, await heard.get()) == (["gpu-0"], None)
     await ledger.close()
 
 
