@@ -42,6 +42,7 @@ class ManagerKit:
         self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
         self._count = 0
+        self._lists = 0
         self.manager = self._new_manager()
 
     async def __aenter__(self) -> Self:
@@ -67,7 +68,9 @@ class ManagerKit:
         self._count += 1
         path = self.folder / (socket or f"p{self._count}.sock")
         stub = await self._stack.enter_async_context(DevicePluginStub(path, resource, devices, **options))
+        lists = self._lists
         await stub.register(self.folder / "kubelet.sock")
+        await self.until(lambda: self._lists > lists)  # the list may be that of the plugin before, and be so already
         await self.listed(resource, devices)
         return stub
 
@@ -114,13 +117,14 @@ class ManagerKit:
         return len(self.manager.state.allocated.get(resource, ()))
 
     def _new_manager(self) -> ManagerImpl:
-        return ManagerImpl(self.folder / "kubelet.sock", on_change=lambda *_: self._notify(), **self._options)
+        return ManagerImpl(self.folder / "kubelet.sock", on_change=self._notify, **self._options)
 
     async def _start(self, running: Mapping[tuple[str, str], str] | None = None) -> None:
         known = dict(running or {})
         await self.manager.start(lambda: self.active, lambda: self.sources_ready, known, frozenset(known.values()))
 
-    def _notify(self) -> None:
+    def _notify(self, what: str, _: str) -> None:
+        self._lists += what == "devices"
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
