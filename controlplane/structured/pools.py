@@ -4,8 +4,8 @@ Rules, in this order:
 - a slice concerns a node by its node name, else if it is for all nodes, else by its node selector, else by that of one
   of its devices;
 - of a pool's slices those of the highest generation among them count;
-- a pool is complete if all slices of that generation exist, on whatever node; if another node has a newer generation
-  of an incomplete pool, the pool does not exist for this node;
+- a pool is complete if all slices of that generation exist, on whatever node, and are understood; if an incomplete pool
+  has a newer generation, on another node or not understood, the pool does not exist for this node;
 - a complete pool is invalid if device or counter set names repeat, or a device draws on a counter that is not there;
 - slices are ordered by name, pools by driver and name; pools that can be used and have devices with binding conditions
   come last.
@@ -156,10 +156,10 @@ def _complete(records: list[SliceRecord], all_records: Iterable[SliceRecord], wi
     generation, wanted = records[0].generation, records[0].slice_count
     if len(records) == wanted:
         return Pool(records, with_counters=with_counters)
-    known = [record for record in all_records if not record.is_grouped]
+    known = list(all_records)
     if any(record.generation > generation for record in known):
         return None
-    current = [record for record in known if record.generation == generation]
+    current = [record for record in known if record.generation == generation and not record.is_grouped]
     mine = set(map(id, records))
     others = [record for record in current if id(record) not in mine]
     return Pool(records, others, is_incomplete=len(current) != wanted, with_counters=with_counters)

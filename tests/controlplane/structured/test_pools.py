@@ -90,3 +90,5 @@ def test_slices_with_features_of_the_future_are_not_understood() -> None:
     drawn = [{"counterSet": "set", "counters": {"m": {"value": "1"}}, "compatibilityGroups": ["group"]}]
     grouped = slice_("1", [device("x", consumesCounters=drawn)], count=2)
     assert _seen(grouped, slice_("2", alike(1), count=2)) == ["drv/pool incomplete"]
+    newer = slice_("1", [device("x", consumesCounters=drawn)], count=2, generation=2)
+    assert _seen(newer, slice_("2", alike(1), count=2)) == [], "it is there, if not understood"
