@@ -259,14 +259,25 @@ def _program(tree: Regex, pattern: str) -> list[_Instruction]:
         code[at] = _Instruction(past, into) if lazy else _Instruction(into, past)
 
     def build_repeat(part: Repeat) -> None:
-        for _ in range(part.least):
-            build(part.part)
-        if part.most is None:
+        if part.most is None and part.least == 0 and not _is_nullable(part.part):
             split = emit(_MATCH)
             build(part.part)
             emit(_Instruction(split))
             branch(split, split + 1, len(code), part.lazy)
             return
+        if part.most is None:  # of what may be empty `x*` is `(x+)?`, or the order in which ways are tried is another
+            for _ in range(part.least - 1):
+                build(part.part)
+            skip = emit(_MATCH) if part.least == 0 else -1
+            first = len(code)
+            build(part.part)
+            again = emit(_MATCH)
+            branch(again, first, len(code), part.lazy)
+            if part.least == 0:
+                branch(skip, skip + 1, len(code), part.lazy)
+            return
+        for _ in range(part.least):
+            build(part.part)
         splits: list[int] = []
         for _ in range(part.most - part.least):
             splits.append(emit(_MATCH))
@@ -277,6 +288,21 @@ def _program(tree: Regex, pattern: str) -> list[_Instruction]:
     build(tree)
     emit(_MATCH)
     return code
+
+
+def _is_nullable(tree: Regex) -> bool:
+    """Whether a pattern can match without a character."""
+    match tree:
+        case Chars():
+            return False
+        case Assertion():
+            return True
+        case Sequence():
+            return all(map(_is_nullable, tree.parts))
+        case Choice():
+            return any(map(_is_nullable, tree.parts))
+        case Repeat():
+            return tree.least == 0 or _is_nullable(tree.part)
 
 
 class _Machine:

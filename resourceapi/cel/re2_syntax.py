@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 _MAX_REPEAT = 1000
 _MAX_DEPTH = 1000
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 _MAX_CODE = 0x10FFFF
 
 Ranges = tuple[tuple[int, int], ...]
@@ -332,21 +333,31 @@ class _Parser:
             self._at += digits.end()
             return int(char + digits.group(), 8)
         if char == "x":
-            braced = re.match(r"\{([0-9A-Fa-f]{1,8})\}", rest)
-            plain = re.match(r"[0-9A-Fa-f]{2}", rest)
-            if braced is not None and int(braced[1], 16) <= _MAX_CODE:
-                self._at += braced.end()
-                return int(braced[1], 16)
-            if plain is not None:
-                self._at += 2
-                return int(plain.group(), 16)
-            shown = re.match(r"\{?[0-9A-Fa-f]*.?", rest, re.DOTALL)
-            raise RegexError("invalid escape sequence", f"\\x{shown.group() if shown and rest else ''}")
+            return self._hex_code(start)
         if char in _SIMPLE_ESCAPES:
             return _SIMPLE_ESCAPES[char]
         if char.isascii() and not char.isalnum():
             return ord(char)
         raise RegexError("invalid escape sequence", "\\" + char)
+
+    def _hex_code(self, start: int) -> int:
+        """The code after `\\x`: two digits, or any in braces. A refusal shows what has been read so far."""
+        if not self._looking_at("{"):
+            digits = self._rest()[:2]
+            self._at += len(digits)
+            if len(digits) == 2 and set(digits) <= _HEX_DIGITS:
+                return int(digits, 16)
+            raise RegexError("invalid escape sequence", self._pattern[start : self._at])
+        self._at += 1
+        code = digit_count = 0
+        while (digit := self._pattern[self._at : self._at + 1]) and code <= _MAX_CODE:
+            self._at += 1
+            if digit == "}" and digit_count:
+                return code
+            if digit not in _HEX_DIGITS:
+                break
+            code, digit_count = code * 16 + int(digit, 16), digit_count + 1
+        raise RegexError("invalid escape sequence", self._pattern[start : self._at])
 
     def _class(self) -> Chars:
         start = self._at
@@ -359,9 +370,6 @@ class _Parser:
         while first or not self._looking_at("]"):
             if self._at >= len(self._pattern):
                 raise RegexError("missing closing ]", self._pattern[start:])
-            if self._looking_at("-") and not first and not self._pattern.startswith("-]", self._at):
-                following = self._pattern[self._at + 1 : self._at + 2]
-                raise RegexError("invalid character class range", "-" + following)
             first = False
             if not self._class_item(ranges, properties):
                 self._class_range(start, ranges)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from resourceapi.cel.ast import Node
+from resourceapi.cel.ast import Ident, Node, walk
 from resourceapi.cel.checker import check
 from resourceapi.cel.compile import Program, ProgramError, compile_tree
 from resourceapi.cel.device import DeviceView, attribute_type, device_bounds
@@ -44,6 +44,11 @@ class Expression:
         self._slots = program.slots
         self._frames = depth * _FRAMES_PER_LEVEL
         self._is_deep = depth > _SHALLOW
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that it reads, those of inputs and those that its own macros give."""
+        return frozenset(node.name for node in walk(self._tree) if isinstance(node, Ident))
 
     def evaluate(
         self, inputs: Mapping[str, Any] | None = None, limit: int = MAX_COST, interrupt: Interrupt | None = None

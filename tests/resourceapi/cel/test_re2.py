@@ -38,6 +38,11 @@ def all_matches(pattern: str, text: str) -> list[str]:
         ("a{,2}", "a{,2}", ["a{,2}"]),
         ("(a+)+b", "xaab", ["aab"]),
         ("(|a)*x", "aax", ["aax"]),
+        ("((|a))+", "a", ["", ""]),
+        ("(a*?)*", "aa", ["", "", ""]),
+        (r"[0-9-\pL]+", "1-b.", ["1-b"]),
+        (r"[\d-x]+", "1-xa", ["1-x"]),
+        ("[a-c-e]+", "b-d-e", ["b-", "-e"]),
     ],
 )
 def test_matches(pattern: str, text: str, expected: list[str]) -> None:
@@ -57,6 +62,10 @@ def test_matches(pattern: str, text: str, expected: list[str]) -> None:
         ("(a{100}){11}", "invalid repeat count: `{11}`"),
         ("[z-a]", "invalid character class range: `z-a`"),
         (r"\8", r"invalid escape sequence: `\8`"),
+        (r"\x{110000}", r"invalid escape sequence: `\x{110000`"),
+        (r"\x{}", r"invalid escape sequence: `\x{}`"),
+        (r"\x(a", r"invalid escape sequence: `\x(a`"),
+        (r"\x4", r"invalid escape sequence: `\x4`"),
         ("\\", "trailing backslash at end of expression: ``"),
         (r"\pX", r"invalid character class range: `\pX`"),
         ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
