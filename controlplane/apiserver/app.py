@@ -19,7 +19,7 @@ from controlplane.apiserver.authentication import Authenticator
 from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
 from controlplane.apiserver.bodies import apart, body_of, kind_checked, read_to_its_end
 from controlplane.apiserver.identity import Caller, User
-from controlplane.apiserver.kinds import Kind, Plain, ScalePaths
+from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
     JSON,
@@ -33,14 +33,15 @@ from controlplane.apiserver.negotiation import (
     written_event,
 )
 from controlplane.apiserver.openapi import OpenApi
-from controlplane.apiserver.options import delete_options, flag, list_options, write_options
-from controlplane.apiserver.patch import APPLY_PATCH, is_read_late, patch_type_of, patched, read_patch, unread
+from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
+from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
 from controlplane.apiserver.pods import bind, evict
-from controlplane.apiserver.preconditions import NAMESPACES, check_name
+from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.responses import answered, form_of, refused, warned
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
-from controlplane.apiserver.scale import SCALE, check_scale_type, scale_of, scaled
+from controlplane.apiserver.scale import scale_of, unregistered
+from controlplane.apiserver.scaling import patch_scale, put_scale, scale_target
 from controlplane.apiserver.status import (
     ApiError,
     PlainNotFound,
@@ -266,26 +267,29 @@ class Application:
         """How many there are to be of a custom resource, which is what changes with it."""
         if request.method not in ("GET", "PUT", "PATCH"):
             raise not_supported(target.kind.group, target.kind.plural, request.method)
-        form, shown = self._form(request, target.kind), target._replace(kind=SCALE, version="v1")
-        wanted: Plain = {}
-        if request.method == "PUT":
-            options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
-            wanted = await self._body(request, shown)
-            check_scale_type(wanted)
-            check_name(target, wanted)
-        obj = target.kind.rules.encode(self._rest.get(target), target.version)
-        scale = scale_of(obj, paths)
-        if request.method == "GET":
-            return await self._written(form, request, shown, Outcome(scale), 200)
+        patch_type = ""
         if request.method == "PATCH":
             patch_type = patch_type_of(request.headers.get("Content-Type", ""), is_custom=True)
-            options = write_options(request.query_params, _dry_runs(request), "PatchOptions")
-            patch = read_patch(await body_of(request), patch_type)
-            wanted = patched(scale, patch, is_checked=options.field_validation != "Ignore")
-            check_scale_type(wanted)
-        outcome = self._rest.update(target, scaled(obj, wanted, paths), options, self._manager(request))
-        outcome = outcome._replace(object=scale_of(outcome.object, paths))
-        return await self._written(form, request, shown, outcome, 200)
+        form, manager = self._form(request, target.kind), self._manager(request)
+        if request.method == "GET":
+            outcome = Outcome(scale_of(target.kind.rules.encode(self._rest.get(target), target.version), paths))
+        elif request.method == "PUT":
+            options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
+            read = await self._scale_body(request, target, options)
+            outcome = put_scale(self._rest, target, paths, read, options, manager)
+        else:
+            is_apply = patch_type == APPLY_PATCH
+            options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
+            patch = await self._read_patch(request, target, patch_type, is_part=True)
+            outcome = patch_scale(self._rest, target, paths, patch, options, manager)
+        return await self._written(form, request, scale_target(target), outcome, 200)
+
+    async def _scale_body(self, request: Request, target: Target, options: WriteOptions) -> Decoded:
+        of_scale = scale_target(target)
+        try:
+            return self._rest.decode(of_scale, await self._body(request, of_scale), options)
+        except ApiError as error:
+            raise unregistered() if error.code == 400 and target.kind.from_definition else error from None
 
     async def _list(self, request: Request, target: Target, *, is_watch: bool = False) -> Response:
         query = dict(request.query_params)
@@ -316,18 +320,21 @@ class Application:
         return Response(written(value, form), media_type=form.media_type)
 
     async def _patch(self, form: Form, request: Request, target: Target, patch_type: str) -> Response:
-        release, is_apply = self._rest.release, patch_type == APPLY_PATCH
+        is_apply = patch_type == APPLY_PATCH
         options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
-        data = await body_of(request)
-        try:
-            patch = await apart(len(data), read_patch, data, patch_type)
-        except ValueError as error:
-            is_late = is_read_late(data, patch_type, release)
-            if is_late and (target.subresource or not is_apply):  # applying makes what is not there
-                self._rest.get(target)
-            raise unread(error, patch_type, release, is_late=is_late) from None
+        patch = await self._read_patch(request, target, patch_type, is_part=bool(target.subresource))
         outcome = self._rest.patch(target, patch, options, self._manager(request))
         return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
+
+    async def _read_patch(self, request: Request, target: Target, patch_type: str, *, is_part: bool) -> Patch:
+        data = await body_of(request)
+        try:
+            return await apart(len(data), read_patch, data, patch_type)
+        except ValueError as error:
+            is_late = is_read_late(data, patch_type, self._rest.release)
+            if is_late and (is_part or patch_type != APPLY_PATCH):  # applying makes what is not there
+                self._rest.get(target)
+            raise unread(error, patch_type, self._rest.release, is_late=is_late) from None
 
     async def _delete(self, form: Form, request: Request, target: Target) -> Response:
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))

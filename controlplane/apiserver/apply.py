@@ -206,14 +206,15 @@ def _with_last_applied(obj: Plain, config: Plain, manager: Manager) -> Plain:
     others = {name: text for name, text in (metadata.pop("annotations", None) or {}).items() if name != LAST_APPLIED}
     if others:
         metadata["annotations"] = others
-    text = json.dumps(_sorted({**config, "metadata": metadata}), ensure_ascii=False, separators=(",", ":")) + "\n"
+    text = json.dumps(in_order({**config, "metadata": metadata}), ensure_ascii=False, separators=(",", ":")) + "\n"
     return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, LAST_APPLIED: text}}}
 
 
-def _sorted(value: Any) -> Any:
+def in_order(value: Any) -> Any:
+    """A value whose members are in the order of their names."""
     if isinstance(value, dict):
-        return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
+        return {name: in_order(value[name]) for name in sorted(value)}
+    return [in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def _conflicts(found: list[tuple[Manager, Path]]) -> ApiError:

@@ -13,6 +13,7 @@ from resourceapi.objects import DecodeError, ErrorList
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _LIST_TYPES = ("atomic", "set", "map")
+_MAP_TYPES = ("atomic", "granular")
 
 
 class _Struct(NamedTuple):
@@ -91,8 +92,10 @@ def shaped(definition: Plain) -> Plain:
     return made
 
 
-def check_schema(errors: ErrorList, path: str, schema: Plain | None, where: str = _AT_THE_ROOT) -> None:
-    """Add what keeps a schema (of a good shape) from being structural."""
+def check_schema(
+    errors: ErrorList, path: str, schema: Plain | None, where: str = _AT_THE_ROOT, unknown: str = ""
+) -> None:
+    """Add what keeps a schema (of a good shape) from being structural. `unknown` as `check_rules` has it."""
     schema = schema or {}
     if schema.get("$ref"):
         errors.forbidden(f"{path}.$ref", "$ref is not supported")
@@ -107,17 +110,19 @@ def check_schema(errors: ErrorList, path: str, schema: Plain | None, where: str 
     if isinstance(items, list):
         errors.forbidden(f"{path}.items", "items must be a schema object and not an array")
     elif items is not None:
-        check_schema(errors, f"{path}.items", items, "for specified array items")
+        within = unknown or ("" if schema.get("x-kubernetes-list-type") == "map" else path)
+        check_schema(errors, f"{path}.items", items, "for specified array items", within)
     elif wanted == "array":
         errors.required(f"{path}.items", "must be specified")
     _check_list_type(errors, path, schema)
+    _check_map_type(errors, path, schema)
     _check_pattern(errors, path, schema)
-    check_rules(errors, path, schema, is_root=where == _AT_THE_ROOT)
+    check_rules(errors, path, schema, is_root=where == _AT_THE_ROOT, unknown=unknown)
     for name, child in sorted((schema.get("properties") or {}).items()):
-        check_schema(errors, f"{path}.properties[{name}]", child, "for specified object fields")
+        check_schema(errors, f"{path}.properties[{name}]", child, "for specified object fields", unknown)
     extra = schema.get("additionalProperties")
     if isinstance(extra, Mapping):
-        check_schema(errors, f"{path}.additionalProperties", dict(extra), "for specified object fields")
+        check_schema(errors, f"{path}.additionalProperties", dict(extra), "for specified object fields", unknown)
     for junctor in ("allOf", "anyOf", "oneOf"):
         for index, child in enumerate(schema.get(junctor) or ()):
             _check_value_rules(errors, f"{path}.{junctor}[{index}]", child)
@@ -126,18 +131,72 @@ def check_schema(errors: ErrorList, path: str, schema: Plain | None, where: str 
 
 
 def _check_list_type(errors: ErrorList, path: str, schema: Plain) -> None:
-    kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys")
+    """What is wrong with how a list is merged, and what its items are known by."""
+    kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or []
+    if kind and schema.get("type") != "array":
+        _no_type(errors, path, schema, "must be array if x-kubernetes-list-type is specified")
     if kind and kind not in _LIST_TYPES:
         errors.not_supported(f"{path}.x-kubernetes-list-type", kind, list(_LIST_TYPES))
-    if kind != "map":
-        return
-    if not keys:
-        text = "must not be empty if x-kubernetes-list-type is map"
-        errors.required(f"{path}.x-kubernetes-list-map-keys", text)
+    if keys and not kind:
+        errors.required(f"{path}.x-kubernetes-list-type", "must be map if x-kubernetes-list-map-keys is non-empty")
+    elif keys and kind != "map":
+        text = "must be map if x-kubernetes-list-map-keys is non-empty"
+        errors.invalid(f"{path}.x-kubernetes-list-type", kind, text)
     items = schema.get("items")
-    if isinstance(items, Mapping) and items.get("type") not in (None, "", "object"):
+    if kind not in ("set", "map") or not isinstance(items, Mapping):
+        return
+    if items.get("nullable"):
+        errors.forbidden(f"{path}.items.nullable", f"cannot be nullable when x-kubernetes-list-type is {kind}")
+    if kind == "map":
+        _check_keys(errors, path, items, keys)
+    elif items.get("type") == "object" and items.get("x-kubernetes-map-type") != "atomic":
+        text = "must be atomic as item of a list with x-kubernetes-list-type=set"
+        errors.invalid(f"{path}.items.x-kubernetes-map-type", None, text)
+    elif items.get("type") == "array" and items.get("x-kubernetes-list-type", "atomic") != "atomic":
+        text = "must be atomic as item of a list with x-kubernetes-list-type=set"
+        errors.invalid(f"{path}.items.x-kubernetes-list-type", items["x-kubernetes-list-type"], text)
+
+
+def _check_keys(errors: ErrorList, path: str, items: Mapping[str, Any], keys: list[str]) -> None:
+    where = f"{path}.x-kubernetes-list-map-keys"
+    if not keys:
+        errors.required(where, "must not be empty if x-kubernetes-list-type is map")
+    if items.get("type") not in (None, "", "object"):
         text = "must be object if parent array's x-kubernetes-list-type is map"
         errors.invalid(f"{path}.items.type", items["type"], text)
+    for index, key in enumerate(keys):
+        member = (items.get("properties") or {}).get(key)
+        here = f"{path}.items.properties[{key}]"
+        if member is None:
+            errors.invalid(where, keys, "entries must all be names of item properties")
+        elif member.get("type") in ("array", "object"):
+            text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+            errors.invalid(f"{here}.type", items.get("type", ""), text)
+        if key in keys[:index]:
+            errors.invalid(where, keys, "must not contain duplicate entries")
+        if member is None:
+            continue
+        if key not in (items.get("required") or ()) and member.get("default") is None:
+            text = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
+            errors.required(f"{here}.default", text)
+        if member.get("nullable"):
+            text = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable"
+            errors.forbidden(f"{here}.nullable", text)
+
+
+def _check_map_type(errors: ErrorList, path: str, schema: Plain) -> None:
+    kind = schema.get("x-kubernetes-map-type")
+    if kind and schema.get("type") != "object":
+        _no_type(errors, path, schema, "must be object if x-kubernetes-map-type is specified")
+    if kind and kind not in _MAP_TYPES:
+        errors.not_supported(f"{path}.x-kubernetes-map-type", kind, list(_MAP_TYPES))
+
+
+def _no_type(errors: ErrorList, path: str, schema: Plain, why: str) -> None:
+    if schema.get("type"):
+        errors.invalid(f"{path}.type", schema["type"], why)
+    else:
+        errors.required(f"{path}.type", why)
 
 
 def _check_pattern(errors: ErrorList, path: str, schema: Plain) -> None:

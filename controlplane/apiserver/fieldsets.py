@@ -8,14 +8,13 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from controlplane.apiserver.go_values import go_syntax, go_text
+from controlplane.apiserver.go_values import go_syntax, go_text, go_type
 from controlplane.apiserver.kinds import Plain, Schema
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 
 _BOXED = "value.valueUnstructured"
-_GO_TYPES = {dict: "map[string]interface {}", list: "[]interface {}", str: "string", bool: "bool"}
 NOTHING: FieldSet = frozenset()
 
 
@@ -179,7 +178,7 @@ def _fits(value: Any, schema: Schema, place: str) -> None:
     if wanted == "string" and (isinstance(value, dict | list | bool) or is_number):
         raise NotInSchema(f"{place}: expected string, got &{_BOXED}{{Value:{go_syntax(value)}}}")
     if wanted in ("integer", "number") and isinstance(value, dict | list | str | bool):
-        raise NotInSchema(f"{place}: expected numeric (int or float), got {_GO_TYPES[type(value)]}")
+        raise NotInSchema(f"{place}: expected numeric (int or float), got {go_type(value)}")
 
 
 def _paths(value: Any, path: Path) -> Iterator[Path]:

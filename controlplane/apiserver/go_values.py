@@ -4,6 +4,15 @@ from typing import Any
 
 from resourceapi.objects import quoted_text
 
+_TYPES = {
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+    str: "string",
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+}
+
 
 def go_text(value: Any) -> str:
     """As `%v` writes it."""
@@ -12,6 +21,13 @@ def go_text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{' '.join(map(go_text, value))}]"
     return str(value).lower() if isinstance(value, bool) else "<nil>" if value is None else str(value)
+
+
+def go_type(value: Any) -> str:
+    """The type of a value of JSON, as `%T` writes it."""
+    if value is None:
+        return "<nil>"
+    return _TYPES[type(value)]
 
 
 def go_syntax(value: Any) -> str:

@@ -38,10 +38,14 @@ class Decoded(NamedTuple):
 
 
 class WriteContext(NamedTuple):
-    """How an object is written: in which version, to a server of which release, by whom, which part of it."""
+    """How an object is written: in which version, to a server of which release, by whom, which part of it.
+
+    `told` takes what its rules warn of.
+    """
 
     version: str
     release: Release
+    told: list[str]
     caller: Caller = SERVER
     subresource: str = ""
 

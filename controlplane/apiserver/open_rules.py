@@ -14,8 +14,8 @@ import msgspec
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.definition_expressions import check_object, has_rules
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
-from controlplane.apiserver.status import go_name, invalid
-from controlplane.apiserver.structural import check, prune, with_defaults
+from controlplane.apiserver.status import go_name, invalid, telling
+from controlplane.apiserver.structural import NEW, check, check_items, prune, with_defaults
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
 from resourceapi.objects.codec import json_fields
 from resourceapi.objects.json_value import json_equal
@@ -25,7 +25,6 @@ from resourceapi.objects.metadata_rules import (
     metadata_on_create,
     metadata_on_update,
 )
-from resourceapi.objects.release import Release
 from resourceapi.objects.strict import problems
 
 _TYPE = ("apiVersion", "kind", "metadata")
@@ -125,7 +124,7 @@ class OpenRules(Rules):
         metadata_on_create(errors, metadata, context.release, namespaced=self._namespaced, name_rule=self._name_rule)
         if self._checks_finalizers:
             finalizer_names(errors, metadata)
-        self._refuse(errors, obj, None, context.release)
+        self._refuse(errors, obj, None, context)
         return obj
 
     def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
@@ -151,20 +150,20 @@ class OpenRules(Rules):
         result.pop("status", None)
         if "status" in new:
             result["status"] = new["status"]
-        return self._checked_update(result, old, context)
+        return self._checked_update(result, old, context, is_status=True)
 
     def warnings(self, obj: Plain) -> list[str]:
         del obj
         return []
 
-    def _checked_update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
+    def _checked_update(self, new: Plain, old: Plain, context: WriteContext, *, is_status: bool = False) -> Plain:
         errors = ErrorList()
         after, before = (from_dict(ObjectMeta, obj["metadata"]) for obj in (new, old))
         metadata_on_update(errors, after, before, context.release)
         finalizer_labels(errors, after)
         if self._checks_finalizers:
             finalizer_names(errors, after)
-        self._refuse(errors, new, old, context.release)
+        self._refuse(errors, new, old, context, is_status=is_status)
         return new
 
     @functools.cached_property
@@ -181,17 +180,35 @@ class OpenRules(Rules):
             _put_back(held, known, path.split("."))
         return held
 
-    def _refuse(self, errors: ErrorList, new: Plain, old: Plain | None, release: Release) -> None:
+    def _refuse(
+        self, errors: ErrorList, new: Plain, old: Plain | None, context: WriteContext, *, is_status: bool = False
+    ) -> None:
         if self._is_validated:
-            rest = {name: item for name, item in new.items() if name not in _TYPE}
-            schema = self._schemas[self._storage]
-            check(errors, rest, schema)
-            if self._has_rules:
-                check_object(errors, schema, new, old, release)
+            self._check_schema(errors, new, old, is_status=is_status)
         if self._check is not None:
             self._check(errors, new, old)
+        if self._has_rules:
+            check_object(errors, self._schemas[self._storage], new, old, context)
         if errors:
-            raise invalid(self._group, self._kind, new["metadata"].get("name", ""), errors)
+            with telling(tuple(context.told)):
+                raise invalid(self._group, self._kind, new["metadata"].get("name", ""), errors)
+
+    def _check_schema(self, errors: ErrorList, new: Plain, old: Plain | None, *, is_status: bool) -> None:
+        schema = self._schemas[self._storage]
+        after, before = ({name: x for name, x in (obj or {}).items() if name not in _TYPE} for obj in (new, old))
+        if not is_status:
+            check(errors, after, schema, before=NEW if old is None else before)
+        elif "status" in after:  # its places are told from there, and what is wrong with them from within
+            found, of_status = ErrorList(), schema.get("properties", {}).get("status", {})
+            check(found, after["status"], of_status, before=before.get("status", NEW))
+            for each in found:
+                path = "status" if each.path in ("", "<nil>") else f"status.{each.path}"
+                errors.append(each._replace(path=path))
+        twice, known = ErrorList(), ErrorList()
+        check_items(twice, after, schema)
+        check_items(known, before, schema)
+        if not known:  # who had some may keep them
+            errors.extend(twice)
 
     def _api_version(self, version: str) -> str:
         return f"{self._group}/{version}" if self._group else version

@@ -112,7 +112,7 @@ def json_patch(obj: Plain, operations: Any, *, is_checked: bool = True) -> Plain
     try:
         for operation in operations:
             if operation["op"] == "copy":
-                copied += len(canonical(_get(result, _steps(operation["from"]))))
+                copied += len(canonical(_get(*_place(result, operation["from"]))))
                 if copied > MAX_COPIED:
                     raise ValueError("copied too much")
             result = _operate(result, operation)
@@ -192,28 +192,38 @@ def _sort_above(root: Any, pointer: str) -> None:
 
 
 def _operate(root: Any, operation: Plain) -> Any:
-    path = _steps(operation["path"])
-    match operation["op"]:
+    """The value after one operation. The reference's library replaces what is not there, and copies it as null."""
+    pointer, name = operation["path"], operation["op"]
+    if name == "replace" and pointer == "":
+        return msgspec.to_builtins(operation.get("value"))
+    if name == "test" and pointer == "":
+        if not json_equal(root, operation.get("value")):
+            raise ValueError("test failed")
+        return root
+    match name:
         case "add":
-            return _add(root, path, msgspec.to_builtins(operation.get("value")))
+            _add(*_place(root, pointer), msgspec.to_builtins(operation.get("value")))
         case "remove":
-            return _remove(root, path)
+            _remove(*_place(root, pointer))
         case "replace":
-            if path:
-                _get(root, path)
-                return _replace(root, path, msgspec.to_builtins(operation.get("value")))
-            return msgspec.to_builtins(operation.get("value"))
+            inside, step = _place(root, pointer)
+            inside[_index(inside, step) if isinstance(inside, list) else step] = msgspec.to_builtins(
+                operation.get("value")
+            )
         case "move":
-            source = _steps(operation["from"])
-            value = _get(root, source)
-            return _add(_remove(root, source), path, value)
+            source = _place(root, operation["from"])
+            value = _get(*source)
+            _remove(*source)
+            _add(*_place(root, pointer), value)
         case "copy":
-            return _add(root, path, msgspec.to_builtins(_get(root, _steps(operation["from"]))))
+            value = msgspec.to_builtins(_get(*_place(root, operation["from"])))
+            _add(*_place(root, pointer), value)
         case "test":
-            if not json_equal(_get(root, path, missing_is_null=operation.get("value") is None), operation.get("value")):
+            if not json_equal(_get(*_place(root, pointer)), operation.get("value")):
                 raise ValueError("test failed")
-            return root
-    raise ValueError("unknown operation")
+        case _:
+            raise ValueError("unknown operation")
+    return root
 
 
 def _steps(pointer: str) -> list[str]:
@@ -225,46 +235,37 @@ def _steps(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in steps]
 
 
-def _get(root: Any, path: list[str], *, missing_is_null: bool = False) -> Any:
-    for index, step in enumerate(path):
-        if missing_is_null and index == len(path) - 1 and isinstance(root, dict) and step not in root:
-            return None
+def _place(root: Any, pointer: str) -> tuple[Any, str]:
+    """The object or list that a pointer leads into, and the step in there."""
+    *above, last = _steps(pointer)
+    for step in above:
         root = root[_index(root, step)] if isinstance(root, list) else root[step]
-    return root
-
-
-def _add(root: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    parent, last = _get(root, path[:-1]), path[-1]
-    if isinstance(parent, list):
-        index = len(parent) if last == "-" else _index(parent, last, one_more=True)
-        parent.insert(index, value)
-    elif isinstance(parent, dict):
-        parent[last] = value
-    else:
+    if not isinstance(root, dict | list):
         raise TypeError("neither object nor list")
-    return root
+    return root, last
 
 
-def _replace(root: Any, path: list[str], value: Any) -> Any:
-    parent = _get(root, path[:-1])
-    parent[_index(parent, path[-1]) if isinstance(parent, list) else path[-1]] = value
-    return root
+def _get(inside: Any, step: str) -> Any:
+    return inside[_index(inside, step)] if isinstance(inside, list) else inside.get(step)
 
 
-def _remove(root: Any, path: list[str]) -> Any:
-    parent = _get(root, path[:-1])
-    del parent[_index(parent, path[-1]) if isinstance(parent, list) else path[-1]]
-    return root
+def _add(inside: Any, step: str, value: Any) -> None:
+    if isinstance(inside, dict):
+        inside[step] = value
+    else:
+        inside.insert(len(inside) if step == "-" else _index(inside, step, one_more=True), value)
+
+
+def _remove(inside: Any, step: str) -> None:
+    del inside[_index(inside, step) if isinstance(inside, list) else step]
 
 
 def _index(items: list[Any], step: str, *, one_more: bool = False) -> int:
     if not _INDEX.fullmatch(step):
         raise ValueError(step)
-    index = int(step)
+    index, size = int(step), len(items) + one_more
     if index < 0:
-        index += len(items)
-    if not 0 <= index < len(items) + one_more:
+        index += size
+    if not 0 <= index < size:
         raise IndexError(step)
     return index

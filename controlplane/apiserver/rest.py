@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controlplane.apiserver.admission import Admission, Write
-from controlplane.apiserver.apply import apply, untyped
+from controlplane.apiserver.apply import apply, in_order, untyped
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
 from controlplane.apiserver.go_values import go_text
@@ -112,19 +112,19 @@ class Rest:
 
     def create(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
         """A new object."""
-        decoded = self._decode(target, value, options)
+        decoded = self.decode(target, value, options)
         with telling(decoded.problems):
-            obj = _in_namespace(target, decoded.object)
+            obj = in_namespace(target, decoded.object)
             check_namespace(self.store, target, _asked_name(obj))
             obj = self._tracked(target, obj, None, manager)
             return self._create(target, obj, options, decoded.problems)
 
     def update(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
         """A replaced object, or its status."""
-        decoded = self._decode(target, value, options)
+        decoded = self.decode(target, value, options)
         with telling(decoded.problems):
             check_name(target, decoded.object)
-            new = _in_namespace(target, decoded.object)
+            new = in_namespace(target, decoded.object)
             may_create = target.kind.creates_on_update and not target.subresource
             if may_create and self.store.get(target.kind.table, target.key) is None:
                 return self._create_by_update(target, new, options, manager, decoded.problems)
@@ -148,6 +148,8 @@ class Rest:
             return self._apply(target, patch.value, options, manager)
         old = self.get(target)
         served = target.kind.rules.encode(old, target.version)
+        if target.kind.from_definition:  # which the reference has as maps, whose members it writes in order
+            served = in_order(served)
         if patch.type == JSON_PATCH:
             is_checked = options.field_validation != "Ignore"
             value = dict(sorted(json_patch(served, patch.value, is_checked=is_checked).items()))
@@ -159,10 +161,10 @@ class Rest:
         else:
             value = merge_patch(served, checked_merge_patch(patch.value))
             shown = _text(value)
-        decoded = self._decode_patched(target, value, options, shown, patch)
+        decoded = self.decode_patched(target, value, options, shown, patch)
         with telling(decoded.problems):
             check_name(target, decoded.object)
-            return self._update(target, decoded.object, options, manager, decoded.problems)
+            return self._update(target, in_namespace(target, decoded.object), options, manager, decoded.problems)
 
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
         """Delete an object, or mark it if finalizers hold it."""
@@ -198,16 +200,7 @@ class Rest:
         old = self.store.get(target.kind.table, target.key)
         if old is None and target.subresource:  # an update there, which comes before the configuration is looked at
             raise not_found(target.kind.group, target.kind.plural, target.name)
-        config = {} if config is None else config
-        if not isinstance(config, dict):
-            found = f"json: cannot unmarshal {go_name(config)} into Go value of type map[string]interface {{}}"
-            raise bad_request(
-                f"{undecoded_to_apply(self.release)}: error unmarshaling JSON: while decoding JSON: {found}"
-            )
-        api_version, kind = (_text_of(config.get(member)) for member in ("apiVersion", "kind"))
-        if (api_version, kind) != (target.api_version, target.kind.kind):
-            group, _, version = api_version.rpartition("/")
-            raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+        config = configuration(target, config, self.release)
         metadata = config.get("metadata") or {}
         if not isinstance(metadata, dict):
             raise untyped(config, f".metadata: expected map, got &{{{go_text(metadata)}}}")
@@ -232,11 +225,11 @@ class Rest:
         )
         check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
-        decoded = self._decode_patched(target, without_managed(merged), options, go_text(config), None)
-        obj = _in_namespace(target, decoded.object)
+        decoded = self.decode_patched(target, without_managed(merged), options, go_text(config), None)
+        obj = in_namespace(target, decoded.object)
         obj = {**obj, "metadata": {**obj["metadata"], **({"managedFields": managed} if managed else {})}}
         if old is not None:
-            return self._save(target, obj, old, options, decoded.problems)
+            return self.save(target, obj, old, options, decoded.problems)
         if metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
             raise conflict(target.kind.group, target.kind.plural, target.name, why)
@@ -253,12 +246,14 @@ class Rest:
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = self._generated(kind, target.namespace, metadata["generateName"])
         obj = {**obj, "metadata": metadata}
-        new = kind.rules.create(admitted(self.store, obj) if kind.id == PODS else obj, self._context(target))
+        context = self._context(target)
+        new = kind.rules.create(admitted(self.store, obj) if kind.id == PODS else obj, context)
         name = new["metadata"]["name"]
         if new["metadata"].get("resourceVersion"):
             raise internal("resourceVersion should not be set on objects to be created")
         key = (target.namespace, name)
-        told = (*problems, *kind.rules.warnings(new), *self._admit(target, new, None, is_dry_run=options.dry_run))
+        told = (*problems, *context.told, *kind.rules.warnings(new))
+        told += self._admit(target, new, None, is_dry_run=options.dry_run)
         there = self.store.get(kind.table, key)
         if there is not None:
             raise already_exists(kind.group, kind.plural, name, deleting="deletionTimestamp" in there["metadata"])
@@ -280,17 +275,18 @@ class Rest:
         uid = new["metadata"].get("uid")
         if is_put and uid:
             check_uid(target, old, uid, is_dry_run=options.dry_run)
-        return self._save(target, self._tracked(target, new, old, manager), old, options, problems)
+        return self.save(target, self._tracked(target, new, old, manager), old, options, problems)
 
-    def _save(
-        self, target: Target, new: Plain, old: Plain, options: WriteOptions, problems: tuple[str, ...]
-    ) -> Outcome:
+    def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, problems: tuple[str, ...]) -> Outcome:
+        """A changed object, after its rules and the policies have looked at it; it keeps what nobody can change."""
         kind, current = target.kind, old["metadata"]["resourceVersion"]
         check_version(target, new["metadata"].get("resourceVersion") or "", current)
         new = _carry_over(new, old)
         change = kind.rules.update_status if target.subresource else kind.rules.update
-        saved = change(new, old, self._context(target))
-        told = (*problems, *kind.rules.warnings(saved), *self._admit(target, saved, old, is_dry_run=options.dry_run))
+        context = self._context(target)
+        saved = change(new, old, context)
+        told = (*problems, *context.told, *kind.rules.warnings(saved))
+        told += self._admit(target, saved, old, is_dry_run=options.dry_run)
         if _is_same(saved, old):
             return Outcome(old, told)
         if options.dry_run:
@@ -341,7 +337,7 @@ class Rest:
         return with_managed(new, managers)
 
     def _context(self, target: Target) -> WriteContext:
-        return WriteContext(target.version, self.release, target.caller, target.subresource)
+        return WriteContext(target.version, self.release, [], target.caller, target.subresource)
 
     def _admit(self, target: Target, new: Plain | None, old: Plain | None, *, is_dry_run: bool) -> tuple[str, ...]:
         """What policies warn of; raises ApiError for what they refuse."""
@@ -352,7 +348,8 @@ class Rest:
             Write(operation, target.kind, target.version, *where, user, new, old, is_dry_run=is_dry_run)
         )
 
-    def _decode(self, target: Target, value: Plain, options: WriteOptions) -> Decoded:
+    def decode(self, target: Target, value: Plain, options: WriteOptions) -> Decoded:
+        """What a body says; raises ApiError 400 for what is not of the kind."""
         kind = target.kind
         found = f'{kind.kind} in version "{target.version}" cannot be handled as a {kind.kind}'
         try:
@@ -363,9 +360,10 @@ class Rest:
             raise bad_request(f"{found}: strict decoding error: {', '.join(decoded.problems)}")
         return decoded if options.field_validation == "Warn" else decoded._replace(problems=())
 
-    def _decode_patched(
+    def decode_patched(
         self, target: Target, value: Plain, options: WriteOptions, shown: str, patch: Patch | None
     ) -> Decoded:
+        """What a patch has made, which refusals show as `shown`; raises ApiError 422 for what is not of the kind."""
         kind, errors = target.kind, ErrorList()
         if not kind.from_definition:  # what a patch takes away of the type is what the path says
             value = {"apiVersion": target.api_version, "kind": kind.kind} | {
@@ -417,6 +415,19 @@ class Rest:
         raise ApiError(409, "the server was not able to generate a unique name for the object", "AlreadyExists")
 
 
+def configuration(target: Target, value: Any, release: Release) -> Plain:
+    """What is to be applied, if it is of the type that the path means; raises ApiError 400."""
+    config = {} if value is None else value
+    if not isinstance(config, dict):
+        found = f"json: cannot unmarshal {go_name(config)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"{undecoded_to_apply(release)}: error unmarshaling JSON: while decoding JSON: {found}")
+    api_version, kind = (_text_of(config.get(member)) for member in ("apiVersion", "kind"))
+    if (api_version, kind) != (target.api_version, target.kind.kind):
+        group, _, version = api_version.rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+    return config
+
+
 def _asked_name(obj: Plain) -> str:
     """The name of a new object, or what the server is to make one from."""
     metadata = obj["metadata"]
@@ -430,7 +441,7 @@ def is_finished(obj: Plain) -> bool:
     return bool(metadata.get("deletionTimestamp")) and not is_held
 
 
-def _in_namespace(target: Target, obj: Plain) -> Plain:
+def in_namespace(target: Target, obj: Plain) -> Plain:
     """The object with the namespace of the request; one of the cluster has none."""
     metadata = {**obj["metadata"]}
     if not target.kind.namespaced:

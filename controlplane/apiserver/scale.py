@@ -3,19 +3,23 @@
 Source: k8s.io/api autoscaling/v1 Scale; kubernetes.io "Scale subresource" of custom resources.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from controlplane.apiserver.columns import AGE, at
+from controlplane.apiserver.fieldsets import Path
+from controlplane.apiserver.go_values import go_text, go_type
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
+from controlplane.apiserver.managed import Manager, Managers, Owned
 from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.status import bad_request, internal
-from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict
+from controlplane.apiserver.status import ApiError, bad_request, internal
+from resourceapi.objects import ErrorList
 
 API_VERSION = "autoscaling/v1"
 _COLUMNS = (
     Column("Desired", lambda obj: at("spec", "replicas")(obj) or 0, "integer"),
     Column("Available", lambda obj: at("status", "replicas")(obj) or 0, "integer"),
-    AGE,
+    AGE._replace(type="date"),
 )
 SCALE: Kind = open_kind(
     "Scale",
@@ -25,64 +29,159 @@ SCALE: Kind = open_kind(
     group="autoscaling",
 )
 """Of a definition's kinds; it has no objects of its own."""
+_MAX = 2**31 - 1
+_UNSET = -(2**31)  # stands for what an object does not say, as the reference has it
+_REPLICAS: Path = ("f:spec", "f:replicas")
 
 
 def scale_of(obj: Plain, paths: ScalePaths) -> Plain:
     """The scale of an object. Raises ApiError 500 where the object does not say how many there are to be."""
-    wanted = _found(obj, paths.spec)
-    if not isinstance(wanted, int):
-        raise internal(f'the spec replicas field "{paths.spec}" does not exist')
-    status: Plain = {"replicas": _found(obj, paths.status) or 0}
-    if paths.selector and (selector := _found(obj, paths.selector)):
-        status["selector"] = selector if isinstance(selector, str) else _selector_text(selector)
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    metadata = {name: obj["metadata"][name] for name in kept if name in obj["metadata"]}
-    spec = {"replicas": wanted} if wanted else {}
-    return {"kind": "Scale", "apiVersion": API_VERSION, "metadata": metadata, "spec": spec, "status": status}
+    scale = _scale(obj, paths)
+    if scale["spec"].get("replicas") == _UNSET:
+        raise internal(f'Internal error occurred: the spec replicas field "{paths.spec}" does not exist')
+    return scale
 
 
-def check_scale_type(scale: Plain) -> None:
-    """That a body is of the type. Raises ApiError 400, in a real server's words."""
-    try:
-        from_dict(ObjectMeta, scale.get("metadata") or {})
-    except DecodeError:
-        pass
-    else:
-        if isinstance(scale.get("spec") or {}, dict):
-            return
-    raise bad_request('no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"')
+def scale_to_change(obj: Plain, paths: ScalePaths) -> Plain:
+    """The scale of an object that need not say how many there are to be. Raises ApiError 500."""
+    return _scale(obj, paths)
+
+
+def unregistered() -> ApiError:
+    """400 for a body that is no scale, in a real server's words."""
+    return bad_request('no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"')
+
+
+def unapplied() -> ApiError:
+    """500 for a configuration of a custom resource's scale, which a real server cannot apply."""
+    why = "failed to convert live object (/; autoscaling/v1, Kind=Scale) to proper version"
+    text = f"failed to create manager for existing fields: {why}: request to convert CR to an invalid group/version"
+    return internal(f"{text}: {API_VERSION}")
 
 
 def scaled(obj: Plain, scale: Plain, paths: ScalePaths) -> Plain:
-    """The object as its new scale wants it."""
+    """The object as its new scale wants it. Raises ApiError 400 for one that does not say how many there are to be."""
     count = (scale.get("spec") or {}).get("replicas") or 0
-    version = (scale.get("metadata") or {}).get("resourceVersion") or obj["metadata"]["resourceVersion"]
-    changed = _with(obj, paths.spec.lstrip(".").split("."), count)
+    if count == _UNSET:
+        raise bad_request(f'the spec replicas field "{paths.spec}" cannot be empty')
+    version = scale["metadata"].get("resourceVersion") or obj["metadata"]["resourceVersion"]
+    changed = _with(obj, _steps(paths.spec), count)
     return {**changed, "metadata": {**obj["metadata"], "resourceVersion": version}}
 
 
+def managers_of_scale(managers: Managers, paths: Mapping[str, ScalePaths | None]) -> dict[Manager, Owned]:
+    """Who owns the number in an object, as owners of its scale; `paths` are those of each version."""
+    found = {}
+    for manager, owned in managers.items():
+        path = _path(paths.get(owned.api_version))
+        if path is not None and path in owned.fields:
+            found[_in_scale(manager)] = Owned(frozenset((_REPLICAS,)), owned.time, API_VERSION)
+    return found
+
+
+def managers_of_object(
+    before: Managers, of_scale: Managers, paths: Mapping[str, ScalePaths | None], api_version: str
+) -> dict[Manager, Owned]:
+    """The managers of an object after those of its scale have changed; `before` are the object's until then."""
+    left, found = dict(of_scale), {}
+    for manager, owned in before.items():
+        if owned.api_version not in paths:
+            continue
+        path = _path(paths[owned.api_version])
+        if path is not None and path in owned.fields and left.pop(_in_scale(manager), None) is None:
+            owned = owned._replace(fields=owned.fields - {path})
+        if owned.fields:
+            found[manager] = owned
+    path = _path(paths[api_version])
+    assert path is not None, "this version has a scale"
+    for manager, owned in left.items():
+        if _REPLICAS in owned.fields:
+            version = api_version if manager.operation == "Update" else ""
+            # a real server gives it no time
+            found[manager._replace(api_version=version)] = Owned(frozenset((path,)), "", api_version)
+    return found
+
+
 def check_scale(errors: ErrorList, obj: Plain, paths: ScalePaths) -> None:
-    """That an object wants and has no less than none."""
+    """That an object wants and has a number of what it counts, and says in words which pods those are."""
     for path in (paths.spec, paths.status):
-        count = _found(obj, path)
-        if isinstance(count, int) and count < 0:
+        try:
+            count = _nested(obj, path, int) or 0
+        except ValueError as error:
+            errors.invalid(path, 0, str(error))
+            continue
+        if count < 0:
             errors.invalid(path, count, "should be a non-negative integer")
+        elif count > _MAX:
+            errors.invalid(path, count, f"should be less than or equal to {_MAX}")
+    if paths.selector:
+        try:
+            _nested(obj, paths.selector, str)
+        except ValueError as error:
+            errors.invalid(paths.selector, "", str(error))
 
 
-def _found(obj: Plain, path: str) -> Any:
-    return at(*path.lstrip(".").split("."))(obj) if path else None
+def _scale(obj: Plain, paths: ScalePaths) -> Plain:
+    try:
+        wanted, there = _nested(obj, paths.spec, int), _nested(obj, paths.status, int)
+        selector = _selector(obj, paths.selector)
+    except ValueError as error:
+        raise internal(str(error)) from None
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    metadata = {name: obj["metadata"][name] for name in kept if name in obj["metadata"]}
+    count = _UNSET if wanted is None else wanted
+    spec = {"replicas": count} if count else {}
+    status: Plain = {"replicas": there or 0} | ({"selector": selector} if selector else {})
+    return {"kind": "Scale", "apiVersion": API_VERSION, "metadata": metadata, "spec": spec, "status": status}
 
 
-def _selector_text(selector: Plain) -> str:
-    """A label selector, or the labels of a ReplicationController, as a list is asked for by."""
-    is_plain = not selector.keys() & {"matchLabels", "matchExpressions"}
-    labels: Plain = selector if is_plain else selector.get("matchLabels") or {}
-    found = [f"{name}={value}" for name, value in labels.items()]
-    for each in selector.get("matchExpressions") or ():
+def _nested(obj: Plain, path: str, kind: type) -> Any:
+    """The number or text at a path; None where there is none. Raises ValueError for anything else, in Go's words."""
+    value: Any = obj
+    steps = _steps(path)
+    for index, step in enumerate(steps):
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            where = ".".join(steps[: index + 1])
+            raise ValueError(_not_a(value, where, "map[string]interface{}"))
+        if step not in value:
+            return None
+        value = value[step]
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ValueError(_not_a(value, ".".join(steps), "int64" if kind is int else "string"))
+    return value
+
+
+def _not_a(value: Any, where: str, wanted: str) -> str:
+    return f".{where} accessor error: {go_text(value)} is of the type {go_type(value)}, expected {wanted}"
+
+
+def _selector(obj: Plain, path: str) -> str:
+    """Which pods are counted, as a list is asked for them; a kind of Kubernetes' own has a selector or labels there."""
+    found = at(*_steps(path))(obj) if path else None
+    if not isinstance(found, dict):
+        return (_nested(obj, path, str) or "") if path else ""
+    is_plain = not found.keys() & {"matchLabels", "matchExpressions"}
+    labels: Plain = found if is_plain else found.get("matchLabels") or {}
+    pieces = [f"{name}={value}" for name, value in labels.items()]
+    for each in found.get("matchExpressions") or ():
         key, values = each.get("key"), ",".join(each.get("values") or ())
         words = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
-        found.append(words.get(each.get("operator"), str(key)))
-    return ",".join(sorted(found))
+        pieces.append(words.get(each.get("operator"), str(key)))
+    return ",".join(sorted(pieces))
+
+
+def _steps(path: str) -> list[str]:
+    return path.removeprefix(".").split(".")
+
+
+def _path(paths: ScalePaths | None) -> Path | None:
+    return tuple(f"f:{step}" for step in _steps(paths.spec)) if paths else None
+
+
+def _in_scale(manager: Manager) -> Manager:
+    return manager._replace(api_version=API_VERSION) if manager.operation == "Update" else manager
 
 
 def _with(value: Any, path: list[str], count: int) -> Any:

@@ -3,15 +3,17 @@
 import copy
 import json
 import math
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from controlplane.apiserver.kinds import Schema
+from controlplane.apiserver.string_formats import is_formatted
 from resourceapi.cel.re2 import RegexTooExpensive, compile_regex
 from resourceapi.objects import ErrorList, ErrorType, FieldError, quoted_text
 from resourceapi.objects.json_value import canonical, json_equal
 
+NEW: Any = object()
+"""What was before a value that none was before."""
 _TOLERANCE = 1e-9
 _NUMBERS = (("minimum", "exclusiveMinimum", "greater"), ("maximum", "exclusiveMaximum", "less"))
 
@@ -47,8 +49,55 @@ def with_defaults(value: Any, schema: Schema) -> Any:
     return value
 
 
-def check(errors: ErrorList, value: Any, schema: Schema, path: str = "") -> None:
-    """Add what is wrong with the value: errors of members in the order of their names."""
+def check(errors: ErrorList, value: Any, schema: Schema, path: str = "", before: Any = NEW) -> None:
+    """Add what is wrong with the value: errors of members in the order of their names.
+
+    What an update leaves as it was `before` is right whatever it is (KEP-4008), but for an item of a list that has no
+    keys to know it by.
+    """
+    known = len(errors)
+    _check(errors, value, schema, path, before)
+    if len(errors) > known and before is not NEW and json_equal(value, before):
+        del errors[known:]
+
+
+def check_items(errors: ErrorList, value: Any, schema: Schema, path: str = "") -> None:
+    """Add the items that sets and lists with keys have twice."""
+    if isinstance(value, dict):
+        known, extra = schema.get("properties", {}), schema.get("additionalProperties")
+        for name in sorted(value):
+            child = known.get(name, extra)
+            if isinstance(child, Mapping):
+                check_items(errors, value[name], child, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        if schema.get("x-kubernetes-list-type") in ("set", "map"):
+            seen: set[bytes] = set()
+            for index, item in enumerate(value):
+                known = item_key(item, schema)
+                text = canonical(known)
+                if text in seen:
+                    shown = f"Duplicate value: {_shown(known)}"
+                    errors.append(FieldError(ErrorType.DUPLICATE, f"{path}[{index}]", shown))
+                seen.add(text)
+        if isinstance(schema.get("items"), Mapping):
+            for index, item in enumerate(value):
+                check_items(errors, item, schema["items"], f"{path}[{index}]")
+
+
+def item_key(item: Any, schema: Schema) -> Any:
+    """What an item of a set or of a list with keys is known by; an item that should be an object is so by itself."""
+    keys = schema.get("x-kubernetes-list-map-keys")
+    return {key: item[key] for key in keys if key in item} if keys and isinstance(item, dict) else item
+
+
+def items_before(before: Any, schema: Schema) -> Callable[[Any], Any]:
+    """Finds what an item of a list was before: `NEW` but in lists with keys."""
+    is_keyed = isinstance(before, list) and schema.get("x-kubernetes-list-type") == "map"
+    known = {canonical(item_key(item, schema)): item for item in before} if is_keyed else {}
+    return lambda item: known.get(canonical(item_key(item, schema)), NEW) if known else NEW
+
+
+def _check(errors: ErrorList, value: Any, schema: Schema, path: str, before: Any) -> None:
     if value is None and schema.get("nullable"):
         return
     wanted = "int-or-string" if schema.get("x-kubernetes-int-or-string") else schema.get("type")
@@ -73,9 +122,9 @@ def check(errors: ErrorList, value: Any, schema: Schema, path: str = "") -> None
     elif isinstance(value, int | float):
         _number(errors, value, schema, path)
     elif isinstance(value, list):
-        _list(errors, value, schema, path)
+        _list(errors, value, schema, path, before)
     elif isinstance(value, dict):
-        _object(errors, value, schema, path)
+        _object(errors, value, schema, path, before)
     _combined(errors, value, schema, path)
 
 
@@ -110,8 +159,15 @@ def _string(errors: ErrorList, value: str, schema: Schema, path: str) -> None:
         errors.invalid(path, value, f"{_in_body(path)} should be at least {limit} chars long")
     if "pattern" in schema and not _matches(schema["pattern"], value):
         errors.invalid(path, value, f"{_in_body(path)} should match '{schema['pattern']}'")
-    if schema.get("format") == "date-time" and not _is_time(value):
-        errors.invalid(path, value, f"{_in_body(path)} must be of type datetime: {quoted_text(value)}")
+    name = schema.get("format") or ""
+    if not is_formatted(value, name):
+        errors.append(
+            FieldError(
+                ErrorType.TYPE_INVALID,
+                path,
+                f"Invalid value: {quoted_text(value)}: {_in_body(path)} must be of type {name}: {quoted_text(value)}",
+            )
+        )
 
 
 def _number(errors: ErrorList, value: float, schema: Schema, path: str) -> None:
@@ -130,7 +186,7 @@ def _number(errors: ErrorList, value: float, schema: Schema, path: str) -> None:
         errors.invalid(path, value, f"{_in_body(path)} should be a multiple of {step}")
 
 
-def _list(errors: ErrorList, value: list[Any], schema: Schema, path: str) -> None:
+def _list(errors: ErrorList, value: list[Any], schema: Schema, path: str, before: Any) -> None:
     if len(value) > schema.get("maxItems", len(value)):
         errors.too_many(path, len(value), schema["maxItems"])
     if len(value) < schema.get("minItems", 0):
@@ -139,20 +195,12 @@ def _list(errors: ErrorList, value: list[Any], schema: Schema, path: str) -> Non
     if schema.get("uniqueItems") and len(set(map(canonical, value))) < len(value):
         errors.append(FieldError(ErrorType.DUPLICATE, path, f"Duplicate value: {_shown(value)}"))
     if isinstance(schema.get("items"), Mapping):
+        was = items_before(before, schema)
         for index, item in enumerate(value):
-            check(errors, item, schema["items"], f"{path}[{index}]")
-    keys = schema.get("x-kubernetes-list-map-keys")
-    if schema.get("x-kubernetes-list-type") == "set" or keys:
-        seen: set[bytes] = set()
-        for index, item in enumerate(value):
-            known = {key: item[key] for key in keys if key in item} if keys and isinstance(item, dict) else item
-            text = canonical(known)
-            if text in seen:
-                errors.append(FieldError(ErrorType.DUPLICATE, f"{path}[{index}]", f"Duplicate value: {_shown(known)}"))
-            seen.add(text)
+            check(errors, item, schema["items"], f"{path}[{index}]", was(item))
 
 
-def _object(errors: ErrorList, value: dict[str, Any], schema: Schema, path: str) -> None:
+def _object(errors: ErrorList, value: dict[str, Any], schema: Schema, path: str, before: Any) -> None:
     if len(value) > schema.get("maxProperties", len(value)):
         errors.too_many(path, len(value), schema["maxProperties"])
     if len(value) < schema.get("minProperties", 0):
@@ -164,10 +212,11 @@ def _object(errors: ErrorList, value: dict[str, Any], schema: Schema, path: str)
         here = f"{path}.{name}" if path else name
         if name not in value:
             errors.required(here)
-        elif name in known:
-            check(errors, value[name], known[name], here)
-        elif isinstance(extra, Mapping):
-            check(errors, value[name], extra, here)
+            continue
+        child = known.get(name, extra)
+        if isinstance(child, Mapping):
+            was = before.get(name, NEW) if isinstance(before, dict) else NEW
+            check(errors, value[name], child, here, was)
 
 
 def _combined(errors: ErrorList, value: Any, schema: Schema, path: str) -> None:
@@ -239,11 +288,3 @@ def _matches(pattern: str, value: str) -> bool:
         return compile_regex(pattern).is_match(value)
     except RegexTooExpensive:
         return False
-
-
-def _is_time(value: str) -> bool:
-    try:
-        datetime.fromisoformat(value)
-    except ValueError:
-        return False
-    return True

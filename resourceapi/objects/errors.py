@@ -93,7 +93,7 @@ class ErrorList(list[FieldError]):
 
     def too_many(self, path: str, count: int, limit: int) -> None:
         """A list or map has more items than the limit."""
-        self._add(ErrorType.TOO_MANY, path, count, f"must have at most {limit} items")
+        self._add(ErrorType.TOO_MANY, path, count, f"must have at most {limit} item{'' if limit == 1 else 's'}")
 
     def not_found(self, path: str, value: str) -> None:
         """A reference leads nowhere."""

@@ -123,6 +123,7 @@ def test_before_1_36_types_were_told() -> None:
         (["self.a == 'x'"], ["compilation failed: ERROR", "found no matching overload for '_==_'"]),
         (["1"], ["cel expression must evaluate to a bool"]),
         (["self.nope > 1", " "], ["[1].rule: Required value: rule is not specified"]),
+        (["self.a\n> 1"], ["[0].message: Required value: message must be specified if rule contains line breaks"]),
     ],
 )
 def test_rules_that_are_none(api: Http, rules: list[str], told: list[str]) -> None:
@@ -133,3 +134,130 @@ def test_rules_that_are_none(api: Http, rules: list[str], told: list[str]) -> No
     for text in told:
         assert text in refused.message
     assert ("undefined field" in refused.message) == (len(rules) == 1 and "nope" in rules[0])
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"message": " "}, '.message: Invalid value: " ": must be non-empty if specified'),
+        ({"message": "a\nb"}, '.message: Invalid value: "a\\nb": must not contain line breaks'),
+        ({"messageExpression": " "}, ".messageExpression: Required value: messageExpression must be non-empty"),
+        ({"messageExpression": "1"}, "messageExpression must evaluate to a string"),
+        ({"messageExpression": "self.x"}, "messageExpression compilation failed: ERROR"),
+        ({"reason": "Nope"}, '.reason: Unsupported value: "Nope": supported values: "FieldValueDuplicate", "FieldV'),
+        ({"fieldPath": ".x"}, '.fieldPath: Invalid value: ".x": must be a valid path'),
+        ({"fieldPath": "a"}, '.fieldPath: Invalid value: "a": must be a valid path'),
+        ({"optionalOldSelf": False}, ".optionalOldSelf: Invalid value: false: may not be set if oldSelf is not used"),
+        ({"fieldPath": ".n['b c']"}, ""),
+        ({"fieldPath": ".m['any']"}, ""),
+        ({"rule": "self.a > 1 || 'oldSelf' == 'x'"}, ""),
+    ],
+)
+def test_what_a_rule_may_say(api: Http, more: dict[str, Any], told: str) -> None:
+    spec: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer"},
+            "n": {"type": "object", "properties": {"b c": {"type": "string"}}},
+            "m": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+        "x-kubernetes-validations": [{"rule": "self.a > 1"} | more],
+    }
+    answer = api.send("POST", DEFINITIONS, with_rules(spec), dryRun="All")
+    assert answer.status == (422 if told else 201)
+    assert told in (answer.message if told else "")
+
+
+def test_rules_about_before_are_for_what_can_be_found_again(api: Http) -> None:
+    item = {"type": "integer", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    members = {"k": {"type": "string"}, "v": item}
+    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+    items = {"type": "object", "properties": members, "required": ["k"]}
+    for more in ({}, keyed):
+        spec = {"type": "object", "properties": {"l": {"type": "array", "items": items} | more}}
+        answer = api.send("POST", DEFINITIONS, with_rules(spec), dryRun="All")
+        assert answer.status == (201 if more else 422)
+    assert (
+        "within spec.validation.openAPIV3Schema.properties[spec].properties[l]"
+        in api.send(
+            "POST",
+            DEFINITIONS,
+            with_rules({"type": "object", "properties": {"l": {"type": "array", "items": items}}}),
+        ).message
+    )
+
+
+def test_a_rule_may_be_asked_before_there_was_anything(api: Http) -> None:
+    rule = {"rule": "!oldSelf.hasValue() || self.a >= oldSelf.value().a", "optionalOldSelf": True, "message": "falls"}
+    spec = {"type": "object", "properties": {"a": {"type": "integer"}}, "x-kubernetes-validations": [rule]}
+    api.ok("POST", DEFINITIONS, with_rules(spec))
+    api.ok("POST", DRIVERS, driver("d", {"a": 3}))
+    refused = api.send("PATCH", f"{DRIVERS}/d", {"spec": {"a": 2}}, content=MERGE)
+    assert refused.message == 'Driver.example.com "d" is invalid: spec: Invalid value: falls'
+    api.ok("PATCH", f"{DRIVERS}/d", {"spec": {"a": 4}}, content=MERGE)
+
+
+ITEM: dict[str, Any] = {
+    "type": "object",
+    "required": ["k"],
+    "properties": {"k": {"type": "string"}, "v": {"type": "string"}},
+}
+LOOSE: dict[str, Any] = {
+    "a": {"type": "integer"},
+    "b": {"type": "string"},
+    "m": {"type": "object", "properties": {"p": {"type": "string"}}},
+    "l": {"type": "array", "items": {"type": "string"}},
+    "k": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": ITEM},
+}
+TIGHT: dict[str, Any] = {
+    "a": {"type": "integer", "maximum": 5},
+    "b": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'x'", "message": "no x"}]},
+    "m": {"type": "object", "properties": {"p": {"type": "string"}, "r": {"type": "string"}}, "required": ["r"]},
+    "l": {"type": "array", "items": {"type": "string", "maxLength": 2}},
+    "k": LOOSE["k"] | {"items": ITEM | {"properties": ITEM["properties"] | {"v": {"type": "string", "maxLength": 2}}}},
+}
+OF_BEFORE = {"a": 9, "b": "x", "m": {"p": "1"}, "l": ["abc"], "k": [{"k": "1", "v": "abc"}, {"k": "2"}]}
+
+
+@pytest.fixture
+def tightened(api: Http) -> Http:
+    """A server whose resource `old` was stored before the rules were as tight as they are."""
+    api.ok("POST", DEFINITIONS, with_rules({"type": "object", "properties": LOOSE}))
+    api.ok("POST", DRIVERS, driver("old", OF_BEFORE))
+    api.ok(
+        "PATCH",
+        f"{DEFINITIONS}/drivers.example.com",
+        with_rules({"type": "object", "properties": TIGHT}),
+        content=MERGE,
+    )
+    return api
+
+
+@pytest.mark.parametrize(
+    ("patch", "told"),
+    [
+        ({}, ""),
+        ({"a": 10}, "spec.a: Invalid value: 10: spec.a in body should be less than or equal to 5"),
+        ({"a": 4}, ""),
+        ({"m": {"p": "2"}}, "spec.m.r: Required value"),
+        ({"l": ["abc", "d"]}, "spec.l[0]: Too long: may not be more than 2 bytes"),
+        ({"k": [{"k": "2"}, {"k": "1", "v": "abc"}]}, ""),
+        ({"k": [{"k": "1", "v": "abc"}, {"k": "2", "v": "abcd"}]}, "spec.k[1].v: Too long: may not be more than 2"),
+        ({"k": [{"k": "3", "v": "abc"}]}, "spec.k[0].v: Too long: may not be more than 2 bytes"),
+    ],
+)
+def test_an_update_may_leave_what_is_no_longer_right(tightened: Http, patch: dict[str, Any], told: str) -> None:
+    """As far as it can be told what it was; a rule in CEL warns of it."""
+    body = {"metadata": {"labels": {"a": "b"}}, "spec": patch}
+    answer = tightened.send("PATCH", f"{DRIVERS}/old", body, content=MERGE)
+    assert answer.status == (422 if told else 200)
+    assert told in (answer.message if told else "")
+    is_asked = not told or "should be" in told  # what is wrong otherwise keeps the rules from being asked
+    assert answer.warnings == (['299 - "spec.b: Invalid value: \\"x\\": no x"'] if is_asked else [])
+
+
+def test_what_was_right_may_not_become_wrong_again(tightened: Http) -> None:
+    tightened.ok("PATCH", f"{DRIVERS}/old", {"spec": {"b": "y"}}, content=MERGE)
+    refused = tightened.send("PATCH", f"{DRIVERS}/old", {"spec": {"b": "x"}}, content=MERGE)
+    assert refused.message == 'Driver.example.com "old" is invalid: spec.b: Invalid value: "x": no x'
+    assert tightened.send("POST", DRIVERS, driver("new", OF_BEFORE)).status == 422

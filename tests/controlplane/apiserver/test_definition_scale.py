@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
-from tests.controlplane.apiserver.running import MERGE, Http
+from tests.controlplane.apiserver.running import APPLY, MERGE, Http
 from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, TABLE, definition, driver
 
 JSON_PATCH = "application/json-patch+json"
@@ -76,3 +76,89 @@ def test_what_is_refused(sized: Http) -> None:
     assert sized.send("GET", f"{DRIVERS}/none/scale").message.endswith(
         'the spec replicas field ".spec.size" does not exist'
     )
+
+
+def owners(http: Http, name: str = "a") -> dict[tuple[str, str], Any]:
+    """What each manager of a resource owns, by its name and the part that it wrote."""
+    entries = http.ok("GET", f"{DRIVERS}/{name}")["metadata"]["managedFields"]
+    return {(each["manager"], each.get("subresource", "")): each["fieldsV1"] for each in entries}
+
+
+def test_who_scales_owns_the_number(sized: Http) -> None:
+    """As a part of its own, whatever version and path; who writes the object takes it back."""
+    sized.ok("PATCH", OF_A, {"spec": {"replicas": 4}}, content=MERGE, fieldManager="scaler")
+    assert owners(sized)["scaler", "scale"] == {"f:spec": {"f:size": {}}}
+    sized.ok("PATCH", OF_A, {"spec": {"replicas": 4}}, content=MERGE, fieldManager="other")
+    assert ("other", "scale") not in owners(sized), "nothing changed"
+    sized.ok("PATCH", f"{DRIVERS}/a", {"spec": {"size": 5}}, content=MERGE, fieldManager="writer")
+    found = owners(sized)
+    assert found["writer", ""] == {"f:spec": {"f:size": {}}}
+    assert ("scaler", "scale") not in found
+
+
+def test_one_that_says_no_number_can_be_scaled(sized: Http) -> None:
+    sized.ok("POST", DRIVERS, driver("none", {}))
+    path = f"{DRIVERS}/none/scale"
+    refused = sized.send("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, content=MERGE)
+    assert (refused.status, refused.message) == (400, 'the spec replicas field ".spec.size" cannot be empty')
+    assert sized.ok("PATCH", path, {"spec": {"replicas": 4}}, content=MERGE)["spec"] == {"replicas": 4}
+    assert sized.ok("GET", f"{DRIVERS}/none")["spec"] == {"size": 4}
+
+
+def test_fields_that_a_scale_has_not(sized: Http) -> None:
+    patch = {"spec": {"replicas": 4}, "x": 1}
+    told = ['299 - "unknown field \\"x\\""']
+    assert sized.send("PATCH", OF_A, patch, content=MERGE).warnings == told
+    strict = sized.send("PATCH", OF_A, patch, content=MERGE, fieldValidation="Strict")
+    assert strict.status == 422
+    assert strict.message.endswith('strict decoding error: unknown field "x"')
+    whole = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "a"}} | patch
+    assert sized.send("PUT", OF_A, whole).warnings == told
+    strict = sized.send("PUT", OF_A, whole, fieldValidation="Strict")
+    assert strict.message == 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
+
+
+@pytest.mark.parametrize(
+    ("patch", "text"),
+    [
+        ({"spec": "a"}, "json: cannot unmarshal string into Go struct field Scale.spec of type v1.ScaleSpec"),
+        ({"kind": "x"}, 'no kind "x" is registered for version "autoscaling/v1"'),
+    ],
+)
+def test_patches_that_make_no_scale(sized: Http, patch: Any, text: str) -> None:
+    refused = sized.send("PATCH", OF_A, patch, content=MERGE)
+    assert refused.status == 422
+    assert text in refused.message
+
+
+def test_a_scale_cannot_be_applied(sized: Http) -> None:
+    config = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 9}}
+    refused = sized.send("PATCH", OF_A, config, content=APPLY, fieldManager="m")
+    assert refused.status == 500
+    assert refused.message.endswith("request to convert CR to an invalid group/version: autoscaling/v1")
+    other = sized.send("PATCH", OF_A, config | {"kind": "Driver"}, content=APPLY, fieldManager="m")
+    assert other.message == "invalid object type: autoscaling/v1, Kind=Driver"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        ("3", ".spec.size: Invalid value: 0: .spec.size accessor error: 3 is of the type string, expected int64"),
+        (2**31, ".spec.size: Invalid value: 2147483648: should be less than or equal to 2147483647"),
+        (-1, ".spec.size: Invalid value: -1: should be a non-negative integer"),
+    ],
+)
+def test_numbers_of_replicas_that_are_none(api: Http, count: Any, text: str) -> None:
+    made = definition()
+    (version,) = made["spec"]["versions"]
+    version["subresources"]["scale"] = SCALE
+    version["schema"]["openAPIV3Schema"]["properties"] = {"spec": OPEN, "status": OPEN}
+    api.ok("POST", DEFINITIONS, made)
+    refused = api.send("POST", DRIVERS, driver("a", {"size": count}))
+    assert refused.message == f'Driver.example.com "a" is invalid: {text}'
+    api.ok("POST", DRIVERS, driver("a", {"size": 1}))
+    refused = api.send("PATCH", f"{DRIVERS}/a/status", {"status": {"pods": 2}}, content=MERGE)
+    text = '.status.pods: Invalid value: "": .status.pods accessor error: 2 is of the type int64, expected string'
+    assert refused.message == f'Driver.example.com "a" is invalid: {text}'
+    refused = api.send("POST", DRIVERS, driver("b", 1))
+    assert ".spec.size accessor error: 1 is of the type int64, expected map[string]interface{}" in refused.message

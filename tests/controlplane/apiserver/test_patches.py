@@ -36,13 +36,17 @@ def test_json_patch(api: Http) -> None:
     changed = api.ok("PATCH", PATH, operations, content=JSON_PATCH)
     assert changed["metadata"]["labels"] == {"b/c": "2", "e": "1"}
     assert [each["cel"]["expression"] for each in changed["spec"]["selectors"]] == ["true", "false"]
-    for wrong in (
+    faults: list[dict[str, Any]] = [
         {"op": "remove", "path": "/metadata/labels/nope"},
-        {"op": "replace", "path": "/metadata/labels/nope", "value": "x"},
+        {"op": "replace", "path": "/metadata/nope/x", "value": "x"},
+        {"op": "add", "path": "", "value": {}},
+        {"op": "replace", "path": None, "value": {}},
+        {"op": "copy", "from": "", "path": "/metadata/labels/x"},
         {"op": "test", "path": "/metadata/name", "value": "x"},
         {"op": "add", "path": "/spec/selectors/9", "value": {}},
         {"op": "bogus", "path": "/x"},
-    ):
+    ]
+    for wrong in faults:
         refused = api.send("PATCH", PATH, [wrong], content=JSON_PATCH)
         assert (refused.status, refused.message) == (
             422,
@@ -50,6 +54,32 @@ def test_json_patch(api: Http) -> None:
         )
     many = api.send("PATCH", PATH, [operations[0]] * 10_001, content=JSON_PATCH)
     assert (many.status, many.body["reason"]) == (413, "RequestEntityTooLarge")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_json_patches_beyond_the_letter_of_the_rfc(api: Http) -> None:
+    """The reference's library replaces what is not there, and counts the end of a list from behind when it adds."""
+    label, finalizers = "/metadata/labels/new", "/metadata/finalizers"
+    operations: list[dict[str, Any]] = [
+        {"op": "test", "path": label, "value": None},
+        {"op": "replace", "path": label, "value": "1"},
+        {"op": "add", "path": finalizers, "value": ["a.b/1", "a.b/2"]},
+        {"op": "add", "path": f"{finalizers}/-1", "value": "a.b/3"},
+        {"op": "add", "path": f"{finalizers}/-4", "value": "a.b/0"},
+        {"op": "replace", "path": f"{finalizers}/-1", "value": "a.b/4"},
+    ]
+    metadata = api.ok("PATCH", PATH, operations, content=JSON_PATCH, dryRun="All")["metadata"]
+    assert (metadata["labels"]["new"], metadata["finalizers"]) == ("1", ["a.b/0", "a.b/1", "a.b/2", "a.b/4"])
+
+
+@pytest.mark.parametrize("namespace", ["", None])
+def test_a_patch_may_leave_out_the_namespace(api: Http, namespace: str | None) -> None:
+    maps = "/api/v1/namespaces/default/configmaps"
+    api.ok("POST", maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
+    changed = api.ok("PATCH", f"{maps}/a", {"metadata": {"namespace": namespace}, "data": {"a": "b"}}, content=MERGE)
+    assert (changed["metadata"]["namespace"], changed["data"]) == ("default", {"a": "b"})
+    other = api.send("PATCH", f"{maps}/a", {"metadata": {"namespace": "other"}}, content=MERGE)
+    assert other.message == "the namespace of the provided object does not match the namespace sent on the request"
 
 
 @pytest.mark.usefixtures("gpu")

@@ -14,7 +14,8 @@ from controlplane.apiserver.kinds import version_rank
 from controlplane.apiserver.patch import merge_patch
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import strategic_merge
-from controlplane.apiserver.structural import check, prune, with_defaults
+from controlplane.apiserver.string_formats import is_formatted
+from controlplane.apiserver.structural import check, check_items, prune, with_defaults
 from controlplane.apiserver.tables import table
 from resourceapi.objects import ErrorList
 from resourceapi.objects.release import LATEST
@@ -135,9 +136,13 @@ def test_pruning_and_defaults() -> None:
         ({"maximum": 3}, 4, "a: Invalid value: 4: a in body should be less than or equal to 3"),
         ({"minimum": 3, "exclusiveMinimum": True}, 3, "a: Invalid value: 3: a in body should be greater than 3"),
         ({"minLength": 2}, "x", 'a: Invalid value: "x": a in body should be at least 2 chars long'),
-        ({"maxItems": 1}, [1, 2], "a: Too many: 2: must have at most 1 items"),
+        ({"maxItems": 1}, [1, 2], "a: Too many: 2: must have at most 1 item"),
         ({"x-kubernetes-list-type": "set"}, ["x", "x"], 'a[1]: Duplicate value: "x"'),
-        ({"x-kubernetes-list-map-keys": ["k"]}, [{"k": 1}, {"k": 1}], 'a[1]: Duplicate value: {"k":1}'),
+        (
+            {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]},
+            [{"k": 1}, {"k": 1}],
+            'a[1]: Duplicate value: {"k":1}',
+        ),
         (
             {"anyOf": [{"type": "string"}]},
             1,
@@ -152,6 +157,7 @@ def test_structural_validation(schema: Any, value: Any, told: str) -> None:
     """Rules one by one."""
     errors = ErrorList()
     check(errors, value, schema, "a")
+    check_items(errors, value, schema, "a")
     assert "".join(map(str, errors)) == told
 
 
@@ -200,3 +206,26 @@ def test_history_is_bounded_in_number_and_in_bytes() -> None:
         assert 0 < len(kept) <= 10
         assert kept[-1].last["data"]["n"] == "29"
         assert [event.version for event in kept] == list(range(kept[0].version, store.version + 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("ipv4", ("1.2.3.4", "01.2.3.4", "::ffff:1.2.3.4"), ("", "1.2.3", "::1", "1.2.3.256")),
+        ("ipv6", ("::1", "fe80::"), ("1.2.3.4", "fe80::1%eth0", "::g")),
+        ("cidr", ("1.2.3.4/8", "::/0"), ("1.2.3.4", "1.2.3.4/33", "::/129", "1.2.3.4/")),
+        ("mac", ("aa:bb:cc:dd:ee:ff", "AA-BB-CC-DD-EE-FF", "aabb.ccdd.eeff"), ("aa:bb", "aa:bb-cc:dd:ee:ff")),
+        ("hostname", ("a.com", "a-", "é.com"), ("", "a.b", "a_b", "-a")),
+        ("uuid4", ("6ba7b810-9dad-41d1-80b4-00c04fd430c8",), ("6ba7b810-9dad-11d1-80b4-00c04fd430c8",)),
+        ("duration", ("1h2m", "5 minutes", "3d"), ("", "1", "x")),
+        ("date", ("2020-02-29",), ("2021-02-29", "2020-2-1")),
+        ("date-time", ("2020-01-02T03:04:05Z", "2020-01-02t03:04:05.1+01:00"), ("2020-01-02", "2020-01-02T03:04:05")),
+        ("k8s-short-name", ("a-b",), ("A", "a.b")),
+        ("k8s-long-name", ("a.b",), ("A", "-a")),
+        ("email", ("a@b", "X <a@b.c>"), ("a", "a b@c")),
+        ("nobody's", ("anything",), ()),
+    ],
+)
+def test_formats_of_texts(name: str, good: tuple[str, ...], bad: tuple[str, ...]) -> None:
+    """As a real API server (1.37.1) took them."""
+    assert [text for text in (*good, *bad) if is_formatted(text, name)] == list(good)

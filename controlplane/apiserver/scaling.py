@@ -1,0 +1,87 @@
+"""How the scale of an object is written: the object changes, and its rules say whether it may.
+
+Who owns the number of replicas is kept as if the scale were an object of its own (KEP-555: subresources).
+"""
+
+import json
+from collections.abc import Callable
+
+from controlplane.apiserver.kinds import Decoded, Plain, ScalePaths
+from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed
+from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.patch import APPLY_PATCH, Patch, patched
+from controlplane.apiserver.preconditions import check_name, check_uid
+from controlplane.apiserver.rest import Outcome, Rest, configuration, in_namespace
+from controlplane.apiserver.scale import (
+    API_VERSION,
+    SCALE,
+    managers_of_object,
+    managers_of_scale,
+    scale_of,
+    scale_to_change,
+    scaled,
+    unapplied,
+)
+from controlplane.apiserver.status import telling
+from controlplane.apiserver.target import Target
+
+_Change = Callable[[Plain], tuple[Plain, tuple[str, ...]]]
+
+
+def scale_target(target: Target) -> Target:
+    """The scale of the object that a path means, as if it were an object."""
+    return target._replace(kind=SCALE, version="v1", subresource="scale")
+
+
+def put_scale(
+    rest: Rest, target: Target, paths: ScalePaths, read: Decoded, options: WriteOptions, manager: str
+) -> Outcome:
+    """Scale an object as a whole scale says."""
+    with telling(read.problems):
+        check_name(target, read.object)
+        wanted = in_namespace(target, read.object)
+        old = rest.get(target)
+        uid = wanted["metadata"].get("uid")
+        if uid:
+            check_uid(target, old, uid, is_dry_run=options.dry_run)
+        return _rescale(rest, target, paths, old, lambda _: (wanted, read.problems), options, manager)
+
+
+def patch_scale(
+    rest: Rest, target: Target, paths: ScalePaths, patch: Patch, options: WriteOptions, manager: str
+) -> Outcome:
+    """Scale an object as a patch of its scale says."""
+    of_scale = scale_target(target)
+
+    def change(scale: Plain) -> tuple[Plain, tuple[str, ...]]:
+        value = patched(scale, patch, is_checked=options.field_validation != "Ignore")
+        shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        decoded = rest.decode_patched(of_scale, value, options, shown, patch)
+        check_name(target, decoded.object)
+        return decoded.object, decoded.problems
+
+    old = rest.get(target)
+    if patch.type == APPLY_PATCH:
+        configuration(of_scale, patch.value, rest.release)
+        raise unapplied()
+    return _rescale(rest, target, paths, old, change, options, manager)
+
+
+def _rescale(
+    rest: Rest, target: Target, paths: ScalePaths, old: Plain, change: _Change, options: WriteOptions, manager: str
+) -> Outcome:
+    kind = target.kind
+    of_version = {kind.api_version(each.name): each.scale for each in kind.versions}
+    owners = starting_managers(old, old, "")
+    of_scale = managers_of_scale(owners, of_version)
+    obj = kind.rules.encode(old, target.version)
+    before = with_managed(scale_to_change(obj, paths), of_scale)
+    wanted, problems = change(before)
+    with telling(problems):
+        who = Manager(manager, "Update", API_VERSION, "scale")
+        schema = SCALE.versions[0].schema
+        of_scale = track_update(before, wanted, schema, of_scale, who, rest.clock(), is_new=False, ignored=("status",))
+        new = kind.rules.decode(scaled(obj, wanted, paths), target.version).object
+        new = with_managed(new, managers_of_object(owners, of_scale, of_version, target.api_version))
+        outcome = rest.save(target, new, old, options, problems)
+    return outcome._replace(object=scale_of(kind.rules.encode(outcome.object, target.version), paths))
