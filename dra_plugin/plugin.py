@@ -122,7 +122,10 @@ class DraPlugin:
             self._telemetry,
         )
         owner = Owner.node(options.node)
-        self._slices = Controller(client, options.driver, owner, on_error=self._slices_failed) if client else None
+        self._slices: Controller | None = None
+        if client:
+            on_error = self._slices_failed
+            self._slices = Controller(client, options.driver, owner, on_error=on_error, tries_taints=True)
         self._is_published = self._slices is None
         self._is_ours_to_publish = False  # once we have the ledger: before, an older instance does it
         self._drops_taints = False  # the API server does not know them
@@ -302,4 +305,4 @@ class DraPlugin:
         if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._drops_taints:
             log.warning("the API server drops taints: devices that must not be given out leave the slices instead")
             self._drops_taints = True
-            asyncio.get_running_loop().call_soon(self._show)
+            self._show()

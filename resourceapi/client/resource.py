@@ -62,17 +62,18 @@ class AsyncResource(Generic[T]):
         """An object."""
         return await self._ask("GET", self.path(namespace, name), _Named(name, namespace))
 
-    async def create(self, obj: T) -> T:
-        """A new object, as it was stored."""
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
+        """A new object, as it was stored; with `dry_run` as it would have been."""
         value = self._write(obj)
         named = _named(value)._replace(uid="")  # the server makes one
-        return await self._ask("POST", self.path(named.namespace), named, value)
+        return await self._ask("POST", self.path(named.namespace), named, value, query=_query(dry_run=dry_run))
 
-    async def update(self, obj: T) -> T:
-        """A changed object; its resourceVersion must be the current one."""
+    async def update(self, obj: T, *, dry_run: bool = False) -> T:
+        """A changed object; its resourceVersion must be the current one. With `dry_run` as it would be stored."""
         value = self._write(obj)
         named = _named(value)
-        return await self._ask("PUT", self.path(named.namespace, named.name), named, value)
+        path = self.path(named.namespace, named.name)
+        return await self._ask("PUT", path, named, value, query=_query(dry_run=dry_run))
 
     async def update_status(self, obj: T) -> T:
         """An object with a changed status."""
@@ -261,6 +262,10 @@ def _segment(name: str) -> str:
     except UnicodeError:
         pass
     raise ClientError(f"{name[:80]!r} cannot be a name on the API server: no '/', no '%', not '.' or '..'")
+
+
+def _query(*, dry_run: bool) -> dict[str, str] | None:
+    return {"dryRun": "All"} if dry_run else None
 
 
 def _named(value: dict[str, Any]) -> _Named:

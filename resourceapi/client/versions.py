@@ -39,13 +39,13 @@ class AsyncAnyVersion(Generic[K]):
         """An object."""
         return await self._ask(lambda objects: objects.get(name, namespace))
 
-    async def create(self, obj: K) -> K:
-        """A new object, as it was stored."""
-        return await self._ask(lambda objects: objects.create(obj))
+    async def create(self, obj: K, *, dry_run: bool = False) -> K:
+        """A new object, as it was stored; with `dry_run` as it would have been."""
+        return await self._ask(lambda objects: objects.create(obj, dry_run=dry_run))
 
-    async def update(self, obj: K) -> K:
-        """A changed object; its resourceVersion must be the current one."""
-        return await self._ask(lambda objects: objects.update(obj))
+    async def update(self, obj: K, *, dry_run: bool = False) -> K:
+        """A changed object; its resourceVersion must be the current one. With `dry_run` as it would be stored."""
+        return await self._ask(lambda objects: objects.update(obj, dry_run=dry_run))
 
     async def update_status(self, obj: K) -> K:
         """An object with a changed status."""

@@ -35,7 +35,7 @@ class RecordedServer:
         self._disabled, self._node_uid = disabled, node_uid
         self._created = 0
 
-    async def create(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+    async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
         """A name that counts creations, version 1."""
         name = f"{wanted.metadata.generate_name}{self._created}"
         self._created += 1
@@ -43,7 +43,7 @@ class RecordedServer:
             raise Refused(409, "AlreadyExists", f'"{name}" already exists', {"name": name}, None)
         return self._store(replace(wanted.metadata, name=name, resource_version="1"), wanted)
 
-    async def update(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+    async def update(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
         """The next version."""
         stored = await self.get(wanted.metadata.name)
         version = int(stored.metadata.resource_version or 0) + 1

@@ -29,7 +29,8 @@ class Controller:
     `owner` is normally the Node: then only slices of that node are looked at and written. With `reconcile_pool` the
     slices of exactly that pool are, and they carry no node name. `sync_delay` is the time in seconds from an event of
     the watch to the look at its pool; slices that others deleted come back at once. `mutation_ttl` is how long own
-    writes count more than an older view of the server, in seconds. Raises ValueError for an empty driver name.
+    writes count more than an older view of the server, in seconds. `tries_taints` as `Publisher` has it. Raises
+    ValueError for an empty driver name.
 
     Nothing is written or deleted before something is desired, be it nothing.
     """
@@ -46,13 +47,20 @@ class Controller:
         mutation_ttl: float = 60.0,
         on_error: ErrorHandler | None = None,
         limits: Limits | None = None,
+        tries_taints: bool = False,
     ) -> None:
         if not driver:
             raise ValueError("DRA driver name is empty")
         storage = ApiStorage(client)
         self._on_error = on_error or _log
         self._publisher = Publisher(
-            storage, driver, owner, reconcile_pool=reconcile_pool, mutation_ttl=mutation_ttl, on_error=self._on_error
+            storage,
+            driver,
+            owner,
+            reconcile_pool=reconcile_pool,
+            mutation_ttl=mutation_ttl,
+            on_error=self._on_error,
+            tries_taints=tries_taints,
         )
         selector = f"spec.driver={driver},spec.nodeName={self._publisher.node_name}"
         self._informer = Informer(storage.slices, self._heard, self._watch_failed, field_selector=selector)

@@ -4,7 +4,7 @@ Source: DRA node specification, 3.4 to 3.9. Texts of errors are those of the ref
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import NoReturn, Protocol
 
@@ -24,6 +24,7 @@ from resourceapi.objects.meta import OwnerReference
 ErrorHandler = Callable[[Exception, str], None]
 """Told of problems in the background, with a short message. All of them are retried: none is a reason to stop."""
 
+_Write = Callable[..., Awaitable[v1.ResourceSlice]]
 _PATIENCE = 4  # looks at a pool whose slices others change at the same time
 
 
@@ -38,12 +39,12 @@ class Statistics(Struct, frozen=True):
 class Storage(Protocol):
     """The API server. Every call raises ClientError; slices that it returns are comparable ones (see `compare`)."""
 
-    async def create(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
-        """Return the new slice as it was stored."""
+    async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
+        """Return the new slice as it was stored, or would be."""
         ...
 
-    async def update(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
-        """Return the changed slice as it was stored."""
+    async def update(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
+        """Return the changed slice as it was stored, or would be."""
         ...
 
     async def delete(self, stored: v1.ResourceSlice) -> None:
@@ -72,7 +73,7 @@ class SyncFailed(Exception):
 
 
 class _Outdated(Exception):
-    """Somebody changed a slice meanwhile; what we know of it was renewed."""
+    """Somebody changed a slice meanwhile, or what is wanted; what we know of it was renewed."""
 
     def __init__(self, failure: SyncFailed) -> None:
         super().__init__(str(failure))
@@ -88,7 +89,12 @@ class _Curtailed(Struct, frozen=True):
 
 
 class Publisher:
-    """What one driver wants published, what is, and the writes between the two."""
+    """What one driver wants published, what is, and the writes between the two.
+
+    With `tries_taints` a server is asked whether it would keep taints before it gets a slice that has some. Where it
+    would not, `on_error` is told of a DroppedFieldsError and may desire something else before anything is written: what
+    a taint keeps from claims is never there without it.
+    """
 
     def __init__(
         self,
@@ -100,8 +106,10 @@ class Publisher:
         mutation_ttl: float,
         on_error: ErrorHandler,
         clock: Callable[[], float] = time.monotonic,
+        tries_taints: bool = False,
     ) -> None:
         self._storage = storage
+        self._tries_taints, self._knows_of_taints = tries_taints, False  # what this server does with them
         self._owner = owner
         is_local = owner is not None and owner.is_node and not reconcile_pool
         self._origin = Origin(driver, owner, owner.name if owner and is_local else "")
@@ -147,6 +155,7 @@ class Publisher:
     def listed(self, slices: tuple[v1.ResourceSlice, ...], version: str) -> Noticed:
         """The watch lists everything. The server may be a new one: what it cuts down is found out anew."""
         self._curtailed.clear()
+        self._knows_of_taints = False
         return self._noticed(self.view.listed(filter(self._is_mine, slices), version, self._clock()))
 
     def changed(self, stored: v1.ResourceSlice) -> Noticed:
@@ -189,12 +198,28 @@ class Publisher:
         if pool is None or wanted is None:
             return
         for index, changed in todo.update:
+            await self._try(name, index, changed, self._storage.update, "update ResourceSlice")
             stored = await self._update(changed)
             self._learn(name, index, wanted.slices[index], changed, stored, "update ResourceSlice")
         for index, new in todo.create:
+            await self._try(name, index, new, self._storage.create, "create ResourceSlice")
             stored = await self._create(new)
             self._created[name] = self._clock()
             self._learn(name, index, wanted.slices[index], new, stored, "create ResourceSlice")
+
+    async def _try(self, pool: str, index: int, sent: v1.ResourceSlice, write: _Write, message: str) -> None:
+        """Ask whether the server keeps taints. Raises _Outdated after one that does not has been told of."""
+        if not self._tries_taints or self._knows_of_taints or not any(device.taints for device in sent.spec.devices):
+            return
+        try:
+            stored = await write(sent, dry_run=True)
+        except ClientError:
+            return  # the write itself says what is wrong; some servers refuse to be tried
+        self._knows_of_taints = True
+        dropped = DroppedFieldsError(pool, index, content(sent.spec), content(stored.spec))
+        if dropped.loses_taints:
+            self._on_error(dropped, message)
+            raise _Outdated(SyncFailed(message, ClientError(str(dropped))))
 
     async def _delete(self, stored: v1.ResourceSlice) -> None:
         self.view.deleting(stored)
@@ -269,8 +294,9 @@ class Publisher:
         became, dropped = content(stored.spec), None
         if is_dropped(sent, stored, datetime.now(UTC)):
             dropped = DroppedFieldsError(pool, index, desired, became)
-            self._on_error(dropped, message)
         self._curtailed[pool, index] = _Curtailed(desired, became, dropped)
+        if dropped is not None:
+            self._on_error(dropped, message)
 
     def _as_storable(self, pool: str, index: int, desired: Slice) -> Slice:
         """The slice, or what the server made of it when it was written last: writing it again would change nothing."""

@@ -12,13 +12,13 @@ class ApiStorage:
         self.slices = client.any_version(v1.ResourceSlice)
         self._nodes = client.resource(core.Node)
 
-    async def create(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+    async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
         """Return the new slice as it was stored."""
-        return comparable(await self.slices.create(wanted))
+        return comparable(await self.slices.create(wanted, dry_run=dry_run))
 
-    async def update(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+    async def update(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
         """Return the changed slice as it was stored."""
-        return comparable(await self.slices.update(wanted))
+        return comparable(await self.slices.update(wanted, dry_run=dry_run))
 
     async def delete(self, stored: v1.ResourceSlice) -> None:
         """Delete this very version of this very slice."""

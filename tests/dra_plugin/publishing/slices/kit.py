@@ -51,7 +51,8 @@ class Stand:
         self, resources: DriverResources | None = None, owner: Owner | None = LOCAL, **options: Any
     ) -> AsyncIterator[Controller]:
         """A controller that runs; it has looked at what is desired."""
-        found = Controller(self.client.aio, DRIVER, owner, resources=resources, on_error=self.note, **options)
+        options = {"on_error": self.note, **options}
+        found = Controller(self.client.aio, DRIVER, owner, resources=resources, **options)
         async with running(found.run()):
             async with asyncio.timeout(SECONDS):
                 await found.settled()

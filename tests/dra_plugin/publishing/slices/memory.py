@@ -23,16 +23,16 @@ class MemoryServer:
         self.writes = 0
         self.fails: str = ""  # the next write: "before" it is done, or "after"
 
-    async def create(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+    async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
         """A new name and uid."""
         name = f"{wanted.metadata.generate_name}{self.version}"
         metadata = replace(wanted.metadata, name=name, uid=f"uid-{name}")
-        return self._write(replace(wanted, metadata=metadata))
+        return self._write(replace(wanted, metadata=metadata), dry_run)
 
-    async def update(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+    async def update(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
         """Only of the version that is there."""
         self._check(wanted)
-        return self._write(wanted)
+        return self._write(wanted, dry_run)
 
     async def delete(self, stored: v1.ResourceSlice) -> None:
         """Only of the version that is there."""
@@ -76,8 +76,10 @@ class MemoryServer:
         for _ in range(min(count, len(self.events))):
             self.events.pop(0)(publisher)
 
-    def _write(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+    def _write(self, wanted: v1.ResourceSlice, is_dry_run: bool) -> v1.ResourceSlice:
         self._may_fail("before")
+        if is_dry_run:
+            return with_defaults(wanted, datetime.now(UTC))
         self.writes += 1
         found = self.put(wanted)
         self._may_fail("after")

@@ -72,8 +72,8 @@ async def test_a_slice_that_is_deleted_while_it_is_created_is_created_again() ->
     """The watch tells its end before the server answers."""
 
     class Thief(MemoryServer):
-        async def create(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
-            made = await super().create(wanted)
+        async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
+            made = await super().create(wanted, dry_run=dry_run)
             if self.writes == 1:
                 self.take(made.metadata.name)
                 self.tell(publisher, 9)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dra_plugin.publishing.slices import DriverResources, Owner, Slice
+from dra_plugin.publishing.slices import DriverResources, DroppedFieldsError, Owner, Slice
 from resourceapi.objects import from_dict, v1
 from resourceapi.objects.core import NodeSelector
 from tests.cases import Case, recorded
@@ -310,6 +310,44 @@ async def test_dropped_fields_are_told_once_and_not_written_again(
         'update ResourceSlice: pool "pool", slice #0: some fields were dropped by the apiserver,'
         f" probably because these features are disabled: {feature}"
     ]
+
+
+async def test_what_a_taint_keeps_from_claims_is_never_there_without_it(stand: Stand) -> None:
+    """A server that drops taints is found out before it gets one: in between, the scheduler would give it out."""
+    stand.switch_off(_drop("taints"))
+
+    def leave_out(error: Exception, _: str) -> None:
+        assert isinstance(error, DroppedFieldsError)
+        assert error.loses_taints
+        controller.update(without)
+
+    without = one_pool(Slice(devices=(D1,)))
+    async with stand.controller(without, tries_taints=True, on_error=leave_out) as controller:
+        controller.update(one_pool(Slice(devices=(D1, tainted(taint("a.example.com/k"))))))
+        await controller.settled()
+        assert writes(controller) == (1, 0, 0)
+        (found,) = await stand.slices()
+        assert found.spec.devices == (D1,)
+        assert controller.problem == ""
+
+
+async def test_a_server_that_cannot_be_tried_is_written_to(stand: Stand) -> None:
+    kept = tainted(taint("a.example.com/k"))
+    stand.faults.refuse("POST", 400)
+    async with stand.controller(one_pool(*slices(kept)), tries_taints=True) as controller:
+        assert writes(controller) == (1, 0, 0)
+        (found,) = await stand.slices()
+        assert found.spec.devices[0].taints
+    assert stand.errors == []
+
+
+async def test_a_server_that_keeps_taints_is_tried_once(stand: Stand) -> None:
+    async with stand.controller(one_pool(*slices(tainted(taint("a.example.com/k")))), tries_taints=True) as controller:
+        controller.update(one_pool(*slices(tainted(taint("a.example.com/other")))))
+        await controller.settled()
+        assert writes(controller) == (1, 1, 0)
+    asked = [each.partition(" ")[0] for each in stand.faults.requests if "resourceslices" in each and each[0] == "P"]
+    assert asked == ["POST", "POST", "PUT"]
 
 
 @scenario(91)
