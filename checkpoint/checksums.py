@@ -19,13 +19,11 @@ def record_digest(body: bytes) -> bytes:
 
 def row_checksum(*columns: str | bytes | float) -> bytes:
     """Return the checksum of a row's columns, in their order. It is on disks: it never changes."""
-    contents = [_bytes(column) for column in columns]
-    return blake2b(
-        b"".join([part for each in contents for part in (len(each).to_bytes(4, "big"), each)]), digest_size=8
-    ).digest()
-
-
-def _bytes(column: str | bytes | float) -> bytes:
-    if isinstance(column, str):
-        return column.encode()
-    return column if isinstance(column, bytes) else struct.pack(">d", float(column))
+    parts: list[bytes] = []
+    for column in columns:
+        if isinstance(column, str):
+            contents = column.encode()
+        else:
+            contents = column if isinstance(column, bytes) else struct.pack(">d", float(column))
+        parts += (len(contents).to_bytes(4, "big"), contents)
+    return blake2b(b"".join(parts), digest_size=8).digest()

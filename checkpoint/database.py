@@ -16,7 +16,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from checkpoint.checksums import record_digest, row_checksum
 from checkpoint.errors import LedgerUnavailable, StateLocked
-from checkpoint.lease import Book, Change, Lease, LeaseKey
+from checkpoint.lease import Book, Change, Lease
 from checkpoint.migrations import (
     APPLICATION_ID,
     CHECKSUMS_SINCE,
@@ -56,10 +56,10 @@ _LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log keeps once it is fol
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
 _COLUMNS = "resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at"
 _INSERT = f"INSERT INTO lease ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
-_REPLACE = f"""{_INSERT} ON CONFLICT (resource, api, unit) DO UPDATE SET holder = excluded.holder, pods = excluded.pods,
+_RENEW = f"""{_INSERT} ON CONFLICT (resource, api, unit) DO UPDATE SET holder = excluded.holder, pods = excluded.pods,
     phase = excluded.phase, boot_id = excluded.boot_id, granted_at = excluded.granted_at,
     checksum = excluded.checksum"""
-_REPLACE_RECORD = f"{_REPLACE}, record = excluded.record"  # writes its index, too, whether it is another one or not
+_RENEW_RECORD = f"{_RENEW}, record = excluded.record"  # writes its index, too, whether it is another one or not
 
 
 class SetAside(Struct, frozen=True):
@@ -75,6 +75,9 @@ class _Unsound(Exception):
     def __init__(self, label: str, reason: str) -> None:
         super().__init__(reason)
         self.label = label
+
+
+_TROUBLE = (OSError, *_OF_SQLITE, _Unsound)
 
 
 class Database:
@@ -98,7 +101,7 @@ class Database:
 
         Raises `LedgerUnavailable` for a file that cannot be read or is not of this version.
         """
-        with self._translated("read"):
+        try:
             if not _size(self.path):
                 return Book()
             try:
@@ -107,34 +110,44 @@ class Database:
                 if _code(error) != sqlite3.SQLITE_CANTOPEN or _size(self.path.with_name(f"{FILE_NAME}-wal")):
                     raise
                 return _read_only(self.path, "&immutable=1")  # a disk on which nothing can be written, not even a log
+        except _TROUBLE as error:
+            raise self._unavailable("read", error) from error
 
     def load(self) -> Book:
         """Take the lock, open the file, return what it holds. Raises `StateLocked` or `LedgerUnavailable`."""
-        with self._translated("open"):
+        try:
             return self._open()
+        except _TROUBLE as error:
+            raise self._unavailable("open", error) from error
 
     def write(self, book: Book, changes: Sequence[Change]) -> None:
         """Make `changes` durable, which `book` has already, in one transaction.
 
         Raises `LedgerUnavailable`: nothing is.
         """
-        with self._translated("write"):
-            if self._connection is None or not self._in_place():
+        try:
+            connection, is_rewritten = self._connection, False
+            if connection is None or not self._in_place():
                 self._close_file()
                 self._open()
-                assert self._connection is not None
-                with _transaction(self._connection):
-                    self._connection.execute("DELETE FROM lease")
-                    self._connection.execute("DELETE FROM record")
-                    self._connection.execute("DELETE FROM withheld")
-                    _insert(self._connection, tuple(book))
-                    _withhold(self._connection, book.withheld.values())
-            else:
-                with _transaction(self._connection):
+                connection, is_rewritten = self._connection, True
+                assert connection is not None
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if is_rewritten:
+                    _rewrite(connection, book)
+                else:
                     for change in changes:
-                        _apply(self._connection, change)
-            self.commits += 1
-            self._untidy += 1
+                        _apply(connection, change)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except _TROUBLE as error:
+            raise self._unavailable("write", error) from error
+        self.commits += 1
+        self._untidy += 1
 
     def tidy(self) -> None:
         """Fold the write-ahead log into the database; a disk that refuses is met at the next write.
@@ -161,17 +174,11 @@ class Database:
         self._close_file()
         self._unlock()
 
-    @contextlib.contextmanager
-    def _translated(self, verb: str) -> Iterator[None]:
-        """Turn errors of the disk into words. The file is closed: the next call starts from a clean connection."""
-        try:
-            yield
-        except (OSError, *_OF_SQLITE, _Unsound) as error:
-            self._close_file()
-            refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
-            raise LedgerUnavailable(
-                f"cannot {verb} the lease database {self.path}: {_in_words(error)}{refused}"
-            ) from error
+    def _unavailable(self, verb: str, error: Exception) -> LedgerUnavailable:
+        """Return in words what the disk refused. The file is closed: the next call starts from a clean connection."""
+        self._close_file()
+        refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
+        return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {_in_words(error)}{refused}")
 
     def _open(self) -> Book:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -371,19 +378,24 @@ def _verify(bodies: Mapping[bytes, bytes], rows: Iterable[Sequence[Any]]) -> Non
             )
 
 
+def _rewrite(connection: sqlite3.Connection, book: Book) -> None:
+    """Make the file equal to memory, whatever stood in it."""
+    for table in ("lease", "record", "withheld"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
+    _insert(connection, tuple(book))
+    _withhold(connection, book.withheld.values())
+
+
 def _apply(connection: sqlite3.Connection, change: Change) -> None:
     # Ends first: the trigger drops records that nobody refers to any more, and a new lease may bring the same one.
-    begun = {lease.key: lease for lease in change.begun}
-    replaced: list[Lease] = []
-    ended: list[LeaseKey] = []
-    for old in change.ended:
-        if (new := begun.get(old.key)) is not None and new.takes_place_of(old):
-            replaced.append(old)
-        else:
-            ended.append(old.key)
-    if ended:
-        connection.executemany("DELETE FROM lease WHERE resource = ? AND api = ? AND unit = ?", ended)
-    _insert(connection, change.begun, replaced)
+    if change.ended:
+        connection.executemany(
+            "DELETE FROM lease WHERE resource = ? AND api = ? AND unit = ?", [lease.key for lease in change.ended]
+        )
+    if change.begun:
+        _insert(connection, change.begun)
+    if change.renewed:
+        _renew(connection, change.renewed)
     if change.updated:
         connection.executemany(
             "UPDATE lease SET holder = ?, pods = ?, checksum = ? WHERE resource = ? AND api = ? AND unit = ?",
@@ -402,22 +414,36 @@ def _withhold(connection: sqlite3.Connection, devices: Iterable[Withheld]) -> No
         connection.executemany("INSERT INTO withheld VALUES (?, ?, ?)", rows)
 
 
-def _insert(connection: sqlite3.Connection, leases: Sequence[Lease], replaced: Sequence[Lease] = ()) -> None:
-    """Write leases; those that take the place of one of `replaced` into its row, so that fewer pages change."""
-    if not leases:
-        return
-    digests = {body: record_digest(body) for body in {lease.record for lease in leases}}
-    there = {lease.record for lease in replaced}
-    if new := [(digest, body) for body, digest in digests.items() if body not in there]:
-        connection.executemany("INSERT OR IGNORE INTO record VALUES (?, ?)", new)
-    rows = [_row(lease, digests[lease.record]) for lease in leases]
-    keeps_record = len(there) == 1 and there == digests.keys()
-    statement = _INSERT if not replaced else _REPLACE if keeps_record else _REPLACE_RECORD
-    connection.executemany(statement, [(*row, row_checksum(*row)) for row in rows])
-    if unused := [(record_digest(body),) for body in there if body not in digests]:
+def _insert(connection: sqlite3.Connection, leases: Sequence[Lease]) -> None:
+    digests = _insert_records(connection, {lease.record for lease in leases})
+    connection.executemany(_INSERT, [_checked_row(lease, digests[lease.record]) for lease in leases])
+
+
+def _renew(connection: sqlite3.Connection, renewed: Sequence[tuple[Lease, Lease]]) -> None:
+    """Write leases into the rows of those that they renew, so that fewer pages change."""
+    before, after = {old.record for old, _ in renewed}, {new.record for _, new in renewed}
+    if before == after and len(after) == 1:
+        statement, digests = _RENEW, {body: record_digest(body) for body in after}
+    else:
+        statement, digests = _RENEW_RECORD, _insert_records(connection, after)
+    connection.executemany(statement, [_checked_row(new, digests[new.record]) for _, new in renewed])
+    if unused := [(record_digest(body),) for body in before - after]:
         connection.executemany(
             "DELETE FROM record WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM lease WHERE record = digest)", unused
         )
+
+
+def _insert_records(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Write records that are not there yet; return the digests of all."""
+    digests = {body: record_digest(body) for body in bodies}
+    rows = [(digest, body) for body, digest in digests.items()]
+    connection.executemany("INSERT OR IGNORE INTO record VALUES (?, ?)", rows)
+    return digests
+
+
+def _checked_row(lease: Lease, record: bytes) -> tuple[Any, ...]:
+    row = _row(lease, record)
+    return (*row, row_checksum(*row))
 
 
 def _row(lease: Lease, record: bytes) -> tuple[Any, ...]:
@@ -433,18 +459,6 @@ def _row(lease: Lease, record: bytes) -> tuple[Any, ...]:
         lease.boot_id,
         lease.granted_at,
     )
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _json(devices: Iterable[str]) -> str:

@@ -61,8 +61,8 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousand
         """Every device that it has, exclusively or shared."""
         return self.exclusive | self.shared
 
-    def takes_place_of(self, old: "Lease") -> bool:
-        """Tell whether this grants anew what `old` was, to the same owner: nothing changes for anybody else."""
+    def renews(self, old: "Lease") -> bool:
+        """Tell whether this grants again what `old` did, to the same owner: nothing changes for anybody else."""
         return (
             self.key == old.key
             and self.owner == old.owner
@@ -77,20 +77,31 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousand
 
 
 class Change(Struct, frozen=True):
-    """What one request does: leases that end, then leases that begin, then leases that learn of their holders.
+    """What one request does: leases that end, leases that begin, leases that are renewed or learn of their holders.
 
     Or devices that are withheld no more, then devices that are from now on.
     """
 
     ended: tuple[Lease, ...] = ()
     begun: tuple[Lease, ...] = ()
+    renewed: tuple[tuple[Lease, Lease], ...] = ()  # before, after: see `Lease.renews`
     updated: tuple[tuple[Lease, Lease], ...] = ()  # before, after
     readmitted: tuple[Withheld, ...] = ()
     withheld: tuple[Withheld, ...] = ()
 
     def __bool__(self) -> bool:
         """Tell whether it changes anything."""
-        return bool(self.ended or self.begun or self.updated or self.readmitted or self.withheld)
+        return bool(self.ended or self.begun or self.renewed or self.updated or self.readmitted or self.withheld)
+
+    @property
+    def granted(self) -> tuple[Lease, ...]:
+        """The leases that were granted, whether their units had one before or not."""
+        return self.begun + tuple(new for _, new in self.renewed)
+
+    @property
+    def replaced(self) -> tuple[Lease, ...]:
+        """The leases that are no more, whether their units have another one now or not."""
+        return self.ended + tuple(old for old, _ in self.renewed)
 
 
 def unit_owner(resource: str, unit: str) -> str:
@@ -111,7 +122,7 @@ def shares_owner(resource: str, device: str, shares: int) -> str:
 class Book:
     """All leases at one moment, in the order of their grants, and the devices that are withheld.
 
-    A lease that takes the place of another (`Lease.takes_place_of`) does so in the order, too, here and on disk.
+    A lease that renews another (`Lease.renews`) takes its place in the order, here and on disk.
     Every operation costs what it changes, not what there is.
     """
 
@@ -169,28 +180,29 @@ class Book:
         """Add all of `wanted` or none. Raises `LeaseRefused` with the first obstacle."""
         ended: dict[LeaseKey, Lease] = {}
         begun: dict[LeaseKey, Lease] = {}
+        renewed: dict[LeaseKey, tuple[Lease, Lease]] = {}
         for lease in wanted:
-            key = lease.key
-            if key not in ended and (old := self._leases.get(key)) is not None:
-                ended[key] = old
-                if not lease.takes_place_of(old):
-                    self._drop(old)
+            old = self._leases.get(lease.key)
+            if old is not None and not lease.renews(old):
+                ended[old.key] = old
+                self._drop(old)
         try:
             for lease in wanted:
                 key = lease.key
-                if key in begun:
+                if key in begun or key in renewed:
                     text = f"device {lease.unit}: requested twice in one request of {lease.resource}; name it once"
                     raise LeaseRefused(text, lease.unit)
                 self._check(lease, ended.get(key))
-                if key in self._leases:
+                if (old := self._leases.get(key)) is not None:
                     self._leases[key] = lease
+                    renewed[key] = (old, lease)
                 else:
                     self._add(lease)
-                begun[key] = lease
+                    begun[key] = lease
         except LeaseRefused:
-            self.undo(Change(tuple(ended.values()), tuple(begun.values())))
+            self.undo(Change(tuple(ended.values()), tuple(begun.values()), tuple(renewed.values())))
             raise
-        return Change(tuple(ended.values()), tuple(begun.values()))
+        return Change(tuple(ended.values()), tuple(begun.values()), tuple(renewed.values()))
 
     def end(self, keys: Iterable[LeaseKey]) -> Change:
         """End the leases of these units; those that are not leased are passed over."""
@@ -229,23 +241,15 @@ class Book:
         return Change(readmitted=ended)
 
     def undo(self, change: Change) -> None:
-        """Take a change back, the latest first. Leases that had ended come back behind the others.
-
-        Those whose place another one has taken come back in that place.
-        """
+        """Take a change back, the latest first. Leases that had ended come back behind the others."""
         if change.withheld or change.readmitted:
             kept = {i: each for i, each in self._withheld.items() if each not in change.withheld}
             self._withheld = kept | {each.device: each for each in change.readmitted}
-        self._leases.update((old.key, old) for old, _ in change.updated)
-        ended = {lease.key: lease for lease in change.ended}
+        self._leases.update((old.key, old) for old, _ in (*change.updated, *change.renewed))
         for lease in change.begun:
-            if (old := ended.get(lease.key)) is not None and lease.takes_place_of(old):
-                self._leases[old.key] = old
-            else:
-                self._drop(lease)
-        for key, lease in ended.items():
-            if key not in self._leases:
-                self._add(lease)
+            self._drop(lease)
+        for lease in change.ended:
+            self._add(lease)
 
     def _check(self, wanted: Lease, old: Lease | None) -> None:
         if old is not None and wanted.api == "dra" and old.owner != wanted.owner:

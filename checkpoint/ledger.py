@@ -4,7 +4,8 @@
 
 The loop owns the state. Requests that come while a transaction runs wait; then each is decided against what the ones
 before it leave, and one transaction makes them all durable (group commit). If the disk refuses, all of them are refused
-and every change is taken back. A quick disk is written to on the loop: a thread would cost more than the write.
+and every change is taken back. A quick disk is written to on the loop: a thread would cost more than the write. There a
+request that comes alone is committed at once; where several come together the next ones wait for each other.
 
 Another process may own the directory when we start (an update): until `take` has it, leases can be read as they were
 found, and requests wait.
@@ -82,8 +83,10 @@ class Ledger:
         self._is_owned = asyncio.Event()
         self._waiting: list[_Request] = []
         self._busy: asyncio.Task[None] | None = None  # the thread works for us
-        self._is_scheduled = False
+        self._is_scheduled = False  # `_flush` is about to be called: requests that come meanwhile are one transaction
+        self._come_alone = True  # the latest transaction was of one request
         self._observers: list[Observer] = []
+        self._renewal_observers: list[Callable[[Sequence[Lease]], None]] = []
         self._commit_observers: list[CommitObserver] = []
         self._withheld_observers: list[Callable[[], None]] = []
         self._commit_seconds = commit_seconds
@@ -136,7 +139,7 @@ class Ledger:
         """Note that nothing that pods have is without a lease any more."""
         self.is_complete = True
         self._database.note_restored()
-        self._notify(None)
+        self._notify_all()
 
     @property
     def commits(self) -> int:
@@ -193,8 +196,15 @@ class Ledger:
         self._answered.update((lease.key, now) for lease in leases if self._book.get(lease.key) is not None)
 
     def observe(self, changed: Observer) -> None:
-        """Have `changed` called, on the loop, after each commit, with the leases that ended or began; None for any."""
+        """Have `changed` called, on the loop, after each commit, with the leases that ended or began; None for any.
+
+        Of those that were renewed only with those whose record is another one: nobody has another device than before.
+        """
         self._observers.append(changed)
+
+    def observe_renewals(self, renewed: Callable[[Sequence[Lease]], None]) -> None:
+        """Have `renewed` called, on the loop, after each commit, with the leases that were renewed, as they are now."""
+        self._renewal_observers.append(renewed)
 
     def observe_commits(self, committed: CommitObserver) -> None:
         """Have `committed` called, on the loop, with what each transaction changed that reached the disk."""
@@ -314,13 +324,23 @@ class Ledger:
             raise LedgerUnavailable(f"the lease database {self._database.path} is closed: nodeplug is stopping")
         loop = asyncio.get_running_loop()
         request = _Request(decide, loop.create_future())
-        self._waiting.append(request)
-        if self._busy is None and not self._is_scheduled:
-            self._is_scheduled = True
-            loop.call_soon(self._flush)
         with part("commit leases"):
+            is_next = self._busy is None and not self._is_scheduled
+            self._is_scheduled |= is_next
+            if is_next and self._come_alone and self._is_quick:
+                self._commit([request])
+                loop.call_soon(loop.call_soon, self._flush)  # who comes until then came while that was written
+            else:
+                self._waiting.append(request)
+                if is_next:
+                    loop.call_soon(self._flush)
             outcome: T = await request.answer
         return outcome
+
+    @property
+    def _is_quick(self) -> bool:
+        """Tell whether the loop may write: the disk has been quick for a while."""
+        return self._is_loaded and self._quick_in_a_row >= _QUICK_AGAIN
 
     def _flush(self) -> None:
         """Decide all requests that wait, and write what they change; the thread does that while the disk is slow."""
@@ -331,14 +351,19 @@ class Ledger:
         self._waiting = []
         if not batch:
             return
-        if self._is_loaded and self._quick_in_a_row >= _QUICK_AGAIN:
-            outcomes, changes = self._decide(batch)
-            refusal, seconds = self._write(changes) if changes else (None, 0.0)
-            self._settle(batch, outcomes, changes, refusal, seconds)
-            if self._database.is_untidy:
-                self._begin(self._tidy())
+        self._come_alone = len(batch) == 1
+        if self._is_quick:
+            self._commit(batch)
         else:
             self._begin(self._flush_in_thread(batch))
+
+    def _commit(self, batch: Sequence[_Request]) -> None:
+        """Decide and write on the loop."""
+        outcomes, changes = self._decide(batch)
+        refusal, seconds = self._write(changes) if changes else (None, 0.0)
+        self._settle(batch, outcomes, changes, refusal, seconds)
+        if self._database.is_untidy:
+            self._begin(self._tidy())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._busy = asyncio.get_running_loop().create_task(work)
@@ -412,9 +437,7 @@ class Ledger:
         else:
             self._note(changes, seconds)
         _answer(batch, outcomes)
-        self._notify([lease for change in changes for lease in (*change.ended, *change.begun)])
-        if any(change.withheld or change.readmitted for change in changes):
-            self._notify_withheld()
+        self._notify(changes)
         loop = asyncio.get_running_loop()
         for committed in self._commit_observers if refusal is None else ():
             loop.call_soon(loop.call_soon, committed, changes)  # once the answers have left
@@ -426,19 +449,31 @@ class Ledger:
         for change in changes:
             for lease in change.ended:
                 self._answered.pop(lease.key, None)
-            self._answered.update((lease.key, now) for lease in change.begun)
+            self._answered.update((lease.key, now) for lease in change.granted)
 
     def _loaded(self, book: Book) -> None:
         now = asyncio.get_running_loop().time()
         self._book, self._is_loaded = book, True
         self._answered = {lease.key: now for lease in book}
         self.is_complete = not self._database.began_empty
-        self._notify(None)
+        self._notify_all()
         self._notify_withheld()
 
-    def _notify(self, leases: Sequence[Lease] | None) -> None:
-        for changed in self._observers if leases is None or leases else ():
-            asyncio.get_running_loop().call_soon(changed, leases)
+    def _notify(self, changes: Sequence[Change]) -> None:
+        loop = asyncio.get_running_loop()
+        moved = [lease for change in changes for lease in (*change.ended, *change.begun)]
+        moved += [new for change in changes for old, new in change.renewed if new.record != old.record]
+        for changed in self._observers if moved else ():
+            loop.call_soon(changed, moved)
+        renewed = [new for change in changes for _, new in change.renewed]
+        for notify in self._renewal_observers if renewed else ():
+            loop.call_soon(notify, renewed)
+        if any(change.withheld or change.readmitted for change in changes):
+            self._notify_withheld()
+
+    def _notify_all(self) -> None:
+        for changed in self._observers:
+            asyncio.get_running_loop().call_soon(changed, None)
 
     def _notify_withheld(self) -> None:
         for changed in self._withheld_observers:

@@ -151,6 +151,7 @@ class Reconciler:
         self._wake = asyncio.Event()
         ledger.guard = self
         ledger.observe(self._leases_changed)
+        ledger.observe_renewals(self._leases_changed)
 
     async def run(self) -> None:
         """Reconcile now, whenever somebody asks, and every `interval` while there are leases."""
@@ -456,7 +457,7 @@ class Reconciler:
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
         """Look after a first lease; while there are others the next pass is due anyway.
 
-        What was found out about a lease is not known of the one that takes its place.
+        What was found out about a lease is not known of the one that replaces or renews it.
         """
         for lease in leases or ():
             self._missed.pop(lease.key, None)

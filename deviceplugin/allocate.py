@@ -145,7 +145,7 @@ class Allocator:
         except LedgerUnavailable as error:
             raise StateUnavailable(f"{self.resource.name}: {error}") from error
         if log.isEnabledFor(logging.INFO):
-            for lease in granted.ended:
+            for lease in granted.replaced:
                 log.info(
                     "lease ended, the kubelet has given the device to another container",
                     extra={"resource": lease.resource, "device": lease.unit, "holder": lease.holder},

@@ -3,7 +3,7 @@
 A unit is handed out before the kubelet says to whom: then `allocated` names no holder, and `holder-known` follows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -32,8 +32,8 @@ def observe_ledger(events: EventLog, ledger: Ledger) -> None:
 def record_commits(events: EventLog, changes: Sequence[Change]) -> None:
     """Record what transactions changed that have reached the disk."""
     for change in changes:
-        ended = {x.key: x for x in change.ended if x.phase == "done"}
-        begun = {x.key: x for x in change.begun}
+        ended = {x.key: x for x in change.replaced if x.phase == "done"}
+        begun = {x.key: x for x in change.granted}
         # a claim's lease is granted twice, before the host is changed and after: it counts when that is done
         released = [x for key, x in ended.items() if not _is_same_claim(x, begun.get(key))]
         allocated = [x for key, x in begun.items() if x.phase == "done" and not _is_same_claim(x, ended.get(key))]
@@ -48,7 +48,12 @@ def record_commits(events: EventLog, changes: Sequence[Change]) -> None:
                 events.record("readmitted", "pods can be given it again", device=each.device)
 
 
-def _record(events: EventLog, kind: EventKind, words: str, leases: Iterable[Lease]) -> None:
+def _record(events: EventLog, kind: EventKind, words: str, leases: Sequence[Lease]) -> None:
+    if len(leases) < 2:  # nearly always, and with each Allocate
+        for lease in leases:
+            message = f"{words} {who(lease.holder)}"
+            events.record(kind, message, resource=lease.resource, device=lease.unit, holder=lease.holder)
+        return
     groups: dict[tuple[str, str], list[str]] = {}
     for lease in leases:
         groups.setdefault((lease.resource, lease.holder), []).append(lease.unit)

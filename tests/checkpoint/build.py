@@ -17,6 +17,7 @@ def lease(
     holder: str = "",
     pods: str = "",
     shares: int = 1,
+    record: bytes = b"",
     boot_id: str = "boot-1",
     granted_at: float = 100.0,
 ) -> Lease:
@@ -31,6 +32,7 @@ def lease(
         shared=frozenset(shared.split()),
         holder=holder,
         pods=frozenset(pods.split()),
+        record=record,
         boot_id=boot_id,
         granted_at=granted_at,
     )

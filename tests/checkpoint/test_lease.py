@@ -35,7 +35,9 @@ def test_the_other_api_is_another_owner_even_with_the_same_name() -> None:
 def test_a_unit_that_the_kubelet_gives_out_again_ends_the_lease_before() -> None:
     old, new = lease("gpu-0", holder="pod/a/b/c"), lease("gpu-0", granted_at=200.0)
     book = Book([old])
-    assert book.grant([new]) == Change((old,), (new,))
+    change = book.grant([new])
+    assert change == Change(renewed=((old, new),))
+    assert (change.replaced, change.granted) == ((old,), (new,))
     assert list(book) == [new]
 
 
@@ -55,7 +57,7 @@ def test_a_lease_takes_the_place_of_the_one_before_and_gives_it_back() -> None:
 def test_a_claim_keeps_its_device_from_other_claims_and_may_repeat_itself() -> None:
     mine = claimed("gpu-0", "1")
     book = Book([mine])
-    assert book.grant([mine]).ended == (mine,)
+    assert book.grant([mine]).renewed == ((mine, mine),)
     with pytest.raises(LeaseRefused, match=r"claim/default/1/1.*one claim at a time"):
         book.grant([claimed("gpu-0", "2")])
     assert list(book) == [mine]
@@ -211,7 +213,7 @@ def test_the_index_agrees_with_comparing_all_pairs_and_every_step_can_be_taken_b
         book.undo(change)
         assert set(book) == before
         book.end([x.key for x in change.ended])
-        book.grant(change.begun)
+        book.grant(change.granted)
         assert set(book) == after
         assert not any(conflict(a, b) for a in book for b in book)
         for name in ("pf", "vf-0", "vf-1", "x"):

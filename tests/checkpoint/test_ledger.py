@@ -66,7 +66,7 @@ async def test_a_lease_is_on_disk_when_the_grant_returns(ledger: Ledger, tmp_pat
 async def test_a_unit_given_out_again_ends_the_old_lease_and_says_so(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.grant([lease("a", holder="pod/x/y/z"), lease("b")])
     granted = await ledger.grant([lease("a", granted_at=200.0)])
-    assert granted.ended == (lease("a", holder="pod/x/y/z"),)
+    assert granted.replaced == (lease("a", holder="pod/x/y/z"),)
     again = await reopened(ledger, tmp_path)
     assert again.leases() == (lease("a", granted_at=200.0), lease("b"))
     await again.close()
@@ -295,6 +295,43 @@ async def test_who_observes_hears_which_leases_ended_and_began(ledger: Ledger) -
     await ledger.end([lease("unknown")])
     await ledger.update([lease("gpu-0", shared="pf", holder="pod/x/y/z")])
     assert heard.empty()
+
+
+async def test_a_lease_that_is_renewed_is_news_only_with_another_record(ledger: Ledger) -> None:
+    moved: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
+    renewed: asyncio.Queue[Sequence[Lease]] = asyncio.Queue()
+    ledger.observe(moved.put_nowait)
+    ledger.observe_renewals(renewed.put_nowait)
+    await ledger.grant([lease("gpu-0", record=b"one")])
+    assert await moved.get() == [lease("gpu-0", record=b"one")]
+    await ledger.grant([lease("gpu-0", record=b"one", granted_at=200.0)])
+    assert await renewed.get() == [lease("gpu-0", record=b"one", granted_at=200.0)]
+    assert moved.empty()
+    await ledger.grant([lease("gpu-0", record=b"two")])
+    assert await renewed.get() == [lease("gpu-0", record=b"two")]
+    assert await moved.get() == [lease("gpu-0", record=b"two")]
+
+
+async def test_who_comes_alone_is_answered_at_once_and_who_comes_meanwhile_shares_a_commit(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path / "quick", quick=1e9)
+    await ledger.grant([lease("a")])
+    loop = asyncio.get_running_loop()
+    for _ in range(3):  # turns of the loop, after which nothing waits any more
+        await asyncio.sleep(0)
+    commits = ledger.commits
+    meanwhile: asyncio.Queue[asyncio.Future[object]] = asyncio.Queue()
+
+    def come() -> None:
+        for n in range(5):
+            meanwhile.put_nowait(asyncio.ensure_future(ledger.grant([lease(f"u{n}")])))
+
+    loop.call_soon(come)
+    await ledger.grant([lease("b")])
+    assert ledger.commits - commits == 1
+    assert meanwhile.empty()
+    await asyncio.gather(*[await meanwhile.get() for _ in range(5)])
+    assert ledger.commits - commits == 2
+    await ledger.close()
 
 
 async def test_who_observes_hears_of_it_after_the_caller_has_gone_on(ledger: Ledger) -> None:

@@ -23,7 +23,8 @@ def recorded(*changes: Change) -> list[tuple[str, str, str]]:
 def test_a_unit_from_pod_to_pod() -> None:
     new = lease("gpu-0")
     nobody = "a pod that the kubelet has not named yet"
-    assert recorded(Change((), (new,)), Change(updated=((new, HELD),)), Change((HELD,), (new,)), Change((new,))) == [
+    again = Change(renewed=((HELD, new),))
+    assert recorded(Change((), (new,)), Change(updated=((new, HELD),)), again, Change((new,))) == [
         ("allocated", "gpu-0", f"handed out to {nobody}"),
         ("holder-known", "gpu-0", "is with pod default/a, container c"),
         ("released", "gpu-0", "no longer with pod default/a, container c"),
@@ -45,7 +46,8 @@ def test_a_claim_has_its_device_once_it_is_prepared() -> None:
     repeated = structs.replace(done, granted_at=7.0)
     half = Change((), (intended,))
     assert recorded(half, Change((intended,))) == []
-    assert recorded(half, Change((intended,), (done,)), Change((done,), (repeated,)), Change((repeated,))) == [
+    whole = (Change(renewed=((intended, done),)), Change(renewed=((done, repeated),)))
+    assert recorded(half, *whole, Change((repeated,))) == [
         ("allocated", "gpu-0", "handed out to claim default/mine"),
         ("released", "gpu-0", "no longer with claim default/mine"),
     ]
