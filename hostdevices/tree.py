@@ -15,6 +15,7 @@ GONE_OR_REFUSED = (OSError, ValueError)
 """The kernel's ways to say "not now" (ENOENT, ENODEV, EIO, EINVAL, EPERM, ...), and names that no path can have."""
 
 _MOST_LINKS = 40  # the kernel's own limit
+_NUMBERS = ("/sys/dev/char/", "/sys/dev/block/")  # links from a node's numbers to the device behind it
 
 
 class Node(NamedTuple):
@@ -90,6 +91,10 @@ class Machine:
 
     def resolve(self, path: str) -> str | None:
         """Return the path of what `path` leads to."""
+        if path.startswith(_NUMBERS) and (target := _target(path)) and target.startswith("../../"):
+            return (
+                f"/sys/{target[6:]}"  # asked with each Allocate; the kernel's links there go straight to what is there
+            )
         return _resolve(path)
 
     def is_public(self, path: str) -> bool:

@@ -27,6 +27,15 @@ def write(root: Path, path: str, data: bytes) -> str:
     return f"/{path}"
 
 
+def test_the_machine_s_devices_are_found_behind_their_numbers() -> None:
+    host = Host()
+    for folder in ("/sys/dev/char", "/sys/dev/block"):
+        assert host.resolve(folder) == folder
+        for name in host.list(folder):
+            assert host.resolve(f"{folder}/{name}") == os.path.realpath(f"{folder}/{name}")
+        assert host.resolve(f"{folder}/999:999") is None
+
+
 class TestContent:
     """What files hold."""
 
