@@ -120,7 +120,7 @@ class BuiltinServer:
 class Call:
     """A call under way; servicers have it as their context."""
 
-    __slots__ = ("_trace", "deadline", "drained", "loop", "task", "timer")
+    __slots__ = ("_trace", "deadline", "drained", "loop", "task")
 
     task: asyncio.Task[None]
 
@@ -131,7 +131,6 @@ class Call:
         self._trace = trace
         self.loop = loop
         self.deadline = None if timeout is None else loop.time() + timeout
-        self.timer: asyncio.TimerHandle | None = None
         self.drained: asyncio.Future[None] | None = None  # who waits for a message to leave
 
     def time_remaining(self) -> float | None:
@@ -156,6 +155,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         server.pot.connections += 1
         self._handshake: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None  # of `keepalive`
+        self._expiry: asyncio.TimerHandle | None = None  # of the calls with a deadline, or later than that of some
         self.pid = 0  # of the client
         self.has_called = False
         self.heard = loop.time()  # when something came last
@@ -198,7 +198,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
 
     def on_lost(self) -> None:
         """End the calls: their caller has gone."""
-        for timer in (self._handshake, self._timer):
+        for timer in (self._handshake, self._timer, self._expiry):
             if timer is not None:
                 timer.cancel()
         self._server.endpoints.discard(self)
@@ -248,8 +248,8 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         call.task = start(self._loop, self._run(request, method, call))
         if not call.task.done():
             self.calls[stream_id] = call
-            if request.timeout is not None:
-                call.timer = self._loop.call_later(request.timeout, self._expire, stream_id)
+            if call.deadline is not None:
+                self._expire_at(call.deadline)
 
     async def _run(self, request: Request, method: Method, call: Call) -> None:
         """Answer a call, whatever its handler does."""
@@ -269,8 +269,6 @@ class ServerEndpoint(Endpoint[ServerEvent]):
             log.exception("a call failed")
             connection.finish(stream_id, Status.UNKNOWN, f"Unexpected {type(error)}: {error}")
         self.calls.pop(stream_id, None)
-        if call.timer is not None:
-            call.timer.cancel()
         self._unanswered -= not method.streams
         if self._unanswered or self._is_receiving:
             self.flush_soon()
@@ -287,9 +285,25 @@ class ServerEndpoint(Endpoint[ServerEvent]):
                     await call.drained
         self._connection.finish(stream_id, Status.OK)
 
-    def _expire(self, stream_id: int) -> None:
-        self._connection.give_up(stream_id, Status.DEADLINE_EXCEEDED, "context deadline exceeded")  # in Go's words
-        self.calls[stream_id].task.cancel()
+    def _expire_at(self, deadline: float) -> None:
+        """Look at the calls then, or before: one timer for many calls, of which hardly any reaches its deadline."""
+        if self._expiry is not None:
+            if self._expiry.when() <= deadline:
+                return
+            self._expiry.cancel()
+        self._expiry = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """End the calls whose deadlines have passed."""
+        self._expiry = None
+        now = self._loop.time()
+        deadlines = {stream_id: call.deadline for stream_id, call in self.calls.items() if call.deadline is not None}
+        for stream_id in [each for each, deadline in deadlines.items() if deadline <= now]:
+            self._connection.give_up(stream_id, Status.DEADLINE_EXCEEDED, "context deadline exceeded")  # in Go's words
+            self.calls[stream_id].task.cancel()
+            del deadlines[stream_id]
+        if deadlines:
+            self._expire_at(min(deadlines.values()))
         self.flush_soon()
 
     # clients that do not speak

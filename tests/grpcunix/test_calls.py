@@ -202,6 +202,25 @@ async def test_a_deadline_ends_the_call_at_both_ends(socket_dir: Path, serving: 
         assert 0 < remaining < 31  # grpcio rounds up
 
 
+async def test_each_call_of_a_connection_has_a_deadline_of_its_own(
+    socket_dir: Path, serving: Transport, calling: Transport
+) -> None:
+    async with both(socket_dir, serving, calling) as (_, client, _, _):
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        async def ended(seconds: float) -> float:
+            with pytest.raises(RpcError) as error:
+                await client.call("Allocate", asking("wait"), timeout=seconds)
+            assert error.value.code is Status.DEADLINE_EXCEEDED
+            return loop.time() - began
+
+        wanted = (0.3, 0.1, 0.2)
+        for seconds, took in zip(wanted, await asyncio.gather(*map(ended, wanted)), strict=True):
+            assert took > seconds * 0.99
+        await client.call("Allocate", asking("go on"), timeout=30)
+
+
 async def test_a_call_that_is_given_up_is_cancelled(socket_dir: Path, serving: Transport, calling: Transport) -> None:
     async with both(socket_dir, serving, calling) as (plugin, client, _, _):
         call = asyncio.ensure_future(client.call("Allocate", asking("wait")))
