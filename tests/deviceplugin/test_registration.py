@@ -142,7 +142,7 @@ async def test_a_kubelet_that_is_not_there_is_waited_for_in_words(
     async with kubelet_end(folder) as kubelet:
         for _ in range(2):
             await kubelet.lists.get()
-        assert {x.last_error for x in side.plugins.status()} == {""}
+        await until_true(lambda: {x.last_error for x in side.plugins.status()} == {""})
 
 
 async def test_the_kubelets_words_stand_in_the_status(start: StartPlugins, paths: Paths) -> None:
