@@ -10,6 +10,7 @@ _PART = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 
+@lru_cache(256)  # as `kind_of`
 def kind_problem(kind: str) -> str:
     """Return what is wrong with `kind`, empty if nothing is."""
     vendor, slash, name = kind.partition("/")

@@ -437,10 +437,7 @@ class Ledger:
         else:
             self._note(changes, seconds)
         _answer(batch, outcomes)
-        self._notify(changes)
-        loop = asyncio.get_running_loop()
-        for committed in self._commit_observers if refusal is None else ():
-            loop.call_soon(loop.call_soon, committed, changes)  # once the answers have left
+        asyncio.get_running_loop().call_soon(self._notify, changes, refusal is None)
 
     def _note(self, changes: Sequence[Change], seconds: float) -> None:
         now = asyncio.get_running_loop().time()
@@ -449,7 +446,8 @@ class Ledger:
         for change in changes:
             for lease in change.ended:
                 self._answered.pop(lease.key, None)
-            self._answered.update((lease.key, now) for lease in change.granted)
+            for lease in change.granted:
+                self._answered[lease.key] = now
 
     def _loaded(self, book: Book) -> None:
         now = asyncio.get_running_loop().time()
@@ -459,25 +457,31 @@ class Ledger:
         self._notify_all()
         self._notify_withheld()
 
-    def _notify(self, changes: Sequence[Change]) -> None:
-        loop = asyncio.get_running_loop()
+    def _notify(self, changes: Sequence[Change], are_on_disk: bool) -> None:
+        """Call who observes leases, whose callers go on in this turn of the loop, and later who observes commits."""
+        if are_on_disk:
+            asyncio.get_running_loop().call_soon(self._call, self._commit_observers, changes)
         moved = [lease for change in changes for lease in (*change.ended, *change.begun)]
         moved += [new for change in changes for old, new in change.renewed if new.record != old.record]
-        for changed in self._observers if moved else ():
-            loop.call_soon(changed, moved)
-        renewed = [new for change in changes for _, new in change.renewed]
-        for notify in self._renewal_observers if renewed else ():
-            loop.call_soon(notify, renewed)
+        if moved:
+            self._call(self._observers, moved)
+        if renewed := [new for change in changes for _, new in change.renewed]:
+            self._call(self._renewal_observers, renewed)
         if any(change.withheld or change.readmitted for change in changes):
             self._notify_withheld()
 
     def _notify_all(self) -> None:
-        for changed in self._observers:
-            asyncio.get_running_loop().call_soon(changed, None)
+        asyncio.get_running_loop().call_soon(self._call, self._observers, None)
 
     def _notify_withheld(self) -> None:
-        for changed in self._withheld_observers:
-            asyncio.get_running_loop().call_soon(changed)
+        asyncio.get_running_loop().call_soon(self._call, self._withheld_observers)
+
+    def _call(self, observers: Iterable[Callable[..., None]], *news: object) -> None:
+        for observer in observers:
+            try:
+                observer(*news)
+            except Exception:  # a defect of ours: the others must hear it all the same
+                log.exception("who observes leases has failed")
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)

@@ -4,11 +4,10 @@ Only here do our refusals become gRPC status codes.
 """
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
@@ -65,16 +64,14 @@ class DevicePluginServicer:
         """Return once no call is under way that hands something out."""
         await self._has_answered.wait()
 
-    @contextlib.contextmanager
-    def _under_way(self) -> Iterator[None]:
+    def _begin_call(self) -> None:
         self._calls += 1
         self._has_answered.clear()
-        try:
-            yield
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._has_answered.set()
+
+    def _end_call(self) -> None:
+        self._calls -= 1
+        if not self._calls:
+            self._has_answered.set()
 
     @property
     def streaming(self) -> bool:
@@ -158,14 +155,15 @@ class DevicePluginServicer:
         with self._span("Allocate", context) as span:
             if span.is_recorded:
                 span.set(DEVICES, [unit for r in request.container_requests for unit in r.devices_ids])
+            self._begin_call()
             try:
-                with self._under_way():
-                    responses = await self._allocator.allocate([r.devices_ids for r in request.container_requests])
+                responses = await self._allocator.allocate([r.devices_ids for r in request.container_requests])
             except AllocationRefused as refusal:
                 raise self._refused(
                     refusal, [unit for r in request.container_requests for unit in r.devices_ids]
                 ) from refusal
             finally:
+                self._end_call()
                 self._telemetry.allocate.observe(time.perf_counter() - began)
         return api.AllocateResponse(container_responses=responses)
 
@@ -176,14 +174,16 @@ class DevicePluginServicer:
         with self._span("PreStartContainer", context) as span:
             if span.is_recorded:
                 span.set(DEVICES, list(request.devices_ids))
+            self._begin_call()
             try:
-                with self._under_way():
-                    devices = await self._allocator.prepare_start(request.devices_ids)
-                    if self._allocator.resource.reset:
-                        with part("reset devices"):
-                            await asyncio.to_thread(reset, self._host, devices)
+                devices = await self._allocator.prepare_start(request.devices_ids)
+                if self._allocator.resource.reset:
+                    with part("reset devices"):
+                        await asyncio.to_thread(reset, self._host, devices)
             except (AllocationRefused, ResetFailed) as refusal:
                 raise self._refused(refusal, request.devices_ids) from refusal
+            finally:
+                self._end_call()
         return api.PreStartContainerResponse()
 
     def _count_sent(self) -> None:

@@ -75,6 +75,9 @@ class Presence:
         plain = Device(
             device.id, device.kind, device.name, device.syspath, devnodes=device.devnodes, children=device.children
         )
+        scanned = self._scanned.get(device.id)
+        if scanned is not None and not device.children and scanned.devnodes == device.devnodes:
+            return Seen(plain, self._fingerprints.taken(device))
         own = {_number(x) for x in device.devnodes}
         all_nodes = (x for i in sorted(device.ids) if i in self._scanned for x in self._scanned[i].devnodes)
         left_out = tuple(dict.fromkeys(x for x in all_nodes if _number(x) not in own))
