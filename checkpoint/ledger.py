@@ -36,8 +36,8 @@ Check: TypeAlias = Callable[[Book], None]
 Observer: TypeAlias = Callable[[Sequence[Lease] | None], None]
 CommitObserver: TypeAlias = Callable[[Sequence[Change]], None]
 
-QUICK = 0.001  # seconds; a transaction that takes longer makes a thread do the next ones
-_QUICK_AGAIN = 16  # transactions in a row of at most `QUICK` in the thread until the loop does them again
+QUICK = 0.001  # seconds; a thread writes while transactions take longer, by a moving average over about `_LATELY`
+_LATELY = 8
 _RETRY = 0.05  # seconds between tries to take the state directory
 
 
@@ -74,7 +74,7 @@ class Ledger:
         self._database = Database(directory)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._quick = quick
-        self._quick_in_a_row = _QUICK_AGAIN
+        self._seconds_lately = 0.0  # that a transaction takes
         self._book = Book()
         self.problem = ""  # why leases could not be written when that was tried last; empty once some were
         self._answered: dict[LeaseKey, float] = {}  # when each lease was last answered with, by the loop's clock
@@ -339,8 +339,8 @@ class Ledger:
 
     @property
     def _is_quick(self) -> bool:
-        """Tell whether the loop may write: the disk has been quick for a while."""
-        return self._is_loaded and self._quick_in_a_row >= _QUICK_AGAIN
+        """Tell whether the loop may write: the disk is quick, but for one slow transaction among many."""
+        return self._is_loaded and self._seconds_lately <= self._quick
 
     def _flush(self) -> None:
         """Decide all requests that wait, and write what they change; the thread does that while the disk is slow."""
@@ -428,7 +428,7 @@ class Ledger:
         if not changes:
             _answer(batch, outcomes)
             return
-        self._quick_in_a_row = self._quick_in_a_row + 1 if seconds <= self._quick else 0
+        self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
         self.problem = str(refusal) if refusal is not None else ""
         if refusal is not None:
             for change in reversed(changes):
