@@ -23,6 +23,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BOOLEANS = ("true", "false")
 _TRUTHS = frozenset({*_BOOLEANS, "yes", "no", "on", "off", "y", "n"})
 _TAGS = {"int": "a number", "float": "a number", "timestamp": "a date"}  # as YAML 1.1 does
+_SEE = re.compile(r",? see \[[^]]*\]\([^)]*\)")
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _MISSING: Any = object()
 _FORMS = {
     "^/": "an absolute path",
@@ -190,7 +192,9 @@ def _options(wanted: mi.Type) -> Iterable[mi.Type]:
 
 
 def _description(wanted: mi.Type) -> str:
-    return (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
+    """Return what the reference says of a setting, without what only the page can show: links to other parts of it."""
+    said = (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
+    return _LINK.sub(r"\1", _SEE.sub("", said))
 
 
 def _wanted(options: Iterable[mi.Type]) -> str:
