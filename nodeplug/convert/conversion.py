@@ -8,6 +8,7 @@ import yaml
 from msgspec import Struct, structs
 
 from hostdevices import Host
+from nodeplug.config import Finding
 from nodeplug.config.schema import API_VERSION
 
 Values: TypeAlias = dict[str, Any]
@@ -36,11 +37,15 @@ class LeftOut(Struct, frozen=True):
 
 
 class Conversion(Struct, frozen=True):
-    """A whole file: `source` is the file's name, `plugin` whose it was."""
+    """A whole file: `source` is the file's name, `plugin` whose it was.
+
+    `others` are objects in it that are no configuration of a plugin, with the reason.
+    """
 
     source: str
     plugin: str
     resources: Sequence[Offered | LeftOut]
+    others: Sequence[Finding] = ()
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -53,6 +58,7 @@ class Conversion(Struct, frozen=True):
 
     def _lines(self) -> Iterator[str]:
         yield f"# Made of {self.source}, a configuration of {self.plugin}."
+        yield from (f"# Line {x.line} is of another object: {x.message}." for x in self.others)
         yield f"apiVersion: {API_VERSION}"
         offered = [x for x in self.resources if isinstance(x, Offered)]
         settings = {key: value for x in offered for key, value in x.settings.items()}

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from hostdevices import scan
+from hostdevices import Device, scan
 from nodeplug.cli import main
 from nodeplug.config import loads
 from nodeplug.ddp_profiles import with_profiles
@@ -142,24 +142,134 @@ flags:
 def test_nvidia_mig_strategies(tree: Tree) -> None:
     """Ids and profiles of MIG instances come from NVIDIA's library, so that the file asks for it."""
     single = converted(tree, "{version: v1, flags: {migStrategy: single}}")
-    assert [x.name for x in loads(single.stdout.encode()).resources] == ["nvidia.com/gpu"]
+    (each,) = loads(single.stdout.encode()).resources
+    assert each.name == "nvidia.com/gpu"
+    gpu, mig = (Device("gpu-1", "gpu", "a", attributes={"vendor": "10de", "type": x}) for x in ("gpu", "mig"))
+    assert (each.selector.why_not(gpu), each.selector.why_not(mig)) == ("", ""), "nodes without MIG have whole GPUs"
     assert loads(single.stdout.encode()).settings.nvml
     text = """
-version: v1
-flags: {migStrategy: mixed}
-resources: {migs: [{pattern: 1g.10gb, name: mig-small}, {pattern: "3g.*", name: mig-large}]}
-sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-small, replicas: 2}]}}
+flags: {migStrategy: mixed, plugin: {sharedDevicesAllocationPolicy: packed}}
+sharing:
+  timeSlicing:
+    resources: [{name: nvidia.com/gpu, replicas: 4}, {name: nvidia.com/mig-1g.10gb, replicas: 2}]
+resources: {gpus: [{pattern: "*A100*", name: a100}], mig: [{pattern: 1g.10gb+me, name: media}]}
 """
-    found = loads(converted(tree, text).stdout.encode())
+    result = converted(tree, text)
+    found = loads(result.stdout.encode())
     assert found.settings.nvml
-    assert {x.name: (x.shares, x.ids) for x in found.resources} == {
-        "nvidia.com/gpu": (1, "uuid"),
-        "nvidia.com/mig-small": (2, "uuid"),
-        "nvidia.com/mig-large": (1, "uuid"),
+    assert {x.name: (x.shares, x.ids, x.preferred) for x in found.resources} == {
+        "nvidia.com/gpu": (4, "uuid", "packed"),
+        "nvidia.com/mig-1g.10gb": (2, "uuid", "packed"),
+        "nvidia.com/mig-1g.10gb.me": (1, "uuid", "numa"),
     }
+    profiles = [x["select"]["attributes"]["profile"] for x in yaml.safe_load(result.stdout)["resources"][1:]]
+    assert profiles == ["1g.10gb", "1g.10gb+me"]
+    assert "# `resources` is left out: NVIDIA's plugin ignores it, too." in result.stdout
     mixed = converted(tree, "{version: v1, flags: {migStrategy: mixed}}")
     assert mixed.exit_code == 1
     assert "the file does not say which profiles there are" in mixed.stderr
+
+
+def test_what_nvidias_plugin_ignores_is_ignored(tree: Tree) -> None:
+    text = """
+version: v1
+sharing:
+  timeSlicing: {resources: [{name: gpu, rename: slow, devices: ["0", 3], replicas: 2}]}
+"""
+    result = converted(tree, text)
+    assert {name: x.shares for name, x in resources(result).items()} == {"nvidia.com/gpu": 2}
+    assert "# `rename` and `devices` are left out" in result.stdout
+
+
+def test_nvidia_mps_goes_by_the_folders_of_the_control_daemon(tree: Tree) -> None:
+    """NVIDIA's own control daemon stays; a container gets what it got."""
+    text = """
+version: v1
+flags: {mpsRoot: /srv/mps}
+sharing: {mps: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 10}]}}
+"""
+    found = resources(converted(tree, text))["nvidia.com/gpu.shared"]
+    assert (found.shares, found.preferred, found.mps) == (10, "distinct", "/srv/mps/nvidia.com/gpu.shared/pipe")
+    assert {x.host_path: x.container_path for x in found.mounts} == {
+        "/srv/mps/nvidia.com/gpu.shared/pipe": "/srv/mps/nvidia.com/gpu.shared/pipe",
+        "/srv/mps/shm": "/dev/shm",
+    }
+    assert found.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "10"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "userspace", "words"),
+    [
+        ("envvar", None, ""),
+        ("[envvar, cdi-annotations]", None, ""),
+        ("cdi-cri", "nvidia", "the driver's files come by CDI as before"),
+        ('"cdi-annotations,cdi-cri"', "nvidia", "for NVIDIA's runtime, and left out"),
+        ("volume-mounts", None, "before, by mounts"),
+    ],
+)
+def test_nvidias_ways_of_telling_the_runtime(tree: Tree, strategy: str, userspace: str | None, words: str) -> None:
+    flags = f"{{nvidiaDriverRoot: /run/nvidia/driver, gdsEnabled: true, plugin: {{deviceListStrategy: {strategy}}}}}"
+    result = converted(tree, f"{{version: v1, flags: {flags}}}")
+    (found,) = resources(result).values()
+    assert (found.ids, found.userspace) == ("uuid", userspace)
+    assert ("NVIDIA_VISIBLE_DEVICES" in found.env) is not bool(userspace)
+    assert loads(result.stdout.encode()).settings.driver_root == ("/run/nvidia/driver" if userspace else "/")
+    assert words in result.stdout
+
+
+MANIFEST = """
+# as `kubectl get -o yaml` and manifests have it
+apiVersion: v1
+kind: Namespace
+metadata: {name: devices}
+---
+---
+kind: DaemonSet
+spec:
+  template:
+    spec:
+      containers: [{image: ghcr.io/smarter-project/smarter-device-manager:v1}]
+---
+kind: ConfigMap
+metadata: {name: theirs}
+data: {conf.yaml: "[{devicematch: ^video7$, nummaxdevices: 1}]"}
+---
+kind: List
+items:
+  - {kind: ServiceAccount, metadata: {name: x}}
+  - {kind: NpuDevicePlugin, metadata: {name: npu}, spec: {nodeSelector: {npu: "true"}}}
+"""
+
+
+def test_a_manifest_is_looked_through_for_what_is_a_plugins(tree: Tree) -> None:
+    result = converted(tree, MANIFEST)
+    assert list(resources(result)) == ["smarter-devices/video7", "npu.intel.com/accel"]
+    first, *lines = result.stdout.splitlines()
+    assert first.endswith("a configuration of smarter-device-manager and Intel's NPU device plugin.")
+    assert "# Line 12 is of another object: what smarter offers is in its file, and not in its DaemonSet." in lines
+    nothing = converted(tree, "kind: Namespace\n---\nkind: Service\n")
+    assert nothing.exit_code == 2
+    assert ":1:1: none of these objects is a device plugin's; kinds: ConfigMap, DaemonSet, " in nothing.stderr
+
+
+def test_standard_input(tree: Tree) -> None:
+    words = ["convert", "-", "--root", str(tree.host.root)]
+    result = CliRunner().invoke(main, words, input="[{devicematch: ^video7$, nummaxdevices: 1}]")
+    assert list(resources(result)) == ["smarter-devices/video7"]
+    assert result.stdout.startswith("# Made of standard input, a configuration of smarter")
+
+
+def test_of_several_entries_the_user_says_which(tree: Tree) -> None:
+    text = """
+kind: ConfigMap
+data:
+  default: "{version: v1}"
+  t4: "{version: v1, sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3}]}}}"
+"""
+    message = "this ConfigMap has 2 entries: default, t4; say which one is meant, `--entry NAME`"
+    assert message in converted(tree, text).stderr
+    assert [x.shares for x in resources(converted(tree, text, "--entry", "t4")).values()] == [3]
+    assert "has no entry t5; its entries are default, t4" in converted(tree, text, "--entry", "t5").stderr
 
 
 def test_a_config_map_and_arguments(tree: Tree) -> None:
@@ -299,7 +409,6 @@ def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
         ("[{devicematch: '^vcsm.*$', nummaxdevices: 1}]", "nothing here fits it"),
         ("[{devicematch: nvidia-gpu, nummaxdevices: 1}]", "Tegra's GPUs"),
         ("[{devicematch: '(', nummaxdevices: 1}]", "not an expression"),
-        ("{version: v1, sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}}", "MPS is not run by nodeplug"),
     ],
 )
 def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str) -> None:
@@ -320,7 +429,8 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
         ),
         ("devices: [{name: a, groups: [{usb: [{vendor: 0403, product: x}]}]}]", "YAML takes 0403 for a number"),
         ("[--device, '{name: ']", ":1:12: this is not YAML"),
-        ("{kind: ConfigMap, data: {a: b, c: d}}", "this ConfigMap has 2 entries"),
+        ("{kind: ConfigMap, data: {}}", "this ConfigMap has no entries; give the one that the plugin reads"),
+        ("{version: v2}", 'unknown value "v2"'),
         ("{kind: KubeVirt, spec: {}}", "this KubeVirt has no spec.configuration.permittedHostDevices"),
     ],
 )
