@@ -41,6 +41,7 @@ ON_PCI = attributes("""
     pf                               text         of a virtual function: the physical one's address
     pfName                           text         and its interface, which sub-functions say, too
     auxiliary                        text         of a sub-function: "mlx5_core.sf.4"
+    sfIndex                          integer      of a sub-function: the number that it was given (sfnum)
     vfIndex                          integer
 """)
 """What all say that sits on a PCI function."""
@@ -90,8 +91,10 @@ class SysfsLocations:
                 extra = (f"if{interface[1]}",)
                 facts["interface"] = int(interface[1])
             elif _SUBFUNCTION.fullmatch(part):
-                extra = (f"sf{host.read(f'{above}/sfnum') or part.rpartition('.')[2]}",)
+                number = host.read(f"{above}/sfnum")
+                extra = (f"sf{number or part.rpartition('.')[2]}",)
                 facts["auxiliary"] = part
+                facts["sfIndex"] = int(number) if number and number.isdecimal() else None
             elif ADDRESS.fullmatch(part):
                 shared = self._functions.shared(above)
                 if "auxiliary" in facts:

@@ -64,7 +64,7 @@ class Document:
 
     def _value(self, node: Node, wanted: mi.Type, path: Path, help_text: str) -> Any:
         self._marks[path] = (node.line, node.column)
-        options = list(_options(wanted))
+        options = list(options_of(wanted))
         if isinstance(node, Scalar):
             return self._scalar(node, options, path, help_text)
         if isinstance(node, Sequence):
@@ -181,12 +181,13 @@ def _meant(name: str, known: Collection[str]) -> str:
     return near[0] if near else {each.lower(): each for each in known}.get(name.lower(), "")
 
 
-def _options(wanted: mi.Type) -> Iterable[mi.Type]:
+def options_of(wanted: mi.Type) -> Iterable[mi.Type]:
+    """Yield what a value may be, without unions and what is said about types."""
     if isinstance(wanted, mi.Metadata):
-        yield from _options(wanted.type)
+        yield from options_of(wanted.type)
     elif isinstance(wanted, mi.UnionType):
         for option in wanted.types:
-            yield from _options(option)
+            yield from options_of(option)
     else:
         yield wanted
 

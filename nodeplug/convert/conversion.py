@@ -1,7 +1,7 @@
 """What a conversion gives: resources in the words of our file, remarks, and what could not be had."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import yaml
@@ -107,15 +107,24 @@ def is_folder(host: Host, path: str) -> bool:
 _FOLDERS = frozenset({"/dev/snd", "/dev/dri", "/dev/input", "/dev/infiniband", "/dev/bus/usb"})
 
 
+def of_paths(paths: Sequence[str]) -> Values:
+    """Return how to mean devices by their nodes. A USB device or an NVMe controller has those of its parts besides."""
+    values: Values = {"select": {"path": one_or_all(paths)}}
+    return {**values, "nodes": one_or_all(paths)} if any(path.startswith(_WHOLES) for path in paths) else values
+
+
+_WHOLES = ("/dev/bus/usb/", "/dev/nvme")
+
+
 def one_or_all(values: Sequence[Any]) -> Any:
     """Return what may stand alone as it stands alone."""
     return values[0] if len(values) == 1 else list(values)
 
 
-def on_nodes(items: Iterable[Offered | LeftOut], labels: Mapping[str, str]) -> Iterator[Offered | LeftOut]:
-    """Yield the resources, those that are offered only on nodes with these labels, as a DaemonSet's pods are."""
+def on_nodes(items: Iterable[Offered | LeftOut], nodes: Values) -> Iterator[Offered | LeftOut]:
+    """Yield the resources, those that are offered only on some nodes; `nodes` are the keys that say which."""
     for item in items:
-        if labels and isinstance(item, Offered):
+        if nodes and isinstance(item, Offered):
             name, *rest = item.resource.items()
-            item = structs.replace(item, resource=dict([name, ("nodeSelector", dict(labels)), *rest]))
+            item = structs.replace(item, resource=dict([name, *nodes.items(), *rest]))
         yield item

@@ -23,7 +23,8 @@ from nodeplug.convert import (
     smarter,
     sriov,
 )
-from nodeplug.convert.conversion import Conversion, LeftOut, Offered, on_nodes
+from nodeplug.convert.as_go_reads import as_go_reads
+from nodeplug.convert.conversion import Conversion, LeftOut, Offered, Values, on_nodes
 from nodeplug.convert.dangerous import with_danger
 from nodeplug.convert.manifest import Part, manifest
 from nodeplug.convert.ownership import with_one_owner
@@ -83,7 +84,7 @@ FORMATS: Mapping[str, _Format] = {
         sriov.File,
         sriov.resources,
         "intel.com",
-        Wrapping(image="sriov-network-device-plugin", only_file=True),
+        Wrapping(image="sriov-network-device-plugin", only_file=True, entry_is_node=True),
     ),
 }
 """The formats by the names that `--from` takes."""
@@ -102,7 +103,9 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
         found = manifest(roots, formats, {x: form.keys for x, form in FORMATS.items()}, name, entry)
     except Unreadable as error:
         raise ConfigError(source, [error.finding]) from None
-    documents = [Document(_as_mapping(part.root), FORMATS[part.name].schema) for part in found.parts]
+    schemas = [FORMATS[part.name].schema for part in found.parts]
+    roots = [as_go_reads(_as_mapping(x.root), schema) for x, schema in zip(found.parts, schemas, strict=True)]
+    documents = [Document(root, schema) for root, schema in zip(roots, schemas, strict=True)]
     if findings := [x for document in documents for x in document.findings] + twice:
         raise ConfigError(source, findings)
     items = (item for each in zip(found.parts, documents, strict=True) for item in _items(*each, domain, host))
@@ -114,7 +117,13 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
 def _items(part: Part, document: Document, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
     form = FORMATS[part.name]
     file: Any = msgspec.convert(document.value, form.schema)
-    return on_nodes(form.resources(file, domain or form.domain, host), getattr(file, "node_selector", {}))
+    labels = dict(getattr(file, "node_selector", {}))
+    if part.label:
+        labels[form.wrapping.entry_label] = part.label
+    nodes: Values = {"onNodes": part.node} if part.node else {}
+    if labels:
+        nodes["nodeSelector"] = labels
+    return on_nodes(form.resources(file, domain or form.domain, host), nodes)
 
 
 def _as_mapping(root: Node) -> Node:

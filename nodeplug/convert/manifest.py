@@ -10,17 +10,32 @@ from msgspec import Struct
 
 from nodeplug.config import Finding
 from nodeplug.config.tree import Mapping as Keys
-from nodeplug.config.tree import Node, Unreadable
+from nodeplug.config.tree import Node, Scalar, Unreadable
 from nodeplug.config.tree import Sequence as Items
-from nodeplug.convert.wrapping import CONFIG_MAP, DAEMON_SET, KUBEVIRT, Formats, below, text_of, unwrapped
+from nodeplug.convert.wrapping import (
+    CONFIG_MAP,
+    DAEMON_SET,
+    KUBEVIRT,
+    Formats,
+    below,
+    entries_of,
+    parsed,
+    text_of,
+    unwrapped,
+)
 
 
 class Part(Struct, frozen=True):
-    """What there is to convert, and by the name of which format."""
+    """What there is to convert, and by the name of which format.
+
+    `node` is the name of the one that it is for, `label` what nodes have that it is for; empty: it is for all.
+    """
 
     name: str
     root: Node
     kind: str = ""
+    node: str = ""
+    label: str = ""
 
 
 class Manifest(Struct, frozen=True):
@@ -47,6 +62,9 @@ def manifest(
     others: list[Finding] = []
     for root in meant:
         try:
+            if each := _of_nodes(root, formats, keys, entry):
+                parts += each
+                continue
             known, inner = unwrapped(root, formats, name, entry)
             parts.append(Part(known or _recognised(inner, keys), inner, _kind(root)))
         except Unreadable as error:
@@ -64,6 +82,25 @@ def _objects(roots: Sequence[Node]) -> Iterator[Node]:
             yield from items.items
         else:
             yield root
+
+
+def _of_nodes(root: Node, formats: Formats, keys: Mapping[str, Sequence[str]], wanted: str) -> list[Part]:
+    """Return the files of a ConfigMap that has one for each node, or each kind of node; none where it has not."""
+    if _kind(root) != CONFIG_MAP or not isinstance(root, Keys) or len(entries := entries_of(root)) < 2 or wanted:
+        return []
+    found: list[Part] = []
+    for name, text in entries:
+        try:
+            inner = parsed(text) if isinstance(text, Scalar) else text
+            known = _recognised(inner, keys)
+        except Unreadable:
+            return []
+        wrapping, _ = formats[known]
+        if not (wrapping.entry_is_node or wrapping.entry_label):
+            return []
+        node, label = (name.text, "") if wrapping.entry_is_node else ("", name.text)
+        found.append(Part(known, inner, CONFIG_MAP, node, label))
+    return found
 
 
 def _kind(root: Node) -> str:

@@ -151,6 +151,7 @@ WRAPPING = Wrapping(
     variables={flag.upper().replace("-", "_"): setting for flag, setting in _SETTINGS.items()},
     others=frozenset(_OTHERS),
     file=frozenset({"config-file", "CONFIG_FILE"}),
+    entry_label="nvidia.com/device-plugin.config",
 )
 """What it comes in beside its file."""
 

@@ -26,6 +26,8 @@ class Wrapping(Struct, frozen=True):
     `variables` are the keys of the same settings on its command line and in its environment; a key with a dot is one
     in a mapping. `others` are flags that say nothing of devices. With one of the flags and variables in `file`, or with
     `only_file`, the program has a file, and its DaemonSet does not say what it offers.
+    A ConfigMap may have a file for each node, in entries by the nodes' names (`entry_is_node`), or by the value of a
+    label (`entry_label`).
     """
 
     kind: str = ""
@@ -35,6 +37,8 @@ class Wrapping(Struct, frozen=True):
     others: frozenset[str] = frozenset()
     file: frozenset[str] = frozenset()
     only_file: bool = False
+    entry_is_node: bool = False
+    entry_label: str = ""
 
 
 Formats: TypeAlias = Mapping[str, tuple[Wrapping, type]]
@@ -63,7 +67,7 @@ def _of_object(root: Keys, formats: Formats, name: str, entry: str) -> tuple[str
             raise Unreadable(Finding(root.line, root.column, f"this KubeVirt has no spec.configuration.{PERMITTED}"))
         return name, Keys(((key(PERMITTED, root), permitted),), root.line, root.column)
     if kind == CONFIG_MAP:
-        return name, _parsed(_entry(root, entry))
+        return name, parsed(_entry(root, entry))
     if kind == DAEMON_SET:
         return _of_daemon_set(root, formats)
     for found, (wrapping, _) in formats.items():
@@ -73,9 +77,14 @@ def _of_object(root: Keys, formats: Formats, name: str, entry: str) -> tuple[str
     return name, root
 
 
-def _entry(config_map: Keys, wanted: str) -> Scalar:
+def entries_of(config_map: Keys) -> tuple[tuple[Scalar, Node], ...]:
+    """Return the files in a ConfigMap, by their names."""
     data = below(config_map, "data")
-    entries = data.entries if isinstance(data, Keys) else ()
+    return data.entries if isinstance(data, Keys) else ()
+
+
+def _entry(config_map: Keys, wanted: str) -> Scalar:
+    entries = entries_of(config_map)
     found = [x for x in entries if not wanted or len(entries) == 1 or x[0].text == wanted]
     if len(found) == 1 and isinstance(found[0][1], Scalar):
         return found[0][1]
@@ -97,17 +106,19 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
                 continue
             words = [x for part in ("command", "args") for x in _items(below(container, part))]
             arguments = Sequence(tuple(words), container.line, container.column)
+            selector = below(pod, "nodeSelector") if isinstance(pod, Keys) else None
+            labels = [] if selector is None else [(key("nodeSelector", selector), selector)]
             if _has_device_flag(arguments):
-                return name, _device_arguments(arguments)
+                found = _device_arguments(arguments)
+                return name, Keys((*found.entries, *labels), found.line, found.column)
             if wrapping.only_file or _has_file(container, arguments, wrapping):
                 message = f"what {name} offers is in its file, and not in its DaemonSet"
                 raise Unreadable(
                     Finding(container.line, container.column, message, "give the ConfigMap that it mounts")
                 )
             entries = [*_flags(arguments, name, wrapping, schema), *_variables(container, wrapping)]
-            selector = below(pod, "nodeSelector") if isinstance(pod, Keys) else None
-            if selector is not None and any(x.name == "node_selector" for x in structs.fields(schema)):
-                entries.append((key("nodeSelector", selector), selector))
+            if any(x.name == "node_selector" for x in structs.fields(schema)):
+                entries += labels
             return name, _nested(entries, container)
     known = ", ".join(sorted(wrapping.image for wrapping, _ in formats.values() if wrapping.image))
     raise Unreadable(
@@ -187,7 +198,7 @@ def _device_arguments(root: Sequence) -> Keys:
     """Return what `--device VALUE` and `--device=VALUE` stand for; other arguments are about the program."""
     texts = [x for x in root.items if isinstance(x, Scalar)]
     found = [
-        _parsed(after if one.text == "--device" else with_text(one, one.text.removeprefix("--device=")))
+        parsed(after if one.text == "--device" else with_text(one, one.text.removeprefix("--device=")))
         for one, after in zip(texts, [*texts[1:], Scalar("", False, root.line, root.column)], strict=True)
         if one.text == "--device" or one.text.startswith("--device=")
     ]
@@ -198,7 +209,7 @@ def _device_arguments(root: Sequence) -> Keys:
     return Keys(tuple(entries), root.line, root.column)
 
 
-def _parsed(scalar: Scalar) -> Node:
+def parsed(scalar: Scalar) -> Node:
     """Return what a text is as YAML; whatever is wrong with it is at the text's own place."""
     try:
         root, twice = parse(scalar.text.encode())

@@ -7,9 +7,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from hostdevices import Device, scan
+from hostdevices.readers import READERS, paths_reader
 from nodeplug.cli import main
 from nodeplug.config import loads
 from nodeplug.ddp_profiles import with_profiles
+from resources.assignment import assign
 from resources.resource import Resource
 from tests.hostdevices.machine import MDEV_UUID
 from tests.hostdevices.tree import Tree
@@ -263,13 +265,86 @@ def test_of_several_entries_the_user_says_which(tree: Tree) -> None:
     text = """
 kind: ConfigMap
 data:
-  default: "{version: v1}"
+  pi.yaml: "[{devicematch: ^video7$, nummaxdevices: 1}]"
+  jetson.yaml: "[{devicematch: ^video0$, nummaxdevices: 3}]"
+"""
+    message = "this ConfigMap has 2 entries: jetson.yaml, pi.yaml; say which one is meant, `--entry NAME`"
+    assert message in converted(tree, text).stderr
+    assert list(resources(converted(tree, text, "--entry", "pi.yaml"))) == ["smarter-devices/video7"]
+    message = "has no entry pi; its entries are jetson.yaml, pi.yaml"
+    assert message in converted(tree, text, "--entry", "pi").stderr
+
+
+def test_a_file_for_each_node_as_the_sriov_operator_writes_them(tree: Tree) -> None:
+    """In Go's case where a field has no name of its own, and with its nulls."""
+    text = """
+kind: ConfigMap
+data:
+  worker-0: '{"resourceList":[{"resourceName":"nics","selectors":{"pfNames":["ens785f0#0-4"],"IsRdma":true,
+    "NeedVhostNet":true},"SelectorObjs":null}]}'
+  worker-1: '{"resourceList":[{"resourceName":"nics","selectors":{"pfNames":["ens785f0#0-9"],"IsRdma":false,
+    "NeedVhostNet":false},"SelectorObjs":null}]}'
+"""
+    result = converted(tree, text)
+    assert result.exit_code == 0, result.output
+    for node, rdma, last in (("worker-0", True, 4), ("worker-1", None, 9)):
+        (found,) = loads(result.stdout.encode(), "f", node).resources
+        assert (found.name, found.vhost_net) == ("intel.com/nics", bool(rdma))
+        said = next(x for x in yaml.safe_load(result.stdout)["resources"] if x["onNodes"] == node)
+        assert said["select"]["attributes"].get("rdma") == rdma
+        assert said["select"]["all"][0]["attributes"]["vfIndex"] == f"0..{last}"
+    assert loads(result.stdout.encode(), "f", "worker-2").resources == ()
+    one = yaml.safe_load(converted(tree, text, "--entry", "worker-1").stdout)["resources"]
+    assert ["onNodes" in x for x in one] == [False]
+
+
+def test_a_file_for_each_kind_of_node_as_nvidias_chart_has_them(tree: Tree) -> None:
+    text = """
+kind: ConfigMap
+data:
+  any: "{version: v1}"
   t4: "{version: v1, sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3}]}}}"
 """
-    message = "this ConfigMap has 2 entries: default, t4; say which one is meant, `--entry NAME`"
-    assert message in converted(tree, text).stderr
-    assert [x.shares for x in resources(converted(tree, text, "--entry", "t4")).values()] == [3]
-    assert "has no entry t5; its entries are default, t4" in converted(tree, text, "--entry", "t5").stderr
+    result = converted(tree, text)
+    assert result.exit_code == 0, result.output
+    for value, shares in (("any", 1), ("t4", 3)):
+        labels = {"nvidia.com/device-plugin.config": value}
+        (found,) = loads(result.stdout.encode(), "f", "n", labels=labels).resources
+        assert (found.name, found.shares) == ("nvidia.com/gpu", shares)
+
+
+def test_what_nobody_could_have_is_not_offered_to_all(tree: Tree) -> None:
+    """Of what cannot be read as it was meant, nothing is left that selects more."""
+    for text, reason in (
+        ("[{devicematch: ^video7$, nummaxdevices: 0}]", "nobody could have one (nummaxdevices is 0)"),
+        ('{"configList": [{"resourceName": "a", "rdmaHcaMax": 0}]}', "nobody could have it (rdmaHcaMax)"),
+        (
+            '{"resourceList": [{"resourceName": "a", "selectors": {"acpiIndexes": ["x"]}}]}',
+            "no function has the ACPI index x (acpiIndexes)",
+        ),
+    ):
+        result = converted(tree, text)
+        assert result.exit_code == 1
+        assert reason in result.stderr
+        assert loads(result.stdout.encode()).resources == ()
+    (found,) = resources(
+        converted(tree, "devices: [{name: a, groups: [{count: 0, paths: [{path: /dev/a}]}]}]")
+    ).values()
+    assert found.shares == 1  # as the plugin has it
+
+
+def test_parts_of_a_usb_device_do_not_come_with_its_node(tree: Tree) -> None:
+    """Only the node that was mounted is handed out; a USB device here has those of its parts, too."""
+    stick = tree.usb(
+        tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="0403", product="6001", interfaces=("ff",)
+    )
+    port = tree.device(f"{stick}/1-2:1.0/ttyUSB0", driver="usb-serial/ftdi_sio", port_number=0)
+    tree.child(port, "tty/ttyUSB0", group="class/tty", node="ttyUSB0", numbers="188:0")
+    result = converted(tree, "devices: [{name: usb, groups: [{paths: [{path: /dev/bus/usb/*/*}]}]}]")
+    config = loads(result.stdout.encode())
+    inventory = scan(tree.host, (*READERS, paths_reader(config.path_globs)))
+    (device,) = assign(inventory, config.resources).devices["squat.ai/usb"]
+    assert [x.path.rpartition("/")[0] for x in device.devnodes] == ["/dev/bus/usb/001"]
 
 
 def test_a_config_map_and_arguments(tree: Tree) -> None:
@@ -290,6 +365,8 @@ def test_subfunctions(tree: Tree) -> None:
 resourceList:
 - {resourceName: sf, deviceType: auxNetDevice, selectors: {vendors: [15b3], pfNames: [ens1f0], auxTypes: [sf]}}
 - {resourceName: rdma-sf, deviceType: auxNetDevice, selectors: {isRdma: true, auxTypes: [sf], linkTypes: [ether]}}
+- {resourceName: some, deviceType: auxNetDevice, selectors: {pfNames: ["ens1f0#80-88"], auxTypes: [sf]}}
+- {resourceName: others, deviceType: auxNetDevice, selectors: {pfNames: ["ens1f0#1-5"], auxTypes: [sf]}}
 """
     physical = tree.pci("0000:3b:00.0", vendor="15b3", pci_class="020000")
     tree.child(physical, "net/ens1f0", group="class/net", type=1)
@@ -297,11 +374,17 @@ resourceList:
     tree.child(
         f"{physical}/mlx5_core.sf.4", "infiniband/mlx5_4", group="class/infiniband", ports__1__link_layer="Ethernet"
     )
+    tree.file(f"{physical}/mlx5_core.sf.4/sfnum", "88")
     found = list(resources(converted(tree, text)).values())
-    assert [each.ids for each in found] == ["auxiliary", "auxiliary"]
+    assert {each.ids for each in found} == {"auxiliary"}
     assert [*found[1].env.items()] == [("PCIDEVICE_INTEL_COM_RDMA-SF", "{auxiliary}")]
     devices = scan(tree.host).devices.values()
-    assert [[x.name for x in devices if not each.selector.why_not(x)] for each in found] == [["ens1f0s4"], ["mlx5_4"]]
+    assert [[x.name for x in devices if not each.selector.why_not(x)] for each in found] == [
+        ["ens1f0s4"],
+        ["mlx5_4"],
+        ["ens1f0s4"],  # by the number that it was given
+        [],
+    ]
 
 
 def test_functions_are_chosen_by_what_the_sriov_plugin_chooses_them_by(tree: Tree) -> None:

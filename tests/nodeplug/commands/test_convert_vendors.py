@@ -249,6 +249,7 @@ def test_other_plugins_daemon_sets(node: Node) -> None:
     result = node.converted(text)
     assert result.exit_code == 0, result.output
     assert [x.name for x in loads(result.stdout.encode()).resources] == ["squat.ai/a"]
+    assert yaml.safe_load(result.stdout)["resources"][0]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
 
 
 @pytest.mark.parametrize(
