@@ -165,7 +165,7 @@ class _Composer:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key = self._node(event, depth + 1)
             if not isinstance(key, Scalar):
-                raise Unreadable(Finding(key.line, key.column, "a key must be a text"))
+                raise Unreadable(Finding(key.line, key.column, "a key must be a text", "is a { or [ too many?"))
             value = self._node(next(self._events), depth + 1)
             if key.text in first:
                 seen = first[key.text]
