@@ -23,7 +23,6 @@ LEFT_OUT, UNREADABLE = 1, 2
     epilog=examples(
         "nodeplug convert config.json > nodeplug.yaml && nodeplug check nodeplug.yaml",
         "nodeplug convert --from smarter conf.yaml --root there.gz",
-        "kubectl get -n kube-system configmap sriovdp-config -o yaml | nodeplug convert -",
     )
 )
 @click.argument("file", type=click.Path(path_type=Path))

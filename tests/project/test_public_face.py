@@ -141,4 +141,4 @@ def check_commands(text: str) -> None:
             "--help",
             *(option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)),
         }
-        assert {word.strip("[]") for word in words if word.strip("[]").startswith("-")} - {"-"} <= options, line
+        assert {word.strip("[]") for word in words if word.strip("[]").startswith("-")} <= options, line
