@@ -5,14 +5,34 @@ Where devices of several kinds are meant, those that lack it say so one by one, 
 
 from msgspec import UNSET
 
+from hostdevices import Device
 from hostdevices.readers import BY_KIND
 from nodeplug.config.document import Document, Path
 from nodeplug.config.schema import ResourceEntry
 from nodeplug.config.selectors import KINDS
-from resources.selector import Selection, concerns
+from resources.selector import AllOf, AnyOf, Attribute, Preset, Selection, concerns
 
 _WITH_INTERFACE = frozenset({"nic", "pci", "rdma", "usb"})
 _NEVER_ON_USB = frozenset({"dsa", "mdev", "misc", "nvme", "pci", "qat", "rdma", "vdpa", "vfio"})
+
+
+_NEVER_ON_PCI = frozenset({"mdev", "misc", "usb"})
+_NVIDIAS = Device("", "gpu", "", attributes={"vendor": "10de"})
+
+
+def _is_of_others(selector: Selection) -> bool:
+    """Tell whether a selector names vendors, and NVIDIA is none of them."""
+    match selector:
+        case Attribute("vendor", _):
+            return bool(selector.why_not(_NVIDIAS))
+        case Preset(_, inner):
+            return _is_of_others(inner)
+        case AllOf(selectors):
+            return any(map(_is_of_others, selectors))
+        case AnyOf(selectors):
+            return bool(selectors) and all(map(_is_of_others, selectors))
+        case _:
+            return False
 
 
 def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: Selection) -> None:
@@ -20,7 +40,14 @@ def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: 
     kinds = {kind for kind in KINDS if concerns(selector, kind)}
     shown = ", ".join(sorted(kinds)) or "none"
     wrong = f"no device that is selected here (kind: {shown}) can have"
-
+    for name, is_said in (
+        ("userspace", entry.userspace is not UNSET),
+        ("mps", entry.mps is not UNSET),
+        ("compat", entry.compat == "nvidia"),
+    ):
+        if is_said and _is_of_others(selector):
+            document.at((*path, name), "this is for NVIDIA's GPUs, and others are selected", "leave it out", key=True)
+            return
     if entry.userspace is not UNSET and "gpu" not in kinds:
         hint = "leave it out, or select GPUs"
         document.at((*path, "userspace"), f"{wrong} a GPU's driver", hint, key=True)
@@ -32,6 +59,8 @@ def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: 
             document.at((*path, "ids"), f"{wrong} a UUID", f"kinds with one: {', '.join(sorted(with_uuid))}", key=True)
         elif entry.ids is UNSET and entry.compat == "nvidia":
             document.at((*path, "compat"), f"{wrong} a UUID, by which NVIDIA's programs know a GPU", "select GPUs")
+    if entry.compat == "sriov" and kinds <= _NEVER_ON_PCI:
+        document.at((*path, "compat"), f"{wrong} a PCI address, by which Multus knows it", "select functions")
     if entry.dra is not UNSET and entry.dra.interface is not UNSET and not kinds & _WITH_INTERFACE:
         hint = f"kinds with one: {', '.join(sorted(_WITH_INTERFACE))}"
         document.at((*path, "dra", "interface"), f"{wrong} a network interface", hint, key=True)

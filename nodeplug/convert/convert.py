@@ -9,6 +9,7 @@ from msgspec import Struct
 from hostdevices import Host
 from nodeplug.config import ConfigError
 from nodeplug.config.document import Document
+from nodeplug.config.resources import why_not_a_name
 from nodeplug.config.tree import Mapping as Keys
 from nodeplug.config.tree import Node, Sequence, Unreadable, parse_several
 from nodeplug.convert import (
@@ -108,10 +109,19 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
     documents = [Document(root, schema) for root, schema in zip(roots, schemas, strict=True)]
     if findings := [x for document in documents for x in document.findings] + twice:
         raise ConfigError(source, findings)
-    items = (item for each in zip(found.parts, documents, strict=True) for item in _items(*each, domain, host))
+    items = (
+        _with_name(item) for each in zip(found.parts, documents, strict=True) for item in _items(*each, domain, host)
+    )
     plugins = dict.fromkeys(FORMATS[part.name].plugin for part in found.parts)
     resources = tuple(with_danger(with_one_owner(items), host))
     return Conversion(source, " and ".join(plugins), resources, tuple(found.others))
+
+
+def _with_name(item: Offered | LeftOut) -> Offered | LeftOut:
+    """Return what cannot be had under its name, by no kubelet, as left out: the others go on."""
+    name = item.resource["name"] if isinstance(item, Offered) else ""
+    why = why_not_a_name(name) if name else ""
+    return LeftOut(name, f"that cannot be a resource name: {why}") if why else item
 
 
 def _items(part: Part, document: Document, domain: str, host: Host) -> Iterator[Offered | LeftOut]:

@@ -491,6 +491,11 @@ def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
         ("devices: [{name: a, groups: [{paths: [{path: /etc/a, type: Mount}]}]}]", "groups without a device node"),
         ("[{devicematch: '^vcsm.*$', nummaxdevices: 1}]", "nothing here fits it"),
         ("[{devicematch: nvidia-gpu, nummaxdevices: 1}]", "Tegra's GPUs"),
+        ("[{devicematch: '^iio:device0$', nummaxdevices: 1}]", "nothing here fits it"),
+        (
+            "devices: [{name: 'iio:0', groups: [{paths: [{path: /dev/a}]}]}]",
+            "that cannot be a resource name: after the",
+        ),
         ("[{devicematch: '(', nummaxdevices: 1}]", "not an expression"),
     ],
 )

@@ -21,6 +21,15 @@ from tests.nodeplug.config.text import one, wrong_with
             "no device that is selected here (kind: usb) can have a UUID, by which NVIDIA's programs know a GPU;"
             " select GPUs",
         ),
+        ("select: amd-gpu\nuserspace: nvidia", "this is for NVIDIA's GPUs, and others are selected; leave it out"),
+        (
+            "select: {kind: gpu, attributes: {vendor: ['8086', '1002']}}\ncompat: nvidia",
+            "this is for NVIDIA's GPUs, and others are selected; leave it out",
+        ),
+        (
+            "select: {preset: usb, attributes: {vendor: '0529'}}\ncompat: sriov",
+            "no device that is selected here (kind: usb) can have a PCI address, by which Multus knows it; select",
+        ),
         ("select: nic\ncompat: kubevirt", "KubeVirt gives no machine a device of kind nic; add `kind: vfio`,"),
         ("select: usb-serial\ncompat: kubevirt", "KubeVirt gives no machine a device of kind tty; add `kind: vfio`,"),
         (
@@ -71,6 +80,8 @@ def test_what_no_device_and_no_node_can_have(text: str, message: str) -> None:
     [
         "select: {attributes: {vendor: 10de}}\nids: uuid\nuserspace: nvidia\nidentity: port",
         "select: {any: [usb, mig]}\ncompat: nvidia",
+        "select: {any: [amd-gpu, nvidia-gpu]}\nuserspace: nvidia",
+        "select: {kind: gpu, attributes: {vendor: '10*'}}\ncompat: nvidia",
         "select: {kind: usb}\napi: dra\ndra: {interface: move}",
         "select: qat\ncompat: kubevirt",
         "select: gpu\nsharesOf: [{select: intel-gpu, count: 3}, {memory: 1Gi}]",
