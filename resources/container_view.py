@@ -66,7 +66,7 @@ def _lacking(resource: Resource, device: Device) -> str:
     if resource.mps and resource.mps in device.absent_services:
         return (
             f"no MPS control daemon is at {resource.mps}, which `mps` of {resource.name} names: start it"
-            " (nvidia-cuda-mps-control), or, in a pod, mount that folder at the same path"
+            " (nvidia-cuda-mps-control), or, in a cluster, have its pod see that folder (overlay driver-files)"
         )
     if why := why_no_name(resource.cdi_devices, device) or why_unshared(resource, device):
         return why

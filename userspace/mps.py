@@ -13,9 +13,15 @@ from hostdevices import Host, Inventory
 _CONTROL = "control"
 
 
-def with_mps(host: Host, inventory: Inventory, pipe_directories: Iterable[str]) -> Inventory:
-    """Return the inventory, NVIDIA's GPUs with those of the folders in which no control daemon is."""
-    absent = tuple(x for x in dict.fromkeys(pipe_directories) if not host.exists(f"{x}/{_CONTROL}"))
+def with_mps(host: Host, inventory: Inventory, pipe_directories: Iterable[str], root: str = "/") -> Inventory:
+    """Return the inventory, NVIDIA's GPUs with those of the folders in which no control daemon is.
+
+    `root` is where the driver is, or the host's root, if that is elsewhere for us: there they may be, too.
+    """
+    roots = ("", root.rstrip("/"))
+    absent = tuple(
+        x for x in dict.fromkeys(pipe_directories) if not any(host.exists(f"{above}{x}/{_CONTROL}") for above in roots)
+    )
     if not absent:
         return inventory
     gpus = {

@@ -109,7 +109,7 @@ def check(
     if pipes := [resource.mps for resource in config.resources if resource.mps]:
         from userspace import with_mps
 
-        inventory = with_mps(host, inventory, pipes)
+        inventory = with_mps(host, inventory, pipes, config.settings.driver_root)
     if config.settings.nvml and host.root.is_dir():
         import asyncio
 

@@ -48,6 +48,7 @@ def check_settings(document: Document, settings: Settings) -> None:
         ("stateDirectory", settings.state_directory),
         ("cdiDirectory", settings.cdi_directory),
         *((("driverRoot", settings.driver_root),) if settings.driver_root != "/" else ()),
+        *((("driverRootOnHost", on_host),) if (on_host := settings.driver_root_on_host) not in ("", "/") else ()),
         *((("featuresDirectory", settings.features_directory),) if settings.features_directory else ()),
     ):
         check_path(document, ("settings", name), text)

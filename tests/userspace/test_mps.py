@@ -29,6 +29,13 @@ def test_only_nvidias_gpus_wait_for_it(tmp_path: Path) -> None:
     assert waiting() == set()
 
 
+def test_it_may_be_where_a_pod_has_the_hosts_root(tmp_path: Path) -> None:
+    tree = build_machine(tmp_path / "root")
+    tree.file(f"/host{PIPES}/control", "")
+    found = with_mps(tree.host, scan(tree.host, READERS), [PIPES], "/host").devices.values()
+    assert {x.absent_services for x in found} == {()}
+
+
 def test_nobody_new_is_given_a_gpu_without_it(tmp_path: Path) -> None:
     tree = build_machine(tmp_path / "root")
     found = with_mps(tree.host, scan(tree.host, READERS), [PIPES]).devices.values()
