@@ -85,7 +85,8 @@ class Device(Struct, frozen=True, gc=False):  # a node has thousands, and none c
     two that look alike differ. Empty where it counts nothing.
     `links` are the PCI addresses of those that NVLink or xGMI joins it with directly, or through switches, and by how
     many links.
-    `driver_files` are filled in where a resource asks for them (package userspace).
+    `driver_files` are filled in where a resource asks for them (package userspace), as are `absent_services`: the
+    folders of services that share it among programs (MPS), of those that are not there.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Device(Struct, frozen=True, gc=False):  # a node has thousands, and none c
     unavailable: str = ""
     withheld: str = ""
     driver_files: DriverFiles | None = None
+    absent_services: tuple[str, ...] = ()
 
     @property
     def ids(self) -> frozenset[str]:

@@ -360,6 +360,10 @@ class Daemon:
             sampled = self._nvml.enrich(sampled)
         if self._ddp_profiles is not None:
             sampled = self._ddp_profiles.enrich(sampled)
+        if pipes := [resource.mps for resource in self._config.resources if resource.mps]:
+            from userspace import with_mps  # for GPUs alone
+
+            sampled = with_mps(self._host, sampled, pipes, self._config.settings.driver_root)
         return sampled if self._driver_files is None else self._driver_files.enrich(sampled)
 
     def _files_of_drivers(self, config: Config) -> "NvidiaUserspace | None":

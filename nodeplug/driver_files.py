@@ -15,7 +15,9 @@ log = logging.getLogger("nodeplug")
 def driver_files(config: Config, host: Host, *, made: bool = True) -> NvidiaUserspace:
     """Return what finds the drivers' files, and puts them together if they are to be `made`."""
     settings = config.settings
-    return NvidiaUserspace(host, settings.driver_root, folder_of(config) if made else None)
+    return NvidiaUserspace(
+        host, settings.driver_root, folder_of(config) if made else None, settings.driver_root_on_host
+    )
 
 
 def folder_of(config: Config) -> Path:

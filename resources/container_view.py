@@ -63,6 +63,11 @@ def _lacking(resource: Resource, device: Device) -> str:
             return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that this driver holds"
         if device.driver_files.problem:
             return device.driver_files.problem
+    if resource.mps and resource.mps in device.absent_services:
+        return (
+            f"no MPS control daemon is at {resource.mps}, which `mps` of {resource.name} names: start it"
+            " (nvidia-cuda-mps-control), or, in a cluster, have its pod see that folder (overlay driver-files)"
+        )
     if why := why_no_name(resource.cdi_devices, device) or why_unshared(resource, device):
         return why
     for name, value in resource.dra.attributes.items():

@@ -2,7 +2,7 @@
 
 NEVER_BELOW = ("/dev", "/proc", "/sys")
 """What is made for each container anew, on the host and inside."""
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a container's, which may be one that it shares with a service of the node
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a container's, which may be one that it shares with a service of the node
 
 
 def is_plain(path: str) -> bool:
@@ -17,4 +17,4 @@ def is_below(path: str, folder: str) -> bool:
 
 def is_taken(inside: str) -> bool:
     """Tell whether a container has something at this plain path that no mount may cover."""
-    return inside == "/" or (inside != _SHARED_MEMORY and any(is_below(inside, root) for root in NEVER_BELOW))
+    return inside == "/" or (inside != SHARED_MEMORY and any(is_below(inside, root) for root in NEVER_BELOW))

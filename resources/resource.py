@@ -143,6 +143,7 @@ class Resource(Struct, frozen=True):
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `cdi_devices`: names of CDI devices that others describe, which go with each device (foreign_cdi.py).
     `userspace`: containers get the host's files of this driver with the device, by its CDI name.
+    `mps`: the folder in which programs find the service that shares GPUs among them; without it nobody gets a device.
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
     `cdi`: device nodes travel by CDI names (True), as plain nodes (False), or as both, for whoever knows names
     ("auto"). `dangerous`: offer devices with which a container can harm the node (danger.py), too. `api`: through which
@@ -164,6 +165,7 @@ class Resource(Struct, frozen=True):
     cdi: CdiPolicy = "auto"
     cdi_devices: tuple[str, ...] = ()
     userspace: Userspace | None = None
+    mps: str = ""
     access: NodeAccess | None = None
     preferred: PreferredPolicy = "numa"
     identity: Identity = "device"

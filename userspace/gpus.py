@@ -23,12 +23,17 @@ _RETRY = 60.0  # seconds until what failed is tried again
 
 
 class NvidiaUserspace:
-    """Finds the driver's files below `driver_root` of the host; puts them together in `folder` unless that is None."""
+    """Finds the driver's files below `driver_root` of the host; puts them together in `folder` unless that is None.
 
-    def __init__(self, host: Host, driver_root: str, folder: Path | None) -> None:
+    `on_host` is the folder of the host that `driver_root` is, where the daemon has it elsewhere: what a runtime mounts
+    is named by that. Empty: it is the same.
+    """
+
+    def __init__(self, host: Host, driver_root: str, folder: Path | None, on_host: str = "") -> None:
         """Read nothing yet."""
         self._host = host
         self._root = os.path.realpath(f"{host.root}/{driver_root}")
+        self._on_host = (on_host or self._root).rstrip("/")
         self._shown = driver_root
         self._folders = DriverFolders(folder) if folder is not None else None
         self._current: Path | None = None
@@ -91,7 +96,7 @@ class NvidiaUserspace:
     def _given(self, folder: Path) -> DriverFiles:
         self._current = folder
         root = "" if self._root == "/" else self._root
-        sockets = (DriverMount(f"{root}{path}", path) for path in nvidia.sockets(Folder(root)))
+        sockets = (DriverMount(f"{self._on_host}{path}", path) for path in nvidia.sockets(Folder(root)))
         return DriverFiles((*mounts(folder), *sockets))
 
     def _why_none(self, version: str, installed: tuple[str, ...]) -> str:

@@ -41,6 +41,7 @@ ON_PCI = attributes("""
     pf                               text         of a virtual function: the physical one's address
     pfName                           text         and its interface, which sub-functions say, too
     auxiliary                        text         of a sub-function: "mlx5_core.sf.4"
+    sfIndex                          integer      of a sub-function: the number that it was given (sfnum)
     vfIndex                          integer
 """)
 """What all say that sits on a PCI function."""
@@ -50,6 +51,7 @@ ON_USB = attributes("""
     product    hexadecimal
     serial     text
     port       text         chain of ports: "2.3"
+    byPath     text         the place as links below by-path have it: "pci-0000:00:14.0-usb-0:2.3:1.0"
     interface  integer
 """)
 """What all say that sits on a USB device."""
@@ -82,6 +84,7 @@ class SysfsLocations:
         host = self._host
         parts = syspath.split("/")
         extra: tuple[str, ...] = ()
+        within = ""  # of a USB device: configuration and interface
         facts: dict[str, AttributeValue | None] = {"driver": self._driver(syspath)}
         for depth in range(len(parts), 3, -1):
             part = parts[depth - 1]
@@ -89,9 +92,12 @@ class SysfsLocations:
             if interface := _INTERFACE.fullmatch(part):
                 extra = (f"if{interface[1]}",)
                 facts["interface"] = int(interface[1])
+                within = f":{part.partition(':')[2]}"
             elif _SUBFUNCTION.fullmatch(part):
-                extra = (f"sf{host.read(f'{above}/sfnum') or part.rpartition('.')[2]}",)
+                number = host.read(f"{above}/sfnum")
+                extra = (f"sf{number or part.rpartition('.')[2]}",)
                 facts["auxiliary"] = part
+                facts["sfIndex"] = int(number) if number and number.isdecimal() else None
             elif ADDRESS.fullmatch(part):
                 shared = self._functions.shared(above)
                 if "auxiliary" in facts:
@@ -113,6 +119,7 @@ class SysfsLocations:
                     "product": usb.product,
                     "serial": text_value(usb.serial),
                     "port": usb.port[-1],
+                    "byPath": text_value(f"{usb.by_path}{within}") if usb.by_path else None,
                     **location_attributes(above, numa),
                 }
                 parents = (usb.id, *((pci_id(controller),) if controller else ()), *usb.other_ids)

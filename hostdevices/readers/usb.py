@@ -29,6 +29,7 @@ DEVICE_NAME = re.compile(r"[0-9]+-[0-9]+(\.[0-9]+)*")  # bus-port.port...; root 
 _DEVICES = "/sys/bus/usb/devices"
 _OVERCURRENT = ErrorCounter("over-current events of the USB port", 0)
 _ROOT_HUB = re.compile(r"usb[0-9]+")
+_PCI_ROOT = re.compile(r"pci[0-9a-f]+:[0-9a-f]+")
 _SEQUENCES = ("0123456789abcdef", "1234567890abcdef", "abcdefghijklmnopqrstuvwxyz", "deadbeef")
 
 
@@ -40,6 +41,7 @@ class UsbIdentity(Struct, frozen=True):
     serial: str  # empty where it has none
     port: tuple[str, ...]  # controller, number of its root hub, chain of ports
     serial_is_unique: bool = False
+    by_path: str = ""  # as udev names the place
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -102,6 +104,7 @@ class UsbDevices:
                 product=hexadecimal(self._host, f"{syspath}/idProduct", 4) or "",
                 serial=self._host.read(f"{syspath}/serial") or "",
                 port=_port(self._host, syspath),
+                by_path=_by_path(self._host, syspath),
             )
         except UnreadableFile as error:
             return error
@@ -137,6 +140,26 @@ def _port(host: Host, syspath: str) -> tuple[str, ...]:
         return (chain,)
     siblings = sorted(filter(_ROOT_HUB.fullmatch, host.list("/".join(parts[:at]))), key=natural_order)
     return (parts[at - 1], str(siblings.index(parts[at])) if parts[at] in siblings else "0", chain)
+
+
+def _by_path(host: Host, syspath: str) -> str:
+    """Return the place as udev writes it in ID_PATH: `pci-0000:00:14.0-usb-0:2.3`, on a board behind its bridge.
+
+    It names the nearest PCI function, then the nearest platform device above all of PCI. The bus is 0 there.
+    """
+    parts = syspath.split("/")
+    at = next((i for i, part in enumerate(parts) if _ROOT_HUB.fullmatch(part)), 0)
+    if not at:
+        return ""
+    names = [f"usb-0:{parts[-1].partition('-')[2]}"]
+    if function := function_above(syspath):
+        names.append(f"pci-{function.rpartition('/')[2]}")
+    top = next((i for i, part in enumerate(parts) if _PCI_ROOT.fullmatch(part)), at)
+    for depth in range(top, 3, -1):
+        if host.link(f"{'/'.join(parts[:depth])}/subsystem") == "platform":
+            names.append(f"platform-{parts[depth - 1]}")
+            break
+    return "-".join(reversed(names)) if len(names) > 1 else ""
 
 
 def read(host: Host) -> Iterator[Finding]:
@@ -180,6 +203,7 @@ def _attributes(host: Host, syspath: str, identity: UsbIdentity) -> dict[str, At
             "product": identity.product,
             "serial": text_value(identity.serial),
             "port": identity.port[-1],
+            "byPath": text_value(identity.by_path),
             "manufacturer": text(host, f"{syspath}/manufacturer"),
             "model": text(host, f"{syspath}/product"),
             "class": hexadecimal(host, f"{syspath}/bDeviceClass", 2),
@@ -214,6 +238,7 @@ USB = Reader(
         product           hexadecimal
         serial            text
         port              text         chain of ports: "2.3"
+        byPath            text         the place as udev names it: "pci-0000:00:14.0-usb-0:2.3"
         class             hexadecimal
         interfaceClasses  text         "03,0e"
         speed             integer      Mbit/s

@@ -106,6 +106,10 @@ def check(
         from nodeplug.driver_files import driver_files
 
         inventory = driver_files(config, host, made=False).enrich(inventory)
+    if pipes := [resource.mps for resource in config.resources if resource.mps]:
+        from userspace import with_mps
+
+        inventory = with_mps(host, inventory, pipes, config.settings.driver_root)
     if config.settings.nvml and host.root.is_dir():
         import asyncio
 

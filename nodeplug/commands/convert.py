@@ -12,6 +12,7 @@ from hostdevices import Host, HostDevicesError
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import root_option
 from nodeplug.config import ConfigError, loads, read
+from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.convert import FORMATS
 from nodeplug.convert import convert as converted
 
@@ -27,23 +28,27 @@ LEFT_OUT, UNREADABLE = 1, 2
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--from", "plugin", type=click.Choice(list(FORMATS)), help="Whose it is. Without: what its keys say.")
 @click.option("--domain", default="", help="For names that have none in FILE. Without: the other plugin's own.")
+@click.option("--entry", default="", help="Which entry of a ConfigMap that has several.")
 @root_option
-def convert(file: Path, plugin: str | None, domain: str, root: Path) -> None:
+def convert(file: Path, plugin: str | None, domain: str, entry: str, root: Path) -> None:
     """Print the configuration FILE of another device plugin as one of nodeplug.
 
     It offers the same devices under the same names. What cannot be the same is left out, and a comment says why.
-    FILE may be a ConfigMap, a DaemonSet, an object of KubeVirt or of Intel's operator, or the list of the program's
-    arguments.
+    FILE may be a ConfigMap, a DaemonSet, an object of KubeVirt or of Intel's operator, a manifest or list with some of
+    them, or the list of the program's arguments; - is standard input.
     """
+    is_input = file == Path("-")
+    source = "standard input" if is_input else str(file)
     try:
-        conversion = converted(read(file), str(file), Host(root), name=plugin or "", domain=domain)
+        content = sys.stdin.buffer.read(SIZE_LIMIT + 1) if is_input else read(file)
+        conversion = converted(content, source, Host(root), name=plugin or "", domain=domain, entry=entry)
     except (ConfigError, HostDevicesError) as error:
         click.echo(str(error), err=True)
         sys.exit(UNREADABLE)
     text = conversion.text()
     click.echo(text, nl=False)
     for item in conversion.left_out:
-        click.echo(f"{file}: {item.name} is left out: {item.reason}", err=True)
+        click.echo(f"{source}: {item.name} is left out: {item.reason}", err=True)
     try:
         loads(text.encode(), "the result")
     except ConfigError as error:

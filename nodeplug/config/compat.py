@@ -34,6 +34,7 @@ _KUBEVIRT = {
     "mdev": ("MDEV_PCI_RESOURCE", "{uuid}"),
     "vfio": ("PCI_RESOURCE", f"{{{PCI_BUS_ID}}}"),
 }
+_WITH_VFIO = frozenset({"pci", "qat", "vfio"})  # what a vfio driver may hold
 
 
 class Expected(Struct, frozen=True):
@@ -60,9 +61,13 @@ def expected(
         cni = {"k8s.cni.cncf.io/deviceID": address, "k8s.cni.cncf.io/resourceName": name}
         variable = _variable("PCIDEVICE", name)
         return Expected("pciBusID", {variable: address}, cni, device_info=f"{variable}_INFO")
-    kinds = {kind if kind in _KUBEVIRT else "vfio" for kind in KINDS if concerns(selector, kind)}
-    if len(kinds) != 1:
-        hint = "add `kind: vfio`, `kind: mdev` or `kind: usb`"
+    meant = {kind for kind in KINDS if concerns(selector, kind)}
+    kinds = {"vfio" if kind in _WITH_VFIO else kind for kind in meant}
+    hint = "add `kind: vfio`, `kind: mdev` or `kind: usb`"
+    if len(meant) == 1 and not kinds & _KUBEVIRT.keys():
+        document.at(path, f"KubeVirt gives no machine a device of kind {meant.pop()}", hint)
+        return Expected()
+    if len(kinds) != 1 or not kinds & _KUBEVIRT.keys():
         document.at(path, "KubeVirt asks for PCI, mediated and USB devices in different ways", hint)
         return Expected()
     (kind,) = kinds

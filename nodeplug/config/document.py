@@ -23,6 +23,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BOOLEANS = ("true", "false")
 _TRUTHS = frozenset({*_BOOLEANS, "yes", "no", "on", "off", "y", "n"})
 _TAGS = {"int": "a number", "float": "a number", "timestamp": "a date"}  # as YAML 1.1 does
+_SEE = re.compile(r",? see \[[^]]*\]\([^)]*\)")
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _MISSING: Any = object()
 _FORMS = {
     "^/": "an absolute path",
@@ -62,7 +64,7 @@ class Document:
 
     def _value(self, node: Node, wanted: mi.Type, path: Path, help_text: str) -> Any:
         self._marks[path] = (node.line, node.column)
-        options = list(_options(wanted))
+        options = list(options_of(wanted))
         if isinstance(node, Scalar):
             return self._scalar(node, options, path, help_text)
         if isinstance(node, Sequence):
@@ -179,18 +181,21 @@ def _meant(name: str, known: Collection[str]) -> str:
     return near[0] if near else {each.lower(): each for each in known}.get(name.lower(), "")
 
 
-def _options(wanted: mi.Type) -> Iterable[mi.Type]:
+def options_of(wanted: mi.Type) -> Iterable[mi.Type]:
+    """Yield what a value may be, without unions and what is said about types."""
     if isinstance(wanted, mi.Metadata):
-        yield from _options(wanted.type)
+        yield from options_of(wanted.type)
     elif isinstance(wanted, mi.UnionType):
         for option in wanted.types:
-            yield from _options(option)
+            yield from options_of(option)
     else:
         yield wanted
 
 
 def _description(wanted: mi.Type) -> str:
-    return (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
+    """Return what the reference says of a setting, without what only the page can show: links to other parts of it."""
+    said = (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
+    return _LINK.sub(r"\1", _SEE.sub("", said))
 
 
 def _wanted(options: Iterable[mi.Type]) -> str:

@@ -154,6 +154,8 @@ def _binding(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry
         "nodes": bool(entry.nodes),
         "containerPath": bool(entry.container_path),
         "userspace": entry.userspace is not UNSET,
+        "cdiDevices": bool(entry.cdi_devices),
+        "mps": entry.mps is not UNSET,
     }
     message = "a device with another driver is its whole IOMMU group, with the nodes of that"
     for key in (name for name, is_said in said.items() if is_said):

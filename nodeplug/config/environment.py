@@ -28,6 +28,8 @@ VARIABLES: Final = {
     "clusterEvents": "NODEPLUG_CLUSTER_EVENTS",
     "tracing": "NODEPLUG_TRACING",
     "featuresDirectory": "NODEPLUG_FEATURES_DIRECTORY",
+    "driverRoot": "NODEPLUG_DRIVER_ROOT",
+    "driverRootOnHost": "NODEPLUG_DRIVER_ROOT_ON_HOST",
 }
 """By the settings' names in the file. None is a name that Kubernetes makes for a Service."""
 _NUMBERS = ("lockWaitSeconds",)

@@ -9,14 +9,20 @@ could be given what is another's.
 """
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from nodeplug.config.document import Document
+from nodeplug.config.document import Document, Path
 from nodeplug.config.schema import ResourceEntry
 
 Labels = Mapping[str, str]
+
+_NODE_GLOB = re.compile(r"[a-z0-9.*?\[\]!-]+")
+_DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_VALUE_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]*")
 
 
 def node_name(environment: Mapping[str, str] = os.environ) -> str:
@@ -47,15 +53,36 @@ def entries_for(
 
 
 def check_names(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
-    """Add findings about entries that count nowhere, for one before them of their name is for every node."""
+    """Add findings about entries that count nowhere: no node can be so, or one before is for every node."""
     everywhere: set[str] = set()
     for i, entry in entries.items():
+        _check_nodes(document, ("resources", i), entry)
         if entry.name in everywhere:
             message = f"{entry.name} is the name of two resources"
             hint = "to select more, use `any` in one of them; for other nodes, say `onNodes` in the first"
             document.at(("resources", i, "name"), message, hint)
         if not entry.on_nodes and not entry.node_selector:
             everywhere.add(entry.name)
+
+
+def _check_nodes(document: Document, path: Path, entry: ResourceEntry) -> None:
+    for place, glob in _placed((*path, "onNodes"), entry.on_nodes):
+        if not _NODE_GLOB.fullmatch(glob):
+            hint = "lower-case letters, digits, dots and dashes; `*`, `?` and `[]` stand for others"
+            document.at(place, f"no node can have the name {glob or '(empty)'}", hint)
+    for name, wanted in entry.node_selector.items():
+        domain, slash, rest = name.rpartition("/")
+        if not _LABEL.fullmatch(rest) or (slash and not _DOMAIN.fullmatch(domain)):
+            hint = "as in example.com/pool: letters, digits, dots, dashes and underscores"
+            document.at((*path, "nodeSelector", name), f"no label can have the name {name}", hint, key=True)
+        for place, glob in _placed((*path, "nodeSelector", name), wanted):
+            if not _VALUE_GLOB.fullmatch(glob):
+                hint = "letters, digits, dots, dashes and underscores; `*`, `?` and `[]` stand for others"
+                document.at(place, f"no label can have the value {glob}", hint)
+
+
+def _placed(path: Path, value: str | tuple[str, ...]) -> list[tuple[Path, str]]:
+    return [(path, value)] if isinstance(value, str) else [((*path, i), text) for i, text in enumerate(value)]
 
 
 def _fits(selector: Mapping[str, str | tuple[str, ...]], labels: Labels | None) -> bool:

@@ -13,13 +13,15 @@ from deviceplugin.limits import why_too_long
 from nodeplug.config.compat import NVIDIA_VARIABLE, Expected, expected
 from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
+from nodeplug.config.kinds import check_kinds
+from nodeplug.config.mps import mps_env, mps_mounts
 from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry
 from nodeplug.config.selectors import check_glob, check_path, grouping, selection
 from nodeplug.config.settings import Settings
 from nodeplug.config.shares import shares_entry
 from resources import template
 from resources.groups import Folder, Group, PathSet
-from resources.mounts import NEVER_BELOW, is_below, is_taken
+from resources.mounts import NEVER_BELOW, SHARED_MEMORY, is_below, is_taken
 from resources.resource import DraOptions, Mount, NodeAccess, Resource
 from resources.selector import Paths, Selection
 
@@ -33,6 +35,9 @@ _LAST_PORT = 65535
 _SOCKET_PATH = 107  # bytes
 _SOCKET_NAME = 48
 _DRIVER_SOCKET = 27  # /plugins_registry/DRIVER-reg.sock, or /plugins/DRIVER/dra-HASH.sock: as short as they can be
+_OWN_NODES = tuple(f"/dev/{x}" for x in ("null", "zero", "full", "random", "urandom", "tty", "console", "ptmx"))
+_OWN_FOLDERS = ("/dev/pts", SHARED_MEMORY, "/dev/mqueue")
+"""What every container has: the runtime's own nodes and folders (OCI runtime specification, default devices)."""
 _NEVER_MOUNTED = ("/", "/boot", "/etc", "/home", "/root", "/run", "/usr", "/var", "/var/lib", "/var/run")
 
 
@@ -43,6 +48,7 @@ def check_settings(document: Document, settings: Settings) -> None:
         ("stateDirectory", settings.state_directory),
         ("cdiDirectory", settings.cdi_directory),
         *((("driverRoot", settings.driver_root),) if settings.driver_root != "/" else ()),
+        *((("driverRootOnHost", on_host),) if (on_host := settings.driver_root_on_host) not in ("", "/") else ()),
         *((("featuresDirectory", settings.features_directory),) if settings.features_directory else ()),
     ):
         check_path(document, ("settings", name), text)
@@ -105,6 +111,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     container_path = _container_path(document, (*path, "containerPath"), entry.container_path, group)
     env, annotations = _env(document, path, entry.env), _annotations(document, path, entry.annotations)
     mounts = _mounts(document, (*path, "mounts"), entry.mounts, settings)
+    mounts = (*mounts, *mps_mounts(document, path, entry, settings, mounts))
     cdi_devices = _cdi_devices(document, (*path, "cdiDevices"), entry, settings)
     access = None if entry.access is UNSET else _access(document, path, entry.access, entry)
     dra = _dra(document, path, entry)
@@ -112,6 +119,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         from nodeplug.config.dra import check_bound_kinds
 
         check_bound_kinds(document, path, selector)
+    if selector is not None:
+        check_kinds(document, path, entry, selector)
     wanted = Expected()
     if entry.compat is not UNSET and selector is not None:
         is_auxiliary = entry.ids == "auxiliary"
@@ -133,12 +142,13 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         shares_of=shares,
         evict_after_seconds=0 if entry.evict_after_seconds is UNSET else entry.evict_after_seconds,
         permissions=entry.permissions,
-        env={**wanted.env, **env},
+        env={**wanted.env, **mps_env(entry), **env},
         mounts=mounts,
         annotations=annotations,
         cdi=entry.cdi,
         cdi_devices=cdi_devices,
         userspace=None if entry.userspace is UNSET else entry.userspace,
+        mps="" if entry.mps is UNSET else entry.mps.pipe_directory,
         access=access,
         preferred=entry.preferred,
         identity=entry.identity,
@@ -159,11 +169,11 @@ def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> 
     paths: dict[str, str] = {}
     for i, entry in entries.items():
         wanted = {NVIDIA_VARIABLE: "{uuid}"} if entry.compat == "nvidia" else {}
-        for name, value in {**wanted, **entry.env}.items():
+        for name, value in {**wanted, **mps_env(entry), **entry.env}.items():
             owner, first = env.setdefault(name, (entry.name, value))
             if owner != entry.name and (first != value or "{" in value):
                 message = f"{name} is also set by {owner}; a container with both would see one of them"
-                place = ("env", name) if name in entry.env else ("compat",)
+                place = ("env", name) if name in entry.env else ("compat" if name in wanted else "mps",)
                 document.at(("resources", i, *place), message, "choose another name", key=True)
         if (path := entry.container_path) and (owner := paths.setdefault(path, entry.name)) != entry.name:
             message = f"{owner} has its devices at {path}, too; a container with both would see one of them"
@@ -222,8 +232,10 @@ def _container_path(document: Document, path: Path, text: str, group: Group | No
     filled = filled_template(document, path, text)
     if bad := [name for name in template.FIELDS if f"{{{name}}}" in text]:
         document.at(path, f"{{{bad[0]}}} is not a fact of one device", "name an attribute")
-    if check_path(document, path, text) and (text == "/" or any(is_below(text, x) for x in ("/proc", "/sys"))):
-        document.at(path, f"no device can be at {text}", "name a path below /dev")
+    if check_path(document, path, text) and (
+        text in ("/", "/dev", *_OWN_NODES) or any(is_below(text, x) for x in ("/proc", "/sys", *_OWN_FOLDERS))
+    ):
+        document.at(path, f"no device can be at {text}", "name a path below /dev that no container has yet")
     if isinstance(group, PathSet):
         document.at(path, "`group.paths` say where each node is", "leave it out", key=True)
     return filled
@@ -269,6 +281,8 @@ def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], setti
 
 def _cdi_devices(document: Document, path: Path, entry: ResourceEntry, settings: Settings) -> tuple[str, ...]:
     """Check names of CDI devices that others describe; ours would be a device that nobody leased."""
+    if entry.cdi_devices and entry.cdi is False and entry.api != "dra":
+        document.at(path, "only CDI has such devices", "leave `cdi: false` out", key=True)
     found: dict[str, None] = {}
     for i, text in enumerate(entry.cdi_devices):
         place, kind = (*path, i), text.partition("=")[0]
@@ -283,6 +297,9 @@ def _cdi_devices(document: Document, path: Path, entry: ResourceEntry, settings:
             document.at(place, f"devices of {kind} are described by nodeplug itself", "name another's")
         if filled in found:
             document.at(place, f"{text} is there twice")
+        if entry.userspace == "nvidia" and kind.partition("/")[0] == "nvidia.com":
+            message = "this brings the driver's libraries, and `userspace: nvidia` would, too"
+            document.at(place, message, "leave one of them out")
         found[filled] = None
     return tuple(found)
 

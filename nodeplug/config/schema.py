@@ -98,6 +98,13 @@ class MountEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     read_only: Annotated[bool, Meta(description="Whether the container may only read it.")] = True
 
 
+class MpsEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """Where the control daemon of NVIDIA's Multi-Process Service is. Both are below one of `settings.allowedMounts`."""
+
+    pipe_directory: Annotated[str, Meta(description="Its `CUDA_MPS_PIPE_DIRECTORY`; containers have it, too.")]
+    shm_directory: Annotated[str, Meta(description="Its folder of shared memory, which is `/dev/shm` of containers.")]
+
+
 class AccessEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Who owns device nodes inside the container, so that others than root can open them.
 
@@ -329,6 +336,14 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         Meta(
             description="Which driver's libraries and tools containers get from the host with the device: `nvidia`, "
             "see [above](#nvidia-with-nothing-else-installed). By CDI, so not with `cdi: false`."
+        ),
+    ] = UNSET
+    mps: Annotated[
+        MpsEntry | UnsetType,
+        Meta(
+            description="GPUs are shared through NVIDIA's Multi-Process Service, see "
+            "[the recipe](recipes.md#a-gpu-shared-through-mps): its folders and, with `shares`, each one's part of the "
+            "multiprocessors. While its control daemon is not there nobody gets a device."
         ),
     ] = UNSET
     access: Annotated[AccessEntry | UnsetType, Meta(description="Who owns nodes inside the container.")] = UNSET

@@ -40,6 +40,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "in a container, `/run/nvidia/driver`, or where the host's root is mounted."
         ),
     ] = "/"
+    driver_root_on_host: Annotated[
+        str,
+        Meta(
+            pattern="^(/.*)?$",
+            description="Which folder of the host `driverRoot` is, where the daemon's pod has it elsewhere: `/` for "
+            "the host's root at `/host`. Empty: the same.",
+        ),
+    ] = ""
     nvml: Annotated[
         bool,
         Meta(

@@ -56,9 +56,22 @@ class Unreadable(Exception):
 
 def parse(data: bytes) -> tuple[Node, list[Finding]]:
     """Return the tree of the one document in `data`, and the keys that stand twice. Raises `Unreadable`."""
+    (root,), twice = _composed(data, several=False)
+    return root, twice
+
+
+def parse_several(data: bytes) -> tuple[list[Node], list[Finding]]:
+    """Return the trees of all documents in `data`, as of a manifest, and the keys that stand twice in one mapping.
+
+    There is at least one; documents without a value are none. Raises `Unreadable`.
+    """
+    return _composed(data, several=True)
+
+
+def _composed(data: bytes, *, several: bool) -> tuple[list[Node], list[Finding]]:
     text = _decoded(data)
     try:
-        return _Composer(text).document()
+        return _Composer(text).documents(several=several)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -107,22 +120,25 @@ class _Composer:
         self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.BaseLoader)
         self._twice: list[Finding] = []
 
-    def document(self) -> tuple[Node, list[Finding]]:
+    def documents(self, *, several: bool) -> tuple[list[Node], list[Finding]]:
         next(self._events)  # the stream's start
-        if isinstance(next(self._events), yaml.StreamEndEvent):
-            raise Unreadable(Finding(1, 1, "the file is empty", "it needs at least `resources:`"))
-        root = self._node(next(self._events), 1)
-        next(self._events)  # the document's end
-        after = next(self._events)
-        if not isinstance(after, yaml.StreamEndEvent):
-            raise Unreadable(
-                Finding(
-                    *_start(after),
-                    "a second document begins here",
-                    "only one is read; of objects for kubectl, give what stands below `config.yaml: |`",
+        roots: list[Node] = []
+        while not isinstance(start := next(self._events), yaml.StreamEndEvent):
+            if roots and not several:
+                raise Unreadable(
+                    Finding(
+                        *_start(start),
+                        "a second document begins here",
+                        "only one is read; of objects for kubectl, give what stands below `config.yaml: |`",
+                    )
                 )
-            )
-        return root, self._twice
+            root = self._node(next(self._events), 1)
+            next(self._events)  # the document's end
+            if not several or root != Scalar("", True, root.line, root.column):
+                roots.append(root)
+        if not roots:
+            raise Unreadable(Finding(1, 1, "the file is empty", "it needs at least `resources:`"))
+        return roots, self._twice
 
     def _node(self, event: yaml.Event, depth: int) -> Node:
         line, column = _start(event)
@@ -149,7 +165,7 @@ class _Composer:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key = self._node(event, depth + 1)
             if not isinstance(key, Scalar):
-                raise Unreadable(Finding(key.line, key.column, "a key must be a text"))
+                raise Unreadable(Finding(key.line, key.column, "a key must be a text", "is a { or [ too many?"))
             value = self._node(next(self._events), depth + 1)
             if key.text in first:
                 seen = first[key.text]

@@ -1,13 +1,14 @@
 """What a conversion gives: resources in the words of our file, remarks, and what could not be had."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import yaml
 from msgspec import Struct, structs
 
 from hostdevices import Host
+from nodeplug.config import Finding
 from nodeplug.config.schema import API_VERSION
 
 Values: TypeAlias = dict[str, Any]
@@ -36,11 +37,15 @@ class LeftOut(Struct, frozen=True):
 
 
 class Conversion(Struct, frozen=True):
-    """A whole file: `source` is the file's name, `plugin` whose it was."""
+    """A whole file: `source` is the file's name, `plugin` whose it was.
+
+    `others` are objects in it that are no configuration of a plugin, with the reason.
+    """
 
     source: str
     plugin: str
     resources: Sequence[Offered | LeftOut]
+    others: Sequence[Finding] = ()
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -53,6 +58,7 @@ class Conversion(Struct, frozen=True):
 
     def _lines(self) -> Iterator[str]:
         yield f"# Made of {self.source}, a configuration of {self.plugin}."
+        yield from (f"# Line {x.line} is of another object: {x.message}." for x in self.others)
         yield f"apiVersion: {API_VERSION}"
         offered = [x for x in self.resources if isinstance(x, Offered)]
         settings = {key: value for x in offered for key, value in x.settings.items()}
@@ -101,15 +107,24 @@ def is_folder(host: Host, path: str) -> bool:
 _FOLDERS = frozenset({"/dev/snd", "/dev/dri", "/dev/input", "/dev/infiniband", "/dev/bus/usb"})
 
 
+def of_paths(paths: Sequence[str]) -> Values:
+    """Return how to mean devices by their nodes. A USB device or an NVMe controller has those of its parts besides."""
+    values: Values = {"select": {"path": one_or_all(paths)}}
+    return {**values, "nodes": one_or_all(paths)} if any(path.startswith(_WHOLES) for path in paths) else values
+
+
+_WHOLES = ("/dev/bus/usb/", "/dev/nvme")
+
+
 def one_or_all(values: Sequence[Any]) -> Any:
     """Return what may stand alone as it stands alone."""
     return values[0] if len(values) == 1 else list(values)
 
 
-def on_nodes(items: Iterable[Offered | LeftOut], labels: Mapping[str, str]) -> Iterator[Offered | LeftOut]:
-    """Yield the resources, those that are offered only on nodes with these labels, as a DaemonSet's pods are."""
+def on_nodes(items: Iterable[Offered | LeftOut], nodes: Values) -> Iterator[Offered | LeftOut]:
+    """Yield the resources, those that are offered only on some nodes; `nodes` are the keys that say which."""
     for item in items:
-        if labels and isinstance(item, Offered):
+        if nodes and isinstance(item, Offered):
             name, *rest = item.resource.items()
-            item = structs.replace(item, resource=dict([name, ("nodeSelector", dict(labels)), *rest]))
+            item = structs.replace(item, resource=dict([name, *nodes.items(), *rest]))
         yield item

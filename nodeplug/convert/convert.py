@@ -7,10 +7,11 @@ import msgspec
 from msgspec import Struct
 
 from hostdevices import Host
-from nodeplug.config import ConfigError, Finding
+from nodeplug.config import ConfigError
 from nodeplug.config.document import Document
+from nodeplug.config.resources import why_not_a_name
 from nodeplug.config.tree import Mapping as Keys
-from nodeplug.config.tree import Node, Sequence, Unreadable, parse
+from nodeplug.config.tree import Node, Sequence, Unreadable, parse_several
 from nodeplug.convert import (
     amd,
     generic,
@@ -23,17 +24,19 @@ from nodeplug.convert import (
     smarter,
     sriov,
 )
-from nodeplug.convert.conversion import Conversion, LeftOut, Offered, on_nodes
+from nodeplug.convert.as_go_reads import as_go_reads
+from nodeplug.convert.conversion import Conversion, LeftOut, Offered, Values, on_nodes
 from nodeplug.convert.dangerous import with_danger
+from nodeplug.convert.manifest import Part, manifest
 from nodeplug.convert.ownership import with_one_owner
-from nodeplug.convert.wrapping import PERMITTED, Wrapping, key, unwrapped, with_text
+from nodeplug.convert.wrapping import PERMITTED, Wrapping, key, with_text
 
 
 class _Format(Struct, frozen=True):
-    """Whose files these are; `key` is what all of them have. `domain` is that of the names where the file has none."""
+    """Whose files these are; each has one of `keys`. `domain` is that of the names where the file has none."""
 
     plugin: str
-    key: str
+    keys: tuple[str, ...]
     schema: type
     resources: Callable[[Any, str, Host], Iterator[Offered | LeftOut]]
     domain: str
@@ -41,10 +44,10 @@ class _Format(Struct, frozen=True):
 
 
 FORMATS: Mapping[str, _Format] = {
-    "amd": _Format("AMD's k8s-device-plugin", "gpu", amd.File, amd.resources, "amd.com", amd.WRAPPING),
+    "amd": _Format("AMD's k8s-device-plugin", ("gpu",), amd.File, amd.resources, "amd.com", amd.WRAPPING),
     "generic": _Format(
         "generic-device-plugin",
-        "devices",
+        ("devices", "device"),
         generic.File,
         generic.resources,
         "squat.ai",
@@ -52,51 +55,85 @@ FORMATS: Mapping[str, _Format] = {
     ),
     **{
         f"intel-{x.name}": _Format(
-            f"Intel's {x.name.upper()} device plugin", "", x.schema, x.resources, x.domain, x.wrapping
+            f"Intel's {x.name.upper()} device plugin", (), x.schema, x.resources, x.domain, x.wrapping
         )
         for x in (intel_gpu.PLUGIN, intel_qat.PLUGIN, *intel.PLUGINS)
     },
-    "kubevirt": _Format("KubeVirt", PERMITTED, kubevirt.File, kubevirt.resources, "devices.kubevirt.io"),
-    "nvidia": _Format("NVIDIA's k8s-device-plugin", "version", nvidia.File, nvidia.resources, "nvidia.com"),
-    "rdma-shared": _Format("k8s-rdma-shared-dev-plugin", "configList", rdma_shared.File, rdma_shared.resources, "rdma"),
-    "smarter": _Format("smarter-device-manager", "devicematch", smarter.File, smarter.resources, "smarter-devices"),
-    "sriov": _Format("sriov-network-device-plugin", "resourceList", sriov.File, sriov.resources, "intel.com"),
+    "kubevirt": _Format("KubeVirt", (PERMITTED,), kubevirt.File, kubevirt.resources, "devices.kubevirt.io"),
+    "nvidia": _Format(
+        "NVIDIA's k8s-device-plugin", nvidia.KEYS, nvidia.File, nvidia.resources, "nvidia.com", nvidia.WRAPPING
+    ),
+    "rdma-shared": _Format(
+        "k8s-rdma-shared-dev-plugin",
+        ("configList",),
+        rdma_shared.File,
+        rdma_shared.resources,
+        "rdma",
+        Wrapping(image="k8s-rdma-shared-dev-plugin", only_file=True),
+    ),
+    "smarter": _Format(
+        "smarter-device-manager",
+        ("devicematch",),
+        smarter.File,
+        smarter.resources,
+        "smarter-devices",
+        Wrapping(image="smarter-device-manager", only_file=True),
+    ),
+    "sriov": _Format(
+        "sriov-network-device-plugin",
+        ("resourceList",),
+        sriov.File,
+        sriov.resources,
+        "intel.com",
+        Wrapping(image="sriov-network-device-plugin", only_file=True, entry_is_node=True),
+    ),
 }
 """The formats by the names that `--from` takes."""
 
 
-def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str = "") -> Conversion:
+def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str = "", entry: str = "") -> Conversion:
     """Convert the content of the file `source`; `host` is the node that it is for.
 
-    `name` is one of `FORMATS`; without it the file's keys say which. A ConfigMap is read for its one entry. `domain` is
-    for resources whose names have none in the file. Raises `ConfigError` with everything that is not understood.
+    `name` is one of `FORMATS`; without it the file's keys say which. A ConfigMap is read for its one entry, or for
+    `entry`; of several objects all that are a plugin's are converted. `domain` is for resources whose names have none
+    in the file. Raises `ConfigError` with everything that is not understood.
     """
     try:
-        root, twice = parse(data)
-        name, root = unwrapped(root, {x: (form.wrapping, form.schema) for x, form in FORMATS.items()}, name)
-        name = name or _recognised(root)
+        roots, twice = parse_several(data)
+        formats = {x: (form.wrapping, form.schema) for x, form in FORMATS.items()}
+        found = manifest(roots, formats, {x: form.keys for x, form in FORMATS.items()}, name, entry)
     except Unreadable as error:
         raise ConfigError(source, [error.finding]) from None
-    form = FORMATS[name]
-    document = Document(_as_mapping(root), form.schema)
-    if document.findings or twice:
-        raise ConfigError(source, document.findings + twice)
+    schemas = [FORMATS[part.name].schema for part in found.parts]
+    roots = [as_go_reads(_as_mapping(x.root), schema) for x, schema in zip(found.parts, schemas, strict=True)]
+    documents = [Document(root, schema) for root, schema in zip(roots, schemas, strict=True)]
+    if findings := [x for document in documents for x in document.findings] + twice:
+        raise ConfigError(source, findings)
+    items = (
+        _with_name(item) for each in zip(found.parts, documents, strict=True) for item in _items(*each, domain, host)
+    )
+    plugins = dict.fromkeys(FORMATS[part.name].plugin for part in found.parts)
+    resources = tuple(with_danger(with_one_owner(items), host))
+    return Conversion(source, " and ".join(plugins), resources, tuple(found.others))
+
+
+def _with_name(item: Offered | LeftOut) -> Offered | LeftOut:
+    """Return what cannot be had under its name, by no kubelet, as left out: the others go on."""
+    name = item.resource["name"] if isinstance(item, Offered) else ""
+    why = why_not_a_name(name) if name else ""
+    return LeftOut(name, f"that cannot be a resource name: {why}") if why else item
+
+
+def _items(part: Part, document: Document, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
+    form = FORMATS[part.name]
     file: Any = msgspec.convert(document.value, form.schema)
-    labels = getattr(file, "node_selector", {})
-    resources = with_one_owner(on_nodes(form.resources(file, domain or form.domain, host), labels))
-    return Conversion(source, form.plugin, tuple(with_danger(resources, host)))
-
-
-def _recognised(root: Node) -> str:
-    """Return the name of the format that a file's keys are of."""
-    first = root.items[0] if isinstance(root, Sequence) and root.items else root
-    keys = {key.text for key, _ in first.entries} if isinstance(first, Keys) else set()
-    found = [name for name, form in FORMATS.items() if form.key in keys or (name == "generic" and "device" in keys)]
-    if len(found) != 1:
-        raise Unreadable(
-            Finding(root.line, root.column, "this is no configuration that is known", f"--from {' | '.join(FORMATS)}")
-        )
-    return found[0]
+    labels = dict(getattr(file, "node_selector", {}))
+    if part.label:
+        labels[form.wrapping.entry_label] = part.label
+    nodes: Values = {"onNodes": part.node} if part.node else {}
+    if labels:
+        nodes["nodeSelector"] = labels
+    return on_nodes(form.resources(file, domain or form.domain, host), nodes)
 
 
 def _as_mapping(root: Node) -> Node:

@@ -7,11 +7,11 @@ containers may have one. Source: squat/generic-device-plugin, its flags and conf
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hostdevices import Host
 from hostdevices.globs import is_glob
-from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, one_or_all
+from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, of_paths
 
 _BY_TEXT = "nodes go together whose wildcards stand for the same text; before, in the order of their paths."
 
@@ -48,6 +48,11 @@ class Group(Struct, frozen=True):
     usb: tuple[Usb, ...] = ()
     count: int = 1
 
+    @property
+    def shares(self) -> int:
+        """How many containers may have one at once; none said is one."""
+        return self.count or 1
+
 
 class Device(Struct, frozen=True):
     """A resource."""
@@ -57,13 +62,14 @@ class Device(Struct, frozen=True):
 
 
 class File(Struct, frozen=True, rename="kebab"):
-    """The file, or the command line."""
+    """The file, or the command line; and the labels of nodes, of a DaemonSet."""
 
     devices: tuple[Device, ...]
     domain: str = ""
     plugin_directory: str = ""
     log_level: str = ""
     listen: str = ""
+    node_selector: dict[str, str] = field(default_factory=dict, name="nodeSelector")
 
 
 class _Different(Exception):
@@ -81,7 +87,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
 
 
 def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
-    if len({group.count for group in groups}) != 1:
+    if len({group.shares for group in groups}) != 1:
         raise _Different("its groups have different counts, and a resource has one for all")
     values: Values = {"name": name}
     mounts = _mounts(groups)
@@ -104,8 +110,8 @@ def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
     if permissions:
         (allowed,) = permissions
         values["permissions"] = "".join(x for x in "rwm" if x in allowed)
-    if groups[0].count != 1:
-        values["shares"] = groups[0].count
+    if groups[0].shares != 1:
+        values["shares"] = groups[0].shares
     if mounts:
         values["mounts"] = mounts
     return Offered(values, remarks, tuple(mount["hostPath"] for mount in mounts))
@@ -135,7 +141,7 @@ def _alone(paths: Sequence[Path], host: Host) -> Values:
     if folders:
         values["group"] = {"folder": paths[0].path.rstrip("/")}
     else:
-        values["select"] = {"path": one_or_all([path.path for path in paths])}
+        values |= of_paths([path.path for path in paths])
     if at := inside.pop():
         values["containerPath"] = at
     return values

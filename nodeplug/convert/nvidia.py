@@ -1,8 +1,16 @@
-"""NVIDIA's k8s-device-plugin: GPUs under one name, perhaps shared in time.
+"""NVIDIA's k8s-device-plugin: GPUs under one name, MIG instances under that of their profile, perhaps shared.
 
-Source: NVIDIA/k8s-device-plugin, README (configuration file, time-slicing, MIG).
+| migStrategy | it offers |
+|---|---|
+| none | whole GPUs as `nvidia.com/gpu` |
+| single | on nodes whose GPUs are all in MIG mode their instances as `nvidia.com/gpu`, on others whole GPUs |
+| mixed | whole GPUs as `nvidia.com/gpu`, instances as `nvidia.com/mig-1g.10gb` (`+me` is `.me` there) |
+
+Every release ignores `resources` and, of a shared resource, `rename` and `devices`, and says so in its log.
+Source: NVIDIA/k8s-device-plugin, README (configuration, sharing, MIG), CHANGELOG (0.12.0), the flags of its program.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
@@ -10,12 +18,28 @@ from msgspec import Struct, field
 
 from hostdevices import Host
 from nodeplug.convert.conversion import LeftOut, Offered, Values
+from nodeplug.convert.wrapping import Wrapping
+
+KEYS = ("version", "flags", "sharing")
+"""One of which each file has."""
 
 _GPU = "gpu"
 _NVML: Values = {"nvml": True}  # without it nobody knows the UUID and the profile of a MIG instance
 _BY_CDI: Values = {"ids": "uuid", "cdiDevices": ["nvidia.com/gpu={uuid}"]}
+_WITH_DRIVER: Values = {"ids": "uuid", "userspace": "nvidia"}
 _TWICE = "by CDI (nvidia-ctk cdi generate): NVIDIA_VISIBLE_DEVICES of two resources is in a container that of one."
-_MPS = "MPS is not run by nodeplug; docs/recipes.md has what a resource needs beside a service of yours"
+_CDI = "the driver's files come by CDI as before (deviceListStrategy), in specs of nodeplug's: `userspace`."
+_RUNTIME = "gdrcopyEnabled, gdsEnabled and mofedEnabled are for NVIDIA's runtime, and left out."
+_VOLUMES = "NVIDIA's runtime is told by a variable, which it must take; before, by mounts (deviceListStrategy)."
+_IGNORED = "`resources` is left out: NVIDIA's plugin ignores it, too."
+_SINGLE = "MIG instances, and GPUs that are not in MIG mode; of a node with both the plugin offers neither (single)."
+_UNLIKE = "`rename` and `devices` are left out: NVIDIA's plugin ignores them, too."
+_PROFILE = re.compile(r"mig-([0-9]+g\.[0-9]+gb)(?:\.(.+))?")
+_MPS = (
+    "the control daemon is NVIDIA's (its chart's mps-control-daemon, which stays) or yours, and divides the memory;"
+    " without it nobody gets a GPU."
+)
+_MPS_ROOT = "/run/nvidia/mps"
 _Setting: TypeAlias = str | int | bool | tuple[str | int, ...]
 
 
@@ -27,9 +51,10 @@ class Named(Struct, frozen=True):
 
 
 class Resources(Struct, frozen=True):
-    """Names for some GPUs and MIG instances."""
+    """Names for some GPUs and MIG instances, which no release honours."""
 
     gpus: tuple[Named, ...] = ()
+    mig: tuple[Named, ...] = ()
     migs: tuple[Named, ...] = ()
 
 
@@ -42,19 +67,19 @@ class Replicated(Struct, frozen=True):
     devices: _Setting = "all"
 
 
-class Slicing(Struct, frozen=True, rename="camel"):
-    """Sharing in time."""
+class Shared(Struct, frozen=True, rename="camel"):
+    """What is shared in one way; a container may ask for several shares unless that is to fail, with MPS it is."""
 
     resources: tuple[Replicated, ...] = ()
     rename_by_default: bool = False
-    fail_requests_greater_than_one: bool = False
+    fail_requests_greater_than_one: bool | None = None
 
 
 class Sharing(Struct, frozen=True, rename="camel"):
-    """How GPUs are shared."""
+    """How GPUs are shared: in time, or by the Multi-Process Service, which goes before."""
 
-    time_slicing: Slicing = Slicing()
-    mps: Slicing = Slicing()
+    time_slicing: Shared = Shared()
+    mps: Shared = Shared()
 
 
 class Flags(Struct, frozen=True, rename="camel"):
@@ -84,23 +109,81 @@ class Imex(Struct, frozen=True):
 class File(Struct, frozen=True):
     """The file."""
 
-    version: str
+    version: Literal["v1"] = "v1"
     flags: Flags = Flags()
     resources: Resources = Resources()
     sharing: Sharing = Sharing()
     imex: Imex = Imex()
+    node_selector: dict[str, str] = field(default_factory=dict, name="nodeSelector")
+
+
+_SETTINGS = {
+    "mig-strategy": "flags.migStrategy",
+    "mps-root": "flags.mpsRoot",
+    "driver-root": "flags.nvidiaDriverRoot",
+    "nvidia-driver-root": "flags.nvidiaDriverRoot",
+    "gdrcopy-enabled": "flags.gdrcopyEnabled",
+    "gds-enabled": "flags.gdsEnabled",
+    "mofed-enabled": "flags.mofedEnabled",
+    "device-list-strategy": "flags.plugin.deviceListStrategy",
+    "shared-devices-allocation-policy": "flags.plugin.sharedDevicesAllocationPolicy",
+}
+_OTHERS = (
+    "fail-on-init-error",
+    "dev-root",
+    "nvidia-dev-root",
+    "pass-device-specs",
+    "device-id-strategy",
+    "device-discovery-strategy",
+    "cdi-annotation-prefix",
+    "nvidia-cdi-hook-path",
+    "nvidia-ctk-path",
+    "driver-root-ctr-path",
+    "container-driver-root",
+    "kubelet-socket",
+    "cdi-feature-flags",
+    "cdi-disable-hooks",
+)
+
+WRAPPING = Wrapping(
+    image="nvidia/k8s-device-plugin",
+    flags=_SETTINGS,
+    variables={flag.upper().replace("-", "_"): setting for flag, setting in _SETTINGS.items()},
+    others=frozenset(_OTHERS),
+    file=frozenset({"config-file", "CONFIG_FILE"}),
+    entry_label="nvidia.com/device-plugin.config",
+)
+"""What it comes in beside its file."""
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
     """Yield a resource for each name, with the ids and the variable that NVIDIA's runtime and exporters read."""
-    slicing = file.sharing.time_slicing
-    shared = {_qualified(x.name, domain): x for x in slicing.resources}
-    for replicated in file.sharing.mps.resources:
-        yield LeftOut(_qualified(replicated.name, domain), _MPS)
     if file.imex.channel_ids:
         yield LeftOut(
             "imex", "a channel is a resource of its own here, which pods ask for; docs/recipes.md, IMEX channels"
         )
+    profiles = _profiles(file, domain) if file.flags.mig_strategy == "mixed" else {}
+    if file.flags.mig_strategy == "mixed" and not profiles:
+        example = "`select: {preset: mig, attributes: {profile: 1g.10gb}}`, `compat: nvidia` and `settings.nvml`"
+        yield LeftOut(f"{domain}/mig-...", f"the file does not say which profiles there are: for each {example}")
+    whole: Any = {"any": ["mig", "nvidia-gpu"]} if file.flags.mig_strategy == "single" else "nvidia-gpu"
+    kinds = {f"{domain}/{_GPU}": whole}
+    kinds |= {name: {"preset": "mig", "attributes": {"profile": profile}} for name, profile in profiles.items()}
+    said = [_IGNORED] if file.resources != Resources() else []
+    said += [_SINGLE] if file.flags.mig_strategy == "single" else []
+    way, remarks = _given(file)
+    root: Values = {"driverRoot": file.flags.nvidia_driver_root} if way is _WITH_DRIVER else {}
+    for name, select in kinds.items():
+        settings = root | (_NVML if select != "nvidia-gpu" else {})
+        yield _shared(file, name, {"name": name, "select": select, **way}, settings, said + remarks)
+        said = []
+        way, remarks = (way, []) if way is _WITH_DRIVER else (_BY_CDI, [_TWICE])
+
+
+def _given(file: File) -> tuple[Values, list[str]]:
+    """Return how a container's GPUs are told to its runtime, and what is to be said of that."""
+    told = file.flags.plugin.get("deviceListStrategy", "envvar")
+    strategies = [x for text in (told if isinstance(told, tuple) else (told,)) for x in str(text).split(",")]
     wanted = {
         "NVIDIA_GDRCOPY": file.flags.gdrcopy_enabled,
         "NVIDIA_GDS": file.flags.gds_enabled,
@@ -108,37 +191,42 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     }
     asked = {name: "enabled" for name, is_wanted in wanted.items() if is_wanted}
     env: Values = {"env": asked} if asked else {}
-    if file.flags.mig_strategy == "mixed" and not file.resources.migs:
-        example = "`select: {preset: mig, attributes: {profile: 1g.10gb}}`, `compat: nvidia` and `settings.nvml`"
-        yield LeftOut(f"{domain}/mig-...", f"the file does not say which profiles there are: for each {example}")
-    gpus = file.resources.gpus or (Named("*", _GPU),)
-    whole = "mig" if file.flags.mig_strategy == "single" else "nvidia-gpu"
-    kinds: list[tuple[Named, str, str]] = [(each, whole, "model") for each in gpus]
-    if file.flags.mig_strategy == "mixed":
-        kinds += [(each, "mig", "profile") for each in file.resources.migs]
-    taken = {_qualified(x.name, domain) for x in file.sharing.mps.resources}
-    is_first = True
-    for each, preset, attribute in kinds:
-        name = _qualified(each.name, domain)
-        if name in taken:
-            continue
-        select: Any = preset
-        if each.pattern != "*":
-            select = {"preset": preset, "attributes": {attribute: each.pattern}}
-        values: Values = {"name": name, "select": select, **({"compat": "nvidia"} | env if is_first else _BY_CDI)}
-        remarks: list[str] = [] if is_first else [_TWICE]
-        if (sharing := shared.get(name)) is not None:
-            if sharing.devices != "all":
-                yield LeftOut(name, "some of its GPUs have replicas, and a resource has the same shares for all")
-                continue
-            if sharing.rename or slicing.rename_by_default:
-                values["name"] = _qualified(sharing.rename, domain) if sharing.rename else f"{name}.shared"
-            values["shares"] = sharing.replicas
-            if slicing.fail_requests_greater_than_one:
-                values["preferred"] = "distinct"
-                remarks.append("two shares of one GPU are refused; before, any two were (failRequestsGreaterThanOne).")
-        is_first = False
-        yield Offered(values, tuple(remarks), settings=_NVML if preset == "mig" else {})
+    if any(x.startswith("cdi-") for x in strategies) and "envvar" not in strategies:
+        return _WITH_DRIVER, [_CDI, *([_RUNTIME] if asked else [])]
+    return {"compat": "nvidia"} | env, [_VOLUMES] if strategies == ["volume-mounts"] else []
+
+
+def _shared(file: File, name: str, values: Values, settings: Values, remarks: list[str]) -> Offered:
+    """Return a resource, with as many shares as its GPUs have."""
+    is_mps = bool(file.sharing.mps.resources)
+    shared = file.sharing.mps if is_mps else file.sharing.time_slicing
+    replicated = next((x for x in shared.resources if _qualified(x.name, name.partition("/")[0]) == name), None)
+    if replicated is None:
+        return Offered(values, tuple(remarks), settings=settings)
+    if replicated.rename or replicated.devices != "all":
+        remarks = [*remarks, _UNLIKE]
+    if shared.rename_by_default:
+        values |= {"name": f"{name}.shared"}
+    values |= {"shares": replicated.replicas}
+    fails = shared.fail_requests_greater_than_one
+    if fails or (fails is None and is_mps):
+        values |= {"preferred": "distinct"}
+        remarks = [*remarks, "two shares of one GPU are refused; before, any two were (failRequestsGreaterThanOne)."]
+    elif file.flags.plugin.get("sharedDevicesAllocationPolicy") == "packed":
+        values |= {"preferred": "packed"}
+    if not is_mps:
+        return Offered(values, tuple(remarks), settings=settings)
+    root = file.flags.mps_root.rstrip("/") or _MPS_ROOT
+    values |= {"mps": {"pipeDirectory": f"{root}/{values['name']}/pipe", "shmDirectory": f"{root}/shm"}}
+    return Offered(values, (*remarks, _MPS), (root,), settings)
+
+
+def _profiles(file: File, domain: str) -> dict[str, str]:
+    """Return the MIG profiles that the file tells of, by the names of their resources."""
+    names = [_qualified(x.name, domain) for way in (file.sharing.mps, file.sharing.time_slicing) for x in way.resources]
+    names += [f"{domain}/mig-{x.pattern.replace('+', '.')}" for x in (*file.resources.mig, *file.resources.migs)]
+    found = {name: _PROFILE.fullmatch(name.partition("/")[2]) for name in names}
+    return {name: "+".join(filter(None, match.groups())) for name, match in found.items() if match}
 
 
 def _qualified(name: str, domain: str) -> str:

@@ -41,6 +41,9 @@ class File(Struct, frozen=True, rename="camel"):
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
     """Yield a resource for each pool: one device of all its members, as often as it was."""
     for pool in file.config_list:
+        if pool.rdma_hca_max < 1:
+            yield LeftOut(f"{pool.resource_prefix or domain}/{pool.resource_name}", "nobody could have it (rdmaHcaMax)")
+            continue
         attributes: Values = {}
         for name, wanted in (
             ("vendor", pool.selectors.vendors),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from hostdevices import Host
-from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder
+from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, of_paths
 from resourceapi.cel.re2 import compile_regex
 from resourceapi.cel.re2_syntax import RegexError
 
@@ -39,6 +39,9 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
     there = sorted(_paths(host, "/dev", _DEPTH))
     names: set[str] = set()
     for entry in file.devices:
+        if not entry.nummaxdevices:
+            yield LeftOut(entry.devicematch, "nobody could have one (nummaxdevices is 0)")
+            continue
         if entry.devicematch == _GPU:
             yield LeftOut(f"{domain}/{_GPU}N", "Tegra's GPUs are handed out by a runtime class, without nodes")
             continue
@@ -62,7 +65,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
 
 
 def _resource(name: str, path: str, shares: int, host: Host) -> Values:
-    meant: Values = {"group": {"folder": path}} if is_folder(host, path) else {"select": {"path": path}}
+    meant: Values = {"group": {"folder": path}} if is_folder(host, path) else of_paths([path])
     return {"name": name, **meant, **({"shares": shares} if shares != 1 else {})}
 
 

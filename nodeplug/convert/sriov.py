@@ -77,6 +77,9 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         selectors = pool.selectors if isinstance(pool.selectors, tuple) else (pool.selectors,)
         is_auxiliary = pool.device_type == _SUBFUNCTION
         of_subfunctions = _NOT_OF_SUBFUNCTIONS if is_auxiliary else {"aux_types": "auxTypes"}
+        if wrong := [x for each in selectors for x in each.acpi_indexes if not x.isdecimal()]:
+            yield LeftOut(name, f"no function has the ACPI index {wrong[0]} (acpiIndexes)")
+            continue
         unknown = [word for x in selectors for field, word in of_subfunctions.items() if getattr(x, field)]
         unknown += [f"auxTypes {kind}" for x in selectors for kind in x.aux_types if is_auxiliary and kind != "sf"]
         if pool.additional_info:
@@ -112,7 +115,7 @@ def _select(pool: Pool, selector: Selector) -> Values:
         ("device", selector.devices),
         ("driver", selector.drivers),
         ("pciBusID", selector.pci_addresses),
-        ("acpiIndex", tuple(int(x) for x in selector.acpi_indexes if x.isdecimal())),
+        ("acpiIndex", tuple(map(int, selector.acpi_indexes))),
         *_link_types(selector, is_layer=is_auxiliary and is_rdma),
         ("rdma", (True,) if is_rdma and not is_auxiliary else ()),
         ("pKey", tuple(x.lower().removeprefix("0x").zfill(4) for x in selector.p_keys)),
@@ -121,7 +124,8 @@ def _select(pool: Pool, selector: Selector) -> Values:
     ):
         if wanted:
             attributes[name] = one_or_all(wanted)
-    functions = [_functions("pfName", selector.pf_names), _functions("pf", selector.root_devices)]
+    index = "sfIndex" if is_auxiliary else "vfIndex"
+    functions = [_functions("pfName", selector.pf_names, index), _functions("pf", selector.root_devices, index)]
     if chosen := [x for x in functions if x]:
         values["all"] = [{"any": x} if len(x) > 1 else x[0] for x in chosen]
     if not is_auxiliary:
@@ -140,15 +144,15 @@ def _link_types(selector: Selector, *, is_layer: bool) -> list[tuple[str, tuple[
     return [(name, tuple(words.get(x, x) for x in selector.link_types))]
 
 
-def _functions(attribute: str, wanted: Sequence[str]) -> list[Values]:
-    """Return selectors of virtual functions by their physical one: `ens1f0`, or `ens1f0#0,2-7` for some of them."""
+def _functions(attribute: str, wanted: Sequence[str], index: str) -> list[Values]:
+    """Return selectors of functions by their physical one: `ens1f0`, or `ens1f0#0,2-7` for some of them by `index`."""
     found: list[Values] = []
     for text in wanted:
         match = _WITH_FUNCTIONS.fullmatch(text)
         name, ranges = (match[1], match[2]) if match else (text, None)
         attributes: Values = {attribute: name}
         if ranges:
-            attributes["vfIndex"] = one_or_all([_range(part) for part in ranges.split(",") if part])
+            attributes[index] = one_or_all([_range(part) for part in ranges.split(",") if part])
         found.append({"attributes": attributes})
     return found
 

@@ -1,11 +1,11 @@
 """What a plugin's file comes in: a ConfigMap, an object of its operator, a DaemonSet, or a program's arguments.
 
-Flags become the keys of the operator's object, so that a plugin has one schema for both.
+Flags become the keys of the operator's object, or of its file, so that a plugin has one schema for both.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TypeAlias, get_type_hints
 
 from msgspec import Struct, structs
 
@@ -14,6 +14,7 @@ from nodeplug.config.tree import Mapping as Keys
 from nodeplug.config.tree import Node, Scalar, Sequence, Unreadable, parse
 
 PERMITTED = "permittedHostDevices"
+CONFIG_MAP, DAEMON_SET, KUBEVIRT = "ConfigMap", "DaemonSet", "KubeVirt"
 _LOGGING = frozenset({"v", "vmodule", "logtostderr", "alsologtostderr", "stderrthreshold", "log_dir", "prefix"})
 _Entries: TypeAlias = list[tuple[Scalar, Node]]
 
@@ -22,69 +23,103 @@ class Wrapping(Struct, frozen=True):
     """Where the settings of a program stand that has no file.
 
     `kind` is that of its operator's objects, whose `spec` has them. `image` is in the name of its image. `flags` and
-    `variables` are the keys of the same settings on its command line and in its environment.
+    `variables` are the keys of the same settings on its command line and in its environment; a key with a dot is one
+    in a mapping. `others` are flags that say nothing of devices. With one of the flags and variables in `file`, or with
+    `only_file`, the program has a file, and its DaemonSet does not say what it offers.
+    A ConfigMap may have a file for each node, in entries by the nodes' names (`entry_is_node`), or by the value of a
+    label (`entry_label`).
     """
 
     kind: str = ""
     image: str = ""
     flags: Mapping[str, str] = {}
     variables: Mapping[str, str] = {}
+    others: frozenset[str] = frozenset()
+    file: frozenset[str] = frozenset()
+    only_file: bool = False
+    entry_is_node: bool = False
+    entry_label: str = ""
 
 
-def unwrapped(root: Node, formats: Mapping[str, tuple[Wrapping, type]], name: str) -> tuple[str, Node]:
+Formats: TypeAlias = Mapping[str, tuple[Wrapping, type]]
+"""Each format's wrapping and schema, by its name."""
+
+
+def unwrapped(root: Node, formats: Formats, name: str, entry: str = "") -> tuple[str, Node]:
     """Return what there is to convert, and the name of its format where its wrapping tells it, else `name`.
 
-    `formats` has each format's wrapping and schema. Raises `Unreadable`.
+    `entry` is the entry of a ConfigMap that has several. Raises `Unreadable`.
     """
     if isinstance(root, Keys):
-        return _of_object(root, formats, name)
+        return _of_object(root, formats, name, entry)
     if isinstance(root, Sequence) and _has_device_flag(root):
         return name, _device_arguments(root)
     if isinstance(root, Sequence) and name and all(isinstance(x, Scalar) for x in root.items):
-        return name, Keys(tuple(_flags(root, name, *formats[name])), root.line, root.column)
+        return name, _nested(list(_flags(root, name, *formats[name])), root)
     return name, root
 
 
-def _of_object(root: Keys, formats: Mapping[str, tuple[Wrapping, type]], name: str) -> tuple[str, Node]:
-    kind = _text_of(root, "kind")
-    if kind == "KubeVirt":
-        permitted = _below(root, "spec", "configuration", PERMITTED)
+def _of_object(root: Keys, formats: Formats, name: str, entry: str) -> tuple[str, Node]:
+    kind = text_of(root, "kind")
+    if kind == KUBEVIRT:
+        permitted = below(root, "spec", "configuration", PERMITTED)
         if permitted is None:
             raise Unreadable(Finding(root.line, root.column, f"this KubeVirt has no spec.configuration.{PERMITTED}"))
         return name, Keys(((key(PERMITTED, root), permitted),), root.line, root.column)
-    if kind == "ConfigMap":
-        data = _below(root, "data")
-        entries = data.entries if isinstance(data, Keys) else ()
-        if len(entries) != 1 or not isinstance(entries[0][1], Scalar):
-            wanted = "give the one that is the plugin's as a file of its own"
-            raise Unreadable(Finding(root.line, root.column, f"this ConfigMap has {len(entries)} entries", wanted))
-        return name, _parsed(entries[0][1])
-    if kind == "DaemonSet":
+    if kind == CONFIG_MAP:
+        return name, parsed(_entry(root, entry))
+    if kind == DAEMON_SET:
         return _of_daemon_set(root, formats)
     for found, (wrapping, _) in formats.items():
         if kind and wrapping.kind == kind:
-            spec = _below(root, "spec")
+            spec = below(root, "spec")
             return found, spec if isinstance(spec, Keys) else Keys((), root.line, root.column)
     return name, root
 
 
-def _of_daemon_set(root: Keys, formats: Mapping[str, tuple[Wrapping, type]]) -> tuple[str, Node]:
-    pod = _below(root, "spec", "template", "spec")
-    containers = _below(pod, "containers") if isinstance(pod, Keys) else None
+def entries_of(config_map: Keys) -> tuple[tuple[Scalar, Node], ...]:
+    """Return the files in a ConfigMap, by their names."""
+    data = below(config_map, "data")
+    return data.entries if isinstance(data, Keys) else ()
+
+
+def _entry(config_map: Keys, wanted: str) -> Scalar:
+    entries = entries_of(config_map)
+    found = [x for x in entries if not wanted or len(entries) == 1 or x[0].text == wanted]
+    if len(found) == 1 and isinstance(found[0][1], Scalar):
+        return found[0][1]
+    names = ", ".join(sorted(name.text for name, _ in entries))
+    message = f"this ConfigMap has {len(entries)} entries: {names}" if names else "this ConfigMap has no entries"
+    if wanted and not found:
+        message = f"this ConfigMap has no entry {wanted}; its entries are {names}"
+    hint = "say which one is meant, `--entry NAME`" if names else "give the one that the plugin reads"
+    raise Unreadable(Finding(config_map.line, config_map.column, message, hint))
+
+
+def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
+    pod = below(root, "spec", "template", "spec")
+    containers = below(pod, "containers") if isinstance(pod, Keys) else None
     for container in containers.items if isinstance(containers, Sequence) else ():
-        image = _text_of(container, "image").partition("@")[0] if isinstance(container, Keys) else ""
+        image = text_of(container, "image").partition("@")[0] if isinstance(container, Keys) else ""
         for name, (wrapping, schema) in formats.items():
             if not wrapping.image or wrapping.image not in image or not isinstance(container, Keys):
                 continue
-            words = [x for part in ("command", "args") for x in _items(_below(container, part))]
+            words = [x for part in ("command", "args") for x in _items(below(container, part))]
             arguments = Sequence(tuple(words), container.line, container.column)
+            selector = below(pod, "nodeSelector") if isinstance(pod, Keys) else None
+            labels = [] if selector is None else [(key("nodeSelector", selector), selector)]
             if _has_device_flag(arguments):
-                return name, _device_arguments(arguments)
+                found = _device_arguments(arguments)
+                return name, Keys((*found.entries, *labels), found.line, found.column)
+            if wrapping.only_file or _has_file(container, arguments, wrapping):
+                message = f"what {name} offers is in its file, and not in its DaemonSet"
+                raise Unreadable(
+                    Finding(container.line, container.column, message, "give the ConfigMap that it mounts")
+                )
             entries = [*_flags(arguments, name, wrapping, schema), *_variables(container, wrapping)]
-            selector = _below(pod, "nodeSelector") if isinstance(pod, Keys) else None
-            if selector is not None and any(x.name == "node_selector" for x in structs.fields(schema)):
-                entries.append((key("nodeSelector", selector), selector))
-            return name, Keys(tuple(entries), container.line, container.column)
+            if any(x.name == "node_selector" for x in structs.fields(schema)):
+                entries += labels
+            return name, _nested(entries, container)
     known = ", ".join(sorted(wrapping.image for wrapping, _ in formats.values() if wrapping.image))
     raise Unreadable(
         Finding(
@@ -95,7 +130,7 @@ def _of_daemon_set(root: Keys, formats: Mapping[str, tuple[Wrapping, type]]) -> 
 
 def _flags(arguments: Sequence, name: str, wrapping: Wrapping, schema: type) -> Iterator[tuple[Scalar, Node]]:
     """Yield what `-flag VALUE`, `--flag=VALUE` and, of a truth value, `-flag` stand for, as Go reads them."""
-    truths = {field.encode_name for field in structs.fields(schema) if field.type is bool}
+    truths = {key for key in wrapping.flags.values() if _type_of(schema, key) is bool}
     texts = [x for x in arguments.items if isinstance(x, Scalar)]
     place = next((i for i, x in enumerate(texts) if x.text.startswith("-")), len(texts))
     while place < len(texts):
@@ -103,22 +138,51 @@ def _flags(arguments: Sequence, name: str, wrapping: Wrapping, schema: type) -> 
         flag, equals, value = one.text.lstrip("-").partition("=")
         place += 1
         field = wrapping.flags.get(flag, "")
-        if not one.text.startswith("-") or not (field or flag in _LOGGING):
+        is_other = flag in _LOGGING or flag in wrapping.others
+        if not one.text.startswith("-") or not (field or is_other):
             hint = f"flags: {', '.join(sorted(wrapping.flags))}" if wrapping.flags else ""
             raise Unreadable(Finding(one.line, one.column, f"{one.text} is no flag of {name}", hint))
         if not equals and field in truths:
             value = "true"
-        elif not equals and place < len(texts) and not (flag in _LOGGING and texts[place].text.startswith("-")):
+        elif not equals and place < len(texts) and not (is_other and texts[place].text.startswith("-")):
             value = texts[place].text
             place += 1
         if field:
             yield key(field, one), _value(value, one)
 
 
+def _type_of(schema: type, key: str) -> object:
+    """Return the type of a key of the schema, or, behind a dot, of one of its mappings."""
+    outer, _, inner = key.partition(".")
+    of = {x.encode_name: x.name for x in structs.fields(schema)}
+    found = get_type_hints(schema).get(of.get(outer, ""))
+    return _type_of(found, inner) if inner and isinstance(found, type) and issubclass(found, Struct) else found
+
+
+def _nested(entries: _Entries, at: Node) -> Keys:
+    """Return entries as a mapping; those whose keys have a dot are in mappings of their own."""
+    found: _Entries = []
+    inner: dict[str, _Entries] = {}
+    for name, value in entries:
+        outer, _, rest = name.text.partition(".")
+        if not rest:
+            found.append((name, value))
+            continue
+        inner.setdefault(outer, []).append((with_text(name, rest), value))
+    found += [(key(outer, at), _nested(values, at)) for outer, values in inner.items()]
+    return Keys(tuple(found), at.line, at.column)
+
+
+def _has_file(container: Keys, arguments: Sequence, wrapping: Wrapping) -> bool:
+    flags = {x.text.lstrip("-").partition("=")[0] for x in arguments.items if isinstance(x, Scalar)}
+    named = {text_of(x, "name") for x in _items(below(container, "env")) if isinstance(x, Keys)}
+    return bool(wrapping.file & (flags | named))
+
+
 def _variables(container: Keys, wrapping: Wrapping) -> Iterator[tuple[Scalar, Node]]:
-    for entry in _items(_below(container, "env")):
-        if isinstance(entry, Keys) and (field := wrapping.variables.get(_text_of(entry, "name"))):
-            yield key(field, entry), _value(_text_of(entry, "value"), entry)
+    for entry in _items(below(container, "env")):
+        if isinstance(entry, Keys) and (field := wrapping.variables.get(text_of(entry, "name"))):
+            yield key(field, entry), _value(text_of(entry, "value"), entry)
 
 
 def _value(text: str, at: Node) -> Scalar:
@@ -134,7 +198,7 @@ def _device_arguments(root: Sequence) -> Keys:
     """Return what `--device VALUE` and `--device=VALUE` stand for; other arguments are about the program."""
     texts = [x for x in root.items if isinstance(x, Scalar)]
     found = [
-        _parsed(after if one.text == "--device" else with_text(one, one.text.removeprefix("--device=")))
+        parsed(after if one.text == "--device" else with_text(one, one.text.removeprefix("--device=")))
         for one, after in zip(texts, [*texts[1:], Scalar("", False, root.line, root.column)], strict=True)
         if one.text == "--device" or one.text.startswith("--device=")
     ]
@@ -145,7 +209,7 @@ def _device_arguments(root: Sequence) -> Keys:
     return Keys(tuple(entries), root.line, root.column)
 
 
-def _parsed(scalar: Scalar) -> Node:
+def parsed(scalar: Scalar) -> Node:
     """Return what a text is as YAML; whatever is wrong with it is at the text's own place."""
     try:
         root, twice = parse(scalar.text.encode())
@@ -158,7 +222,7 @@ def _parsed(scalar: Scalar) -> Node:
     return root
 
 
-def _below(root: Node | None, *names: str) -> Node | None:
+def below(root: Node | None, *names: str) -> Node | None:
     """Return what stands under keys in one another; None where one of them is not there."""
     for name in names:
         root = next((x for k, x in root.entries if k.text == name), None) if isinstance(root, Keys) else None
@@ -169,9 +233,9 @@ def _items(root: Node | None) -> tuple[Node, ...]:
     return root.items if isinstance(root, Sequence) else ()
 
 
-def _text_of(root: Keys, name: str) -> str:
+def text_of(root: Keys, name: str) -> str:
     """Return the text under a key; empty where there is none."""
-    value = _below(root, name)
+    value = below(root, name)
     return value.text if isinstance(value, Scalar) else ""
 
 

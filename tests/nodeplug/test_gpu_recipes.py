@@ -104,3 +104,33 @@ async def test_gpus_where_the_toolkit_describes_them(start: StartDaemon, made_up
         assert (await node.admit(gpu)).phase == "Running"
         options = await node.run_container_options(gpu, "c")
         assert f"nvidia.com/gpu={GPU_UUID}" in [each.name for each in options.cdi_devices]
+
+
+async def test_gpus_are_shared_while_the_control_daemon_of_mps_is_there(
+    start: StartDaemon, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    """The recipe, and what a container has of it; a pod keeps its share when the service goes."""
+    shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
+    install(made_up.root, OLD)
+    section = (DOCUMENT.parent / "recipes.md").read_text().partition("## A GPU shared through MPS")[2]
+    (text, *_) = re.findall(r"(?s)```yaml\n(.*?)```", section)
+    control = made_up.root / "run/nvidia-mps/pipe/control"
+    async with Node(socket_dir) as node:
+        await start(yaml.safe_load(text)["resources"], allowedMounts=["/run/nvidia-mps"], rescanSeconds=1)
+        await node.until(lambda: node.capacity().get("example.com/gpu") == 4, 30)
+        assert node.allocatable()["example.com/gpu"] == 0
+        control.parent.mkdir(parents=True)
+        control.touch()
+        await node.until(lambda: node.allocatable().get("example.com/gpu") == 4, 30)
+        gpu = pod("a", "example.com/gpu")
+        assert (await node.admit(gpu)).phase == "Running"
+        options = await node.run_container_options(gpu, "c")
+        env = {x.name: x.value for x in options.envs}
+        assert env["CUDA_MPS_PIPE_DIRECTORY"] == "/run/nvidia-mps/pipe"
+        assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+        mounts = {x.container_path: (x.host_path, x.read_only) for x in options.mounts}
+        assert mounts["/run/nvidia-mps/pipe"] == ("/run/nvidia-mps/pipe", False)
+        assert mounts["/dev/shm"] == ("/run/nvidia-mps/shm", False)
+        control.unlink()
+        await node.until(lambda: node.allocatable().get("example.com/gpu") == 0, 30)
+        assert node.allocations("a", "c"), "the pod keeps its share"

@@ -39,9 +39,9 @@ async def test_a_coral_that_loads_its_firmware_stays_its_pods(
     plug_in(tmp_path / "host", BEFORE, 4)
     resource = {"name": CORAL, "select": "coral-usb", "identity": "port", "cdi": True}
     async with Node(socket_dir) as node:
-        by_uuid = {"name": "home.lan/other", "select": {"kind": "pci"}, "ids": "uuid"}
-        daemon = await start([by_uuid, resource], rescanSeconds=1)
-        await until_logged(daemon, "device is not offered: home.lan/other: it has no uuid")
+        by_name = {"name": "home.lan/other", "select": {"kind": "pci"}, "ids": "auxiliary"}
+        daemon = await start([by_name, resource], rescanSeconds=1)
+        await until_logged(daemon, "device is not offered: home.lan/other: it has no auxiliary")
         await until_logged(daemon, '"registered"')
         await node.until(lambda: node.allocatable().get(CORAL) == 1, 30)
         assert list(node.devices()[CORAL]) == [PORT]

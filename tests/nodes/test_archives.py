@@ -77,7 +77,7 @@ def parent_function(path: Path) -> str:
 
 
 def test_every_rdma_device_knows_the_interface_on_its_function(root: Path, found: dict[str, Any]) -> None:
-    cards = {path.name: path.resolve() for path in (root / "sys/class/infiniband").glob("*")}
+    cards = {path.name: path.resolve() for path in (root / "sys/class/infiniband").glob("*") if path.exists()}
     devices = of_kind(found, "rdma")
     assert set(devices) == set(cards)
     for name, path in cards.items():
@@ -85,7 +85,8 @@ def test_every_rdma_device_knows_the_interface_on_its_function(root: Path, found
         interfaces = {folder.name for folder in (function / "net").glob("*")}
         if len(interfaces) == 1:
             assert {devices[name]["attributes"]["netdev"]} == interfaces
-        assert devices[name]["attributes"]["resource.kubernetes.io/pciBusID"] == function.name
+        if ":" in function.name:
+            assert devices[name]["attributes"]["resource.kubernetes.io/pciBusID"] == function.name
         assert devices[name]["numaNodes"] == numa_node(function)
 
 
@@ -105,6 +106,8 @@ def test_every_gpu_of_nvidias_driver(root: Path, found: dict[str, Any]) -> None:
 def test_ids_are_distinct_and_lead_back_to_the_device(root: Path, found: dict[str, Any]) -> None:
     ids = [device["id"] for device in found["devices"]]
     assert len(ids) == len(set(ids))
+    if not ids:
+        pytest.skip("nothing but processors and memory was recorded")
     result = CliRunner().invoke(main, ["discover", "--root", str(root), "-o", "json", "--id", ids[-1]])
     assert [device["id"] for device in json.loads(result.stdout)["devices"]] == ids[-1:]
 

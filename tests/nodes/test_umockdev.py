@@ -1,6 +1,7 @@
 """Recorded USB devices: discover finds the device, its interfaces' nodes, and where it is plugged in."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,10 @@ def test_recorded_devices(recording: Path, tmp_path: Path) -> None:
     }
     root_hubs = {f"/dev/bus/usb/{bus:03}/001" for bus in range(1, 100)}
     assert nodes == recorded - root_hubs
+    by_udev = dict(re.findall(r"(?s)P: (\S+)\n(?:(?!\n\n).)*?E: ID_PATH=(\S+)", recording.read_text()))
     for device in found["devices"]:
+        if "byPath" in device["attributes"] and (place := by_udev.get(device["syspath"].removeprefix("/sys"))):
+            assert device["attributes"]["byPath"] == place
         folder = root / device["syspath"].lstrip("/")
         for attribute, file in (("vendor", "idVendor"), ("product", "idProduct"), ("serial", "serial")):
             if device["kind"] == "usb" and (folder / file).exists():

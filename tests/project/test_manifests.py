@@ -30,6 +30,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "base": {},
     "overlays/api-server": {"apiServer": {"host": "api.cluster.example"}},
     "overlays/cluster-events": {"clusterEvents": True},
+    "overlays/driver-files": {"driverFiles": True},
     "overlays/eviction": {"evictsPods": True},
     "overlays/k0s": {"kubeletRoot": "/var/lib/k0s/kubelet"},
     "overlays/microk8s": {"kubeletRoot": "/var/snap/microk8s/common/var/lib/kubelet"},
@@ -136,6 +137,8 @@ def _check_the_pod(objects: Objects) -> None:
     (container,) = pod["containers"]
     on_host = {x["name"]: x["hostPath"]["path"] for x in pod["volumes"] if "hostPath" in x}
     mounted = {x["name"]: x["mountPath"] for x in container["volumeMounts"] if x["name"] in on_host}
+    if "host" in mounted:  # whose files the daemon reads, and the runtime is told of by the host's own paths
+        assert (mounted.pop("host"), on_host.pop("host")) == (settings.driver_root, settings.driver_root_on_host)
     assert mounted == on_host
     has_dra = ("ClusterRole", "nodeplug") in objects
     root = settings.kubelet_root

@@ -91,6 +91,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree.node("/dev/vhost-net", "10:238")
     tree.node("/dev/nvidia-caps-imex-channels/channel0", "508:0")
     install(tree.root, "535.104.05")
+    tree.file("/run/nvidia-mps/pipe/control", "")
     physical = tree.host.resolve("/sys/bus/pci/devices/0000:3b:00.0")
     assert physical is not None
     bound = tree.virtual_function(

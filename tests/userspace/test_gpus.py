@@ -63,6 +63,16 @@ def test_sockets_of_the_drivers_services_go_along_while_they_are_there(machine: 
     assert "/run/nvidia-persistenced/socket" not in {x.container_path for x in machine.found().mounts}
 
 
+def test_what_a_pod_has_at_another_path_is_mounted_by_the_hosts(machine: Machine) -> None:
+    """A DaemonSet's pod has the host's root at /host; the runtime has not."""
+    install(machine.root / "host", OLD)
+    machine.tree.file("/host/run/nvidia-persistenced/socket", "")
+    machine.userspace = NvidiaUserspace(machine.tree.host, "/host", machine.state, "/")
+    given = {x.container_path: x.host_path for x in machine.found().mounts}
+    assert given["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
+    assert given["/usr/local/nvidia"].startswith(str(machine.state))
+
+
 def test_a_container_is_given_the_driver_where_cuda_images_look(machine: Machine) -> None:
     """All that ends in the version, links by sonames, tools without those of root; nothing else of the host."""
     install(machine.root, OLD)

@@ -52,6 +52,7 @@ def test_a_device_says_what_it_is(tree: Tree, controller: str) -> None:
         "product": "7523",
         "serial": "FT5RX9K2",
         "port": "2.3",
+        "byPath": "pci-0000:00:14.0-usb-0:2.3",
         "manufacturer": "FTDI",
         "class": "00",
         "interfaceClasses": "02,ff",
@@ -142,6 +143,30 @@ def test_what_sits_on_a_device_is_named_by_its_interface(tree: Tree, controller:
     assert (
         found["ttyUSB4"].attributes.items() >= {"bus": "usb", "interface": 1, "serial": "ft5rx9k2", "port": "2"}.items()
     )
+
+
+@pytest.mark.parametrize(
+    ("above", "place"),
+    [
+        ("pci0000:00/0000:00:1c.0/0000:01:00.0", "pci-0000:01:00.0-usb-0:1.2:1.0"),
+        ("platform/soc/3f980000.usb", "platform-3f980000.usb-usb-0:1.2:1.0"),
+        (
+            "platform/scb/fd500000.pcie/pci0000:00/0000:00:00.0/0000:01:00.0",
+            "platform-fd500000.pcie-pci-0000:01:00.0-usb-0:1.2:1.0",
+        ),
+    ],
+)
+def test_its_place_is_named_as_udev_does(tree: Tree, above: str, place: str) -> None:
+    """So that of two sticks without serial numbers each can be meant, also where no udev makes links."""
+    parts = above.split("/")
+    for depth, part in enumerate(parts):
+        if parts[0] == "platform" and depth and "pci0000:00" not in parts[: depth + 1]:
+            tree.link(f"/sys/devices/{'/'.join(parts[: depth + 1])}/subsystem", "/sys/bus/platform")
+        if part.startswith("0000:"):
+            tree.file(f"/sys/devices/{'/'.join(parts[: depth + 1])}/vendor", "0x8086")
+    serial_port(tree, f"/sys/devices/{above}", "1-1.2", "ttyUSB0")
+    (found,) = (x for x in scan(tree.host).devices.values() if x.kind == "tty")
+    assert found.attributes["byPath"] == place
 
 
 def test_an_unreadable_serial_number_is_the_trouble_of_its_device(tree: Tree, controller: str) -> None:

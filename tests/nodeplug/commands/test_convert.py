@@ -6,10 +6,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from hostdevices import scan
+from hostdevices import Device, scan
+from hostdevices.readers import READERS, paths_reader
 from nodeplug.cli import main
 from nodeplug.config import loads
 from nodeplug.ddp_profiles import with_profiles
+from resources.assignment import assign
 from resources.resource import Resource
 from tests.hostdevices.machine import MDEV_UUID
 from tests.hostdevices.tree import Tree
@@ -142,24 +144,207 @@ flags:
 def test_nvidia_mig_strategies(tree: Tree) -> None:
     """Ids and profiles of MIG instances come from NVIDIA's library, so that the file asks for it."""
     single = converted(tree, "{version: v1, flags: {migStrategy: single}}")
-    assert [x.name for x in loads(single.stdout.encode()).resources] == ["nvidia.com/gpu"]
+    (each,) = loads(single.stdout.encode()).resources
+    assert each.name == "nvidia.com/gpu"
+    gpu, mig = (Device("gpu-1", "gpu", "a", attributes={"vendor": "10de", "type": x}) for x in ("gpu", "mig"))
+    assert (each.selector.why_not(gpu), each.selector.why_not(mig)) == ("", ""), "nodes without MIG have whole GPUs"
     assert loads(single.stdout.encode()).settings.nvml
     text = """
-version: v1
-flags: {migStrategy: mixed}
-resources: {migs: [{pattern: 1g.10gb, name: mig-small}, {pattern: "3g.*", name: mig-large}]}
-sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-small, replicas: 2}]}}
+flags: {migStrategy: mixed, plugin: {sharedDevicesAllocationPolicy: packed}}
+sharing:
+  timeSlicing:
+    resources: [{name: nvidia.com/gpu, replicas: 4}, {name: nvidia.com/mig-1g.10gb, replicas: 2}]
+resources: {gpus: [{pattern: "*A100*", name: a100}], mig: [{pattern: 1g.10gb+me, name: media}]}
 """
-    found = loads(converted(tree, text).stdout.encode())
+    result = converted(tree, text)
+    found = loads(result.stdout.encode())
     assert found.settings.nvml
-    assert {x.name: (x.shares, x.ids) for x in found.resources} == {
-        "nvidia.com/gpu": (1, "uuid"),
-        "nvidia.com/mig-small": (2, "uuid"),
-        "nvidia.com/mig-large": (1, "uuid"),
+    assert {x.name: (x.shares, x.ids, x.preferred) for x in found.resources} == {
+        "nvidia.com/gpu": (4, "uuid", "packed"),
+        "nvidia.com/mig-1g.10gb": (2, "uuid", "packed"),
+        "nvidia.com/mig-1g.10gb.me": (1, "uuid", "numa"),
     }
+    profiles = [x["select"]["attributes"]["profile"] for x in yaml.safe_load(result.stdout)["resources"][1:]]
+    assert profiles == ["1g.10gb", "1g.10gb+me"]
+    assert "# `resources` is left out: NVIDIA's plugin ignores it, too." in result.stdout
     mixed = converted(tree, "{version: v1, flags: {migStrategy: mixed}}")
     assert mixed.exit_code == 1
     assert "the file does not say which profiles there are" in mixed.stderr
+
+
+def test_what_nvidias_plugin_ignores_is_ignored(tree: Tree) -> None:
+    text = """
+version: v1
+sharing:
+  timeSlicing: {resources: [{name: gpu, rename: slow, devices: ["0", 3], replicas: 2}]}
+"""
+    result = converted(tree, text)
+    assert {name: x.shares for name, x in resources(result).items()} == {"nvidia.com/gpu": 2}
+    assert "# `rename` and `devices` are left out" in result.stdout
+
+
+def test_nvidia_mps_goes_by_the_folders_of_the_control_daemon(tree: Tree) -> None:
+    """NVIDIA's own control daemon stays; a container gets what it got."""
+    text = """
+version: v1
+flags: {mpsRoot: /srv/mps}
+sharing: {mps: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 10}]}}
+"""
+    found = resources(converted(tree, text))["nvidia.com/gpu.shared"]
+    assert (found.shares, found.preferred, found.mps) == (10, "distinct", "/srv/mps/nvidia.com/gpu.shared/pipe")
+    assert {x.host_path: x.container_path for x in found.mounts} == {
+        "/srv/mps/nvidia.com/gpu.shared/pipe": "/srv/mps/nvidia.com/gpu.shared/pipe",
+        "/srv/mps/shm": "/dev/shm",
+    }
+    assert found.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "10"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "userspace", "words"),
+    [
+        ("envvar", None, ""),
+        ("[envvar, cdi-annotations]", None, ""),
+        ("cdi-cri", "nvidia", "the driver's files come by CDI as before"),
+        ('"cdi-annotations,cdi-cri"', "nvidia", "for NVIDIA's runtime, and left out"),
+        ("volume-mounts", None, "before, by mounts"),
+    ],
+)
+def test_nvidias_ways_of_telling_the_runtime(tree: Tree, strategy: str, userspace: str | None, words: str) -> None:
+    flags = f"{{nvidiaDriverRoot: /run/nvidia/driver, gdsEnabled: true, plugin: {{deviceListStrategy: {strategy}}}}}"
+    result = converted(tree, f"{{version: v1, flags: {flags}}}")
+    (found,) = resources(result).values()
+    assert (found.ids, found.userspace) == ("uuid", userspace)
+    assert ("NVIDIA_VISIBLE_DEVICES" in found.env) is not bool(userspace)
+    assert loads(result.stdout.encode()).settings.driver_root == ("/run/nvidia/driver" if userspace else "/")
+    assert words in result.stdout
+
+
+MANIFEST = """
+# as `kubectl get -o yaml` and manifests have it
+apiVersion: v1
+kind: Namespace
+metadata: {name: devices}
+---
+---
+kind: DaemonSet
+spec:
+  template:
+    spec:
+      containers: [{image: ghcr.io/smarter-project/smarter-device-manager:v1}]
+---
+kind: ConfigMap
+metadata: {name: theirs}
+data: {conf.yaml: "[{devicematch: ^video7$, nummaxdevices: 1}]"}
+---
+kind: List
+items:
+  - {kind: ServiceAccount, metadata: {name: x}}
+  - {kind: NpuDevicePlugin, metadata: {name: npu}, spec: {nodeSelector: {npu: "true"}}}
+"""
+
+
+def test_a_manifest_is_looked_through_for_what_is_a_plugins(tree: Tree) -> None:
+    result = converted(tree, MANIFEST)
+    assert list(resources(result)) == ["smarter-devices/video7", "npu.intel.com/accel"]
+    first, *lines = result.stdout.splitlines()
+    assert first.endswith("a configuration of smarter-device-manager and Intel's NPU device plugin.")
+    assert "# Line 12 is of another object: what smarter offers is in its file, and not in its DaemonSet." in lines
+    nothing = converted(tree, "kind: Namespace\n---\nkind: Service\n")
+    assert nothing.exit_code == 2
+    assert ":1:1: none of these objects is a device plugin's; kinds: ConfigMap, DaemonSet, " in nothing.stderr
+
+
+def test_standard_input(tree: Tree) -> None:
+    words = ["convert", "-", "--root", str(tree.host.root)]
+    result = CliRunner().invoke(main, words, input="[{devicematch: ^video7$, nummaxdevices: 1}]")
+    assert list(resources(result)) == ["smarter-devices/video7"]
+    assert result.stdout.startswith("# Made of standard input, a configuration of smarter")
+
+
+def test_of_several_entries_the_user_says_which(tree: Tree) -> None:
+    text = """
+kind: ConfigMap
+data:
+  pi.yaml: "[{devicematch: ^video7$, nummaxdevices: 1}]"
+  jetson.yaml: "[{devicematch: ^video0$, nummaxdevices: 3}]"
+"""
+    message = "this ConfigMap has 2 entries: jetson.yaml, pi.yaml; say which one is meant, `--entry NAME`"
+    assert message in converted(tree, text).stderr
+    assert list(resources(converted(tree, text, "--entry", "pi.yaml"))) == ["smarter-devices/video7"]
+    message = "has no entry pi; its entries are jetson.yaml, pi.yaml"
+    assert message in converted(tree, text, "--entry", "pi").stderr
+
+
+def test_a_file_for_each_node_as_the_sriov_operator_writes_them(tree: Tree) -> None:
+    """In Go's case where a field has no name of its own, and with its nulls."""
+    text = """
+kind: ConfigMap
+data:
+  worker-0: '{"resourceList":[{"resourceName":"nics","selectors":{"pfNames":["ens785f0#0-4"],"IsRdma":true,
+    "NeedVhostNet":true},"SelectorObjs":null}]}'
+  worker-1: '{"resourceList":[{"resourceName":"nics","selectors":{"pfNames":["ens785f0#0-9"],"IsRdma":false,
+    "NeedVhostNet":false},"SelectorObjs":null}]}'
+"""
+    result = converted(tree, text)
+    assert result.exit_code == 0, result.output
+    for node, rdma, last in (("worker-0", True, 4), ("worker-1", None, 9)):
+        (found,) = loads(result.stdout.encode(), "f", node).resources
+        assert (found.name, found.vhost_net) == ("intel.com/nics", bool(rdma))
+        said = next(x for x in yaml.safe_load(result.stdout)["resources"] if x["onNodes"] == node)
+        assert said["select"]["attributes"].get("rdma") == rdma
+        assert said["select"]["all"][0]["attributes"]["vfIndex"] == f"0..{last}"
+    assert loads(result.stdout.encode(), "f", "worker-2").resources == ()
+    one = yaml.safe_load(converted(tree, text, "--entry", "worker-1").stdout)["resources"]
+    assert ["onNodes" in x for x in one] == [False]
+
+
+def test_a_file_for_each_kind_of_node_as_nvidias_chart_has_them(tree: Tree) -> None:
+    text = """
+kind: ConfigMap
+data:
+  any: "{version: v1}"
+  t4: "{version: v1, sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3}]}}}"
+"""
+    result = converted(tree, text)
+    assert result.exit_code == 0, result.output
+    for value, shares in (("any", 1), ("t4", 3)):
+        labels = {"nvidia.com/device-plugin.config": value}
+        (found,) = loads(result.stdout.encode(), "f", "n", labels=labels).resources
+        assert (found.name, found.shares) == ("nvidia.com/gpu", shares)
+
+
+def test_what_nobody_could_have_is_not_offered_to_all(tree: Tree) -> None:
+    """Of what cannot be read as it was meant, nothing is left that selects more."""
+    for text, reason in (
+        ("[{devicematch: ^video7$, nummaxdevices: 0}]", "nobody could have one (nummaxdevices is 0)"),
+        ('{"configList": [{"resourceName": "a", "rdmaHcaMax": 0}]}', "nobody could have it (rdmaHcaMax)"),
+        (
+            '{"resourceList": [{"resourceName": "a", "selectors": {"acpiIndexes": ["x"]}}]}',
+            "no function has the ACPI index x (acpiIndexes)",
+        ),
+    ):
+        result = converted(tree, text)
+        assert result.exit_code == 1
+        assert reason in result.stderr
+        assert loads(result.stdout.encode()).resources == ()
+    (found,) = resources(
+        converted(tree, "devices: [{name: a, groups: [{count: 0, paths: [{path: /dev/a}]}]}]")
+    ).values()
+    assert found.shares == 1  # as the plugin has it
+
+
+def test_parts_of_a_usb_device_do_not_come_with_its_node(tree: Tree) -> None:
+    """Only the node that was mounted is handed out; a USB device here has those of its parts, too."""
+    stick = tree.usb(
+        tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="0403", product="6001", interfaces=("ff",)
+    )
+    port = tree.device(f"{stick}/1-2:1.0/ttyUSB0", driver="usb-serial/ftdi_sio", port_number=0)
+    tree.child(port, "tty/ttyUSB0", group="class/tty", node="ttyUSB0", numbers="188:0")
+    result = converted(tree, "devices: [{name: usb, groups: [{paths: [{path: /dev/bus/usb/*/*}]}]}]")
+    config = loads(result.stdout.encode())
+    inventory = scan(tree.host, (*READERS, paths_reader(config.path_globs)))
+    (device,) = assign(inventory, config.resources).devices["squat.ai/usb"]
+    assert [x.path.rpartition("/")[0] for x in device.devnodes] == ["/dev/bus/usb/001"]
 
 
 def test_a_config_map_and_arguments(tree: Tree) -> None:
@@ -180,6 +365,8 @@ def test_subfunctions(tree: Tree) -> None:
 resourceList:
 - {resourceName: sf, deviceType: auxNetDevice, selectors: {vendors: [15b3], pfNames: [ens1f0], auxTypes: [sf]}}
 - {resourceName: rdma-sf, deviceType: auxNetDevice, selectors: {isRdma: true, auxTypes: [sf], linkTypes: [ether]}}
+- {resourceName: some, deviceType: auxNetDevice, selectors: {pfNames: ["ens1f0#80-88"], auxTypes: [sf]}}
+- {resourceName: others, deviceType: auxNetDevice, selectors: {pfNames: ["ens1f0#1-5"], auxTypes: [sf]}}
 """
     physical = tree.pci("0000:3b:00.0", vendor="15b3", pci_class="020000")
     tree.child(physical, "net/ens1f0", group="class/net", type=1)
@@ -187,11 +374,17 @@ resourceList:
     tree.child(
         f"{physical}/mlx5_core.sf.4", "infiniband/mlx5_4", group="class/infiniband", ports__1__link_layer="Ethernet"
     )
+    tree.file(f"{physical}/mlx5_core.sf.4/sfnum", "88")
     found = list(resources(converted(tree, text)).values())
-    assert [each.ids for each in found] == ["auxiliary", "auxiliary"]
+    assert {each.ids for each in found} == {"auxiliary"}
     assert [*found[1].env.items()] == [("PCIDEVICE_INTEL_COM_RDMA-SF", "{auxiliary}")]
     devices = scan(tree.host).devices.values()
-    assert [[x.name for x in devices if not each.selector.why_not(x)] for each in found] == [["ens1f0s4"], ["mlx5_4"]]
+    assert [[x.name for x in devices if not each.selector.why_not(x)] for each in found] == [
+        ["ens1f0s4"],
+        ["mlx5_4"],
+        ["ens1f0s4"],  # by the number that it was given
+        [],
+    ]
 
 
 def test_functions_are_chosen_by_what_the_sriov_plugin_chooses_them_by(tree: Tree) -> None:
@@ -298,8 +491,12 @@ def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
         ("devices: [{name: a, groups: [{paths: [{path: /etc/a, type: Mount}]}]}]", "groups without a device node"),
         ("[{devicematch: '^vcsm.*$', nummaxdevices: 1}]", "nothing here fits it"),
         ("[{devicematch: nvidia-gpu, nummaxdevices: 1}]", "Tegra's GPUs"),
+        ("[{devicematch: '^iio:device0$', nummaxdevices: 1}]", "nothing here fits it"),
+        (
+            "devices: [{name: 'iio:0', groups: [{paths: [{path: /dev/a}]}]}]",
+            "that cannot be a resource name: after the",
+        ),
         ("[{devicematch: '(', nummaxdevices: 1}]", "not an expression"),
-        ("{version: v1, sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}}", "MPS is not run by nodeplug"),
     ],
 )
 def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str) -> None:
@@ -320,7 +517,8 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
         ),
         ("devices: [{name: a, groups: [{usb: [{vendor: 0403, product: x}]}]}]", "YAML takes 0403 for a number"),
         ("[--device, '{name: ']", ":1:12: this is not YAML"),
-        ("{kind: ConfigMap, data: {a: b, c: d}}", "this ConfigMap has 2 entries"),
+        ("{kind: ConfigMap, data: {}}", "this ConfigMap has no entries; give the one that the plugin reads"),
+        ("{version: v2}", 'unknown value "v2"'),
         ("{kind: KubeVirt, spec: {}}", "this KubeVirt has no spec.configuration.permittedHostDevices"),
     ],
 )

@@ -211,6 +211,37 @@ def test_what_is_not_understood_is_refused(node: Node, text: str, message: str) 
     assert message in result.stderr
 
 
+def test_nvidias_daemon_set(node: Node) -> None:
+    told = {"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "'true'", "GDS_ENABLED": "'true'"}
+    env = ", ".join(f"{{name: {name}, value: {value}}}" for name, value in told.items())
+    text = daemon_set(
+        "nvcr.io/nvidia/k8s-device-plugin:v0.17.1", "--fail-on-init-error=false", "--mofed-enabled", env=env
+    )
+    result = node.converted(text)
+    assert result.exit_code == 0, result.output
+    (found,) = loads(result.stdout.encode()).resources
+    assert found.name == "nvidia.com/gpu"
+    assert set(found.env) == {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_GDS", "NVIDIA_MOFED"}
+    (said,) = yaml.safe_load(result.stdout)["resources"]
+    assert (said["select"], said["nodeSelector"]) == ({"any": ["mig", "nvidia-gpu"]}, {"kubernetes.io/arch": "amd64"})
+
+
+@pytest.mark.parametrize(
+    ("image", "words", "whose"),
+    [
+        ("ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:latest", ["--log-level=10"], "sriov"),
+        ("ghcr.io/mellanox/k8s-rdma-shared-dev-plugin", [], "rdma-shared"),
+        ("ghcr.io/smarter-project/smarter-device-manager:v1.20", [], "smarter"),
+        ("nvcr.io/nvidia/k8s-device-plugin:v0.17.1", ["--config-file=/c.yaml"], "nvidia"),
+    ],
+)
+def test_plugins_whose_file_is_not_in_their_daemon_set(node: Node, image: str, words: list[str], whose: str) -> None:
+    result = node.converted(daemon_set(image, *words))
+    assert result.exit_code == 2
+    message = f"what {whose} offers is in its file, and not in its DaemonSet; give the ConfigMap that it mounts"
+    assert message in result.stderr
+
+
 def test_other_plugins_daemon_sets(node: Node) -> None:
     text = daemon_set(
         "ghcr.io/squat/generic-device-plugin", "--device", "{name: a, groups: [{paths: [{path: /dev/kvm}]}]}"
@@ -218,6 +249,7 @@ def test_other_plugins_daemon_sets(node: Node) -> None:
     result = node.converted(text)
     assert result.exit_code == 0, result.output
     assert [x.name for x in loads(result.stdout.encode()).resources] == ["squat.ai/a"]
+    assert yaml.safe_load(result.stdout)["resources"][0]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ def test_an_empty_setting_and_an_empty_variable_say_nothing() -> None:
         ("NODEPLUG_METRICS_ADDRESS", "9400", 'NODEPLUG_METRICS_ADDRESS: "9400" must be HOST:PORT'),
         ("NODEPLUG_METRICS_ADDRESS", ":70000", "NODEPLUG_METRICS_ADDRESS: 70000 is no port"),
         ("NODEPLUG_KUBELET_ROOT", "/a/../b", "NODEPLUG_KUBELET_ROOT: /a/../b is not an absolute path"),
+        ("NODEPLUG_DRIVER_ROOT_ON_HOST", "/a/../b", "NODEPLUG_DRIVER_ROOT_ON_HOST: /a/../b is not an absolute path"),
         ("NODEPLUG_LOCK_WAIT_SECONDS", "a minute", "NODEPLUG_LOCK_WAIT_SECONDS: this must be a whole number"),
         ("NODEPLUG_DRIVER_NAME", "Nodeplug", "NODEPLUG_DRIVER_NAME: Nodeplug cannot be the name of a driver"),
     ],

@@ -131,7 +131,7 @@ def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) ->
             "a group is known by what its members have in common; leave one out",
         ),
         ("containerPath: zigbee", "zigbee is not an absolute path without empty, `.` or `..` components"),
-        ("containerPath: /sys/x", "no device can be at /sys/x; name a path below /dev"),
+        ("containerPath: /sys/x", "no device can be at /sys/x; name a path below /dev that no container has yet"),
         ('containerPath: "/dev/{ids}"', "{ids} is not a fact of one device; name an attribute"),
         ('containerPath: "/dev/{serail}"', "unknown field {serail}; did you mean serial?"),
         (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodeplug.config import ConfigError, read
-from nodeplug.config.tree import DEPTH_LIMIT, SIZE_LIMIT, Mapping, Scalar, Sequence, Unreadable, parse
+from nodeplug.config.tree import DEPTH_LIMIT, SIZE_LIMIT, Mapping, Scalar, Sequence, Unreadable, parse, parse_several
 
 
 def test_every_node_knows_its_place_and_whether_it_is_quoted() -> None:
@@ -28,6 +28,17 @@ def test_a_key_that_stands_twice_is_found_and_the_first_one_counts() -> None:
     assert root.entries[1][1] == Mapping(((Scalar("c", True, 2, 5), Scalar("1", True, 2, 8)),), 2, 4)
     assert (finding.line, finding.column, finding.hint) == (3, 2, "the first is in line 2")
     assert finding.message == "the key c stands here for the second time"
+
+
+def test_several_documents_each_with_its_places() -> None:
+    roots, twice = parse_several(b"---\n# nothing\n---\na: 1\na: 2\n---\n- a\n")
+    assert roots == [
+        Mapping(((Scalar("a", True, 4, 1), Scalar("1", True, 4, 4)),), 4, 1),
+        Sequence((Scalar("a", True, 7, 3),), 7, 1),
+    ]
+    assert [x.line for x in twice] == [5]
+    with pytest.raises(Unreadable, match="the file is empty"):
+        parse_several(b"---\n---\n")
 
 
 @pytest.mark.parametrize(
