@@ -5,7 +5,7 @@ Source: kubernetes.io "Specifying a structural schema" of custom resources. The 
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from controlplane.apiserver.kinds import Plain, Schema
 from resourceapi.cel.re2 import RegexError, compile_regex
@@ -87,10 +87,11 @@ def _below(schema: Schema) -> Iterator[Schema]:
     for junctor in _JUNCTORS:
         yield from schema.get(junctor) or ()
     yield from (schema.get("properties") or {}).values()
-    yield from (schema[name] for name in ("not", "items", "additionalProperties") if _is_schema(schema.get(name)))
+    yield from (schema[name] for name in ("not", "items", "additionalProperties") if is_schema(schema.get(name)))
 
 
-def _is_schema(value: Any) -> bool:
+def is_schema(value: Any) -> TypeGuard[Schema]:
+    """Whether a member of a schema is one, and not a flag, a list or nothing."""
     return isinstance(value, Mapping)
 
 
@@ -101,9 +102,9 @@ def _check_place(errors: ErrorList, path: str, schema: Schema, level: str) -> No
         schema.get("additionalProperties"),
     )
     is_embedded, is_open = bool(schema.get(EMBEDDED)), bool(schema.get(OPEN))
-    if kind == "array" and not _is_schema(schema.get("items")):
+    if kind == "array" and not is_schema(schema.get("items")):
         errors.required(f"{path}.items", "must be specified")
-    if _is_schema(schema.get("items")):
+    if is_schema(schema.get("items")):
         _check_place(errors, f"{path}.items", schema["items"], _ITEM)
     for name, child in properties.items():
         _check_place(errors, f"{path}.properties[{name}]", child, _FIELD)
@@ -180,7 +181,7 @@ def _check_values(
         _check_nested(errors, f"{path}.allOf[{index}]", child, may_choose=first_may_choose and index == 0)
     for index, child in enumerate(schema.get("oneOf") or ()):
         _check_nested(errors, f"{path}.oneOf[{index}]", child)
-    if _is_schema(schema.get("not")):
+    if is_schema(schema.get("not")):
         _check_nested(errors, f"{path}.not", schema["not"])
     if pattern := schema.get("pattern"):
         try:
@@ -192,7 +193,7 @@ def _check_values(
 def _check_nested(errors: ErrorList, path: str, schema: Schema, *, may_choose: bool = False) -> None:
     """What lies below allOf and its like only narrows values; it says nothing of types."""
     _check_values(errors, path, schema, may_choose=may_choose)
-    if _is_schema(schema.get("items")):
+    if is_schema(schema.get("items")):
         _check_nested(errors, f"{path}.items", schema["items"])
     properties = schema.get("properties") or {}
     for name, child in properties.items():
@@ -213,7 +214,7 @@ def _check_nested(errors: ErrorList, path: str, schema: Schema, *, may_choose: b
 
 def _check_known(errors: ErrorList, rules: Schema, schema: Schema, path: str, where: str) -> None:
     """What the rules at `where` are about has a schema of its own, at `path`."""
-    nested = [(f"{where}.not", rules["not"])] if _is_schema(rules.get("not")) else []
+    nested = [(f"{where}.not", rules["not"])] if is_schema(rules.get("not")) else []
     for junctor in _JUNCTORS:
         nested += [(f"{where}.{junctor}[{index}]", each) for index, each in enumerate(rules.get(junctor) or ())]
     for here, each in nested:
@@ -223,7 +224,7 @@ def _check_known(errors: ErrorList, rules: Schema, schema: Schema, path: str, wh
 def _check_known_below(errors: ErrorList, rules: Schema, schema: Schema, path: str, where: str) -> None:
     _check_known(errors, rules, schema, path, where)
     items, known = schema.get("items"), schema.get("properties") or {}
-    below = [("items", rules["items"], items)] if _is_schema(rules.get("items")) else []
+    below = [("items", rules["items"], items)] if is_schema(rules.get("items")) else []
     below += [(f"properties[{name}]", each, known.get(name)) for name, each in (rules.get("properties") or {}).items()]
     for step, each, found in below:
         if isinstance(found, Mapping):

@@ -13,6 +13,7 @@ from typing import Any
 from controlplane.apiserver.columns import AGE, CREATED_AT, Since, at
 from controlplane.apiserver.definition_rules import check_definition
 from controlplane.apiserver.definition_shape import shaped
+from controlplane.apiserver.definition_warnings import definition_warnings
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, ScalePaths, Schema, Served, version_rank
 from controlplane.apiserver.open_rules import Check, OpenRules
 from controlplane.apiserver.scale import check_scale
@@ -97,6 +98,7 @@ def definition_kind(release: Release) -> Kind:
         fill=_filled,
         advance=_with_stored_version,
         check=functools.partial(check_definition, release=release),
+        warn=functools.partial(definition_warnings, release=release),
     )
     return Kind(
         group=GROUP,

@@ -36,6 +36,8 @@ _FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "
 _FIELD = re.compile(r"(Go struct field \w+\.)")
 Check = Callable[[ErrorList, Plain, Plain | None], None]
 """Adds what is wrong with a new or changed object."""
+Warn = Callable[[Plain, Plain | None], list[str]]
+"""What is unwise in a new or changed object that is not wrong."""
 Advance = Callable[[Plain, Plain | None], Plain]
 """Gives a new object, or one that follows an older one, what the server counts in it."""
 
@@ -44,7 +46,8 @@ class OpenRules(Rules):
     """The rules of one kind of plain values.
 
     `fill` fills in what the kind defaults to; `advance` counts what it counts; `check` adds rules of the kind's own,
-    and `name_rule` says what a name may be. Members at the paths `kept` are stored although upstream's type has none.
+    `warn` tells of what is unwise, and `name_rule` says what a name may be. Members at the paths `kept` are stored
+    although upstream's type has none.
     Who creates an object does not say its status, but where `has_status_at_first`. `own_schemas` are what a definition
     says of the whole object, its metadata as well.
     """
@@ -67,6 +70,7 @@ class OpenRules(Rules):
         name_rule: Callable[[str], list[str]] | None = None,
         kept: frozenset[str] = frozenset(),
         own_schemas: Mapping[str, Schema] | None = None,
+        warn: Warn | None = None,
     ) -> None:
         self._group, self._kind, self._storage = group, kind, storage
         self._schemas, self._own_schemas = schemas, own_schemas or schemas
@@ -76,7 +80,7 @@ class OpenRules(Rules):
         self._is_validated = is_validated
         self._has_status_at_first = has_status_at_first
         self._fill, self._advance = fill, advance
-        self._check, self._name_rule = check, name_rule
+        self._check, self._warn, self._name_rule = check, warn, name_rule
         self._kept = kept
         self._has_rules = is_validated and has_rules(schemas[storage])
         self._has_embedded = is_validated and any(map(has_embedded, schemas.values()))
@@ -145,6 +149,8 @@ class OpenRules(Rules):
         if self._checks_finalizers:
             finalizer_names(errors, metadata)
         self._refuse(errors, obj, None, context)
+        if self._warn is not None:
+            context.told.extend(self._warn(obj, None))
         return obj
 
     def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
@@ -184,6 +190,8 @@ class OpenRules(Rules):
         if self._checks_finalizers:
             finalizer_names(errors, after)
         self._refuse(errors, new, old, context, is_status=is_status)
+        if self._warn is not None and not is_status:
+            context.told.extend(self._warn(new, old))
         return new
 
     @functools.cached_property

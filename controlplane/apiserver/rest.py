@@ -4,7 +4,6 @@ Pure but for the store, the clock and random names. Objects come in as plain val
 go out in the stored version; every refusal is an ApiError.
 """
 
-import contextlib
 import secrets
 import uuid
 from collections.abc import Callable
@@ -35,12 +34,14 @@ from controlplane.apiserver.patch import (
 from controlplane.apiserver.pod_admission import admitted
 from controlplane.apiserver.preconditions import (
     NAMESPACES,
+    check_kind,
     check_name,
     check_namespace,
     check_preconditions,
     check_uid,
     check_version,
     uid_conflict,
+    without_version,
 )
 from controlplane.apiserver.service_addresses import SERVICES, with_addresses
 from controlplane.apiserver.status import (
@@ -118,7 +119,7 @@ class Rest:
         with telling(decoded.problems):
             obj = in_namespace(target, decoded.object)
             check_namespace(self.store, target, _asked_name(obj))
-            _check_kind(target, value["kind"], _asked_name(obj))
+            check_kind(target, value["kind"], _asked_name(obj))
             obj = self._tracked(target, obj, None, manager)
             return self._create(target, obj, options, decoded.problems)
 
@@ -255,7 +256,7 @@ class Rest:
             new = with_addresses(self.store, new, None)
         name = new["metadata"]["name"]
         if not options.dry_run:
-            new = _without_version(new)
+            new = without_version(new)
         key = (target.namespace, name)
         told = (*problems, *context.told, *kind.rules.warnings(new))
         told += self._admit(target, new, None, is_dry_run=options.dry_run)
@@ -283,7 +284,7 @@ class Rest:
             check_uid(target, old, uid, is_dry_run=options.dry_run)
         if sent_kind is not None and not target.subresource:  # there, all but the status is what was
             check_version(target, new["metadata"].get("resourceVersion") or "", old["metadata"]["resourceVersion"])
-            _check_kind(target, sent_kind, target.name)
+            check_kind(target, sent_kind, target.name)
         return self.save(target, self._tracked(target, new, old, manager), old, options, problems)
 
     def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, problems: tuple[str, ...]) -> Outcome:
@@ -424,23 +425,6 @@ class Rest:
             if self.store.get(kind.table, (namespace, name)) is None:
                 return name
         raise ApiError(409, "the server was not able to generate a unique name for the object", "AlreadyExists")
-
-
-def _check_kind(target: Target, name: str, object_name: str) -> None:
-    """That a custom resource is of the path's kind; raises ApiError 422. Others were asked when they were read."""
-    if name != target.kind.kind:
-        errors = ErrorList()
-        errors.invalid("kind", name, f"must be {target.kind.kind}")
-        raise invalid(target.kind.group, name, object_name, errors)
-
-
-def _without_version(obj: Plain) -> Plain:
-    """A new object without the version that a client made up; raises ApiError 500 for one that it may have read."""
-    version = obj["metadata"].get("resourceVersion") or "0"
-    with contextlib.suppress(ValueError):
-        if uint(version):
-            raise internal("resourceVersion should not be set on objects to be created")
-    return {**obj, "metadata": {name: item for name, item in obj["metadata"].items() if name != "resourceVersion"}}
 
 
 def configuration(target: Target, value: Any, release: Release) -> Plain:

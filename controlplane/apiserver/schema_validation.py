@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 from controlplane.apiserver.go_values import go_text
 from controlplane.apiserver.kinds import Schema
-from controlplane.apiserver.string_formats import is_formatted, is_known
+from controlplane.apiserver.string_formats import FORMATS_OF_NUMBERS, is_formatted, is_known
 from controlplane.apiserver.structural import NEW, items_before
 from resourceapi.cel.re2 import RegexError, RegexTooExpensive, compile_regex
 from resourceapi.objects import ErrorList, ErrorType, FieldError, quoted_text
 from resourceapi.objects.json_value import json_equal
 
-_FORMATS = {"integer": ("int32", "int64"), "number": ("float", "double")}
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _MAX_EXACT = 2**53 - 1
 _TOLERANCE = 1e-9
@@ -123,7 +122,7 @@ def _format(schema: Schema) -> str:
     kind = types[0] if len(types) == 1 else ""
     if kind in ("", "string"):
         return name if is_known(name) else ""
-    return name if name in _FORMATS.get(kind, ()) else ""
+    return name if name in FORMATS_OF_NUMBERS.get(kind, ()) else ""
 
 
 def _kind(value: Any) -> str:
@@ -242,7 +241,7 @@ def _check_format(value: str, schema: Schema, path: str) -> _Result | None:
 
 def _check_number(value: float, schema: Schema, path: str) -> _Result:
     result, types = _counted(1), _types(schema)
-    kind = types[0] if len(types) == 1 and types[0] in _FORMATS else ""
+    kind = types[0] if len(types) == 1 and types[0] in FORMATS_OF_NUMBERS else ""
     form = _format(schema) if kind else ""
     if why := _out_of_range(value, kind, form, "Checked", path):
         result.merge(_without_place(why))

@@ -265,3 +265,20 @@ def test_a_new_object_has_no_version(drivers: Http, version: str, code: int) -> 
     if code == 201:
         assert answer.body["metadata"]["resourceVersion"] != version
         assert drivers.send("POST", DRIVERS, made, dryRun="All").status == 409
+
+
+def test_what_is_unwise_in_a_definition(api: Http) -> None:
+    """Formats that nobody checks, and sets of objects; an update is told of its own alone."""
+    atomic = {"type": "object", "x-kubernetes-map-type": "atomic"}
+    properties: Plain = {"a": TEXT | {"format": "none"}, "s": {"type": "array", "items": atomic, LIST: "set"}}
+    made = api.send("POST", DEFINITIONS, with_schema({"properties": properties}))
+    of_sets = (
+        '299 - "x-kubernetes-list-type: set for items of type \\"object\\" is not supported by server-side apply or CEL'
+        ' validation rules"'
+    )
+    assert made.warnings == ['299 - "unrecognized format \\"none\\""', of_sets]
+    properties["b"] = {"type": "integer", "format": "date"}
+    versions = with_schema({"properties": properties})["spec"]["versions"]
+    patch = {"spec": {"versions": versions}}
+    changed = api.send("PATCH", f"{DEFINITIONS}/drivers.example.com", patch, content=MERGE)
+    assert changed.warnings == ['299 - "unrecognized format \\"date\\""']
