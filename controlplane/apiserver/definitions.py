@@ -227,7 +227,7 @@ def _filled(definition: Plain) -> Plain:
 
 
 def _storage_version(spec: Plain) -> list[str]:
-    stored = [each["name"] for each in spec["versions"] or () if each and each.get("storage") and each.get("name")]
+    stored = [each.get("name") or "" for each in spec["versions"] or () if each and each.get("storage")]
     return stored[:1]
 
 
