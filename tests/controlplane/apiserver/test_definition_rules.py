@@ -282,3 +282,10 @@ def test_what_is_unwise_in_a_definition(api: Http) -> None:
     patch = {"spec": {"versions": versions}}
     changed = api.send("PATCH", f"{DEFINITIONS}/drivers.example.com", patch, content=MERGE)
     assert changed.warnings == ['299 - "unrecognized format \\"date\\""']
+
+
+def test_a_version_that_is_none_is_quoted(drivers: Http) -> None:
+    drivers.ok("POST", DRIVERS, driver("a", {"type": "x"}))
+    made = driver("a", {"type": "x"})
+    made["metadata"]["resourceVersion"] = "\0"
+    assert '"\\x00": invalid syntax' in drivers.send("PUT", f"{DRIVERS}/a", made).message
