@@ -113,3 +113,19 @@ def test_ports_come_and_go_with_the_type(api: Http) -> None:
     assert not {"clusterIP", "clusterIPs", "ipFamilies"} & {
         *api.ok("PATCH", f"{SERVICES}/a", named, content=MERGE)["spec"]
     }
+
+
+def test_what_kubectl_shows_of_services(api: Http) -> None:
+    create(
+        api, "a", clusterIP="10.96.7.7", type="NodePort", ports=[{"port": 1, "nodePort": 30001}], selector={"a": "b"}
+    )
+    create(api, "b", type="ExternalName", externalName="a.example", ports=None)
+    create(api, "c", type="LoadBalancer", clusterIP="10.96.7.8", ports=[{"port": 2, "nodePort": 30002}])
+    shown = api.ok("GET", SERVICES, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    names = ["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "Selector"]
+    assert [each["name"] for each in shown["columnDefinitions"]] == names
+    assert [[*row["cells"][:5], row["cells"][6]] for row in shown["rows"]] == [
+        ["a", "NodePort", "10.96.7.7", "<none>", "1:30001/TCP", "a=b"],
+        ["b", "ExternalName", "<none>", "a.example", "<none>", "<none>"],
+        ["c", "LoadBalancer", "10.96.7.8", "<pending>", "2:30002/TCP", "<none>"],
+    ]
