@@ -67,6 +67,7 @@ _ROWS = (
         "",
         "Service",
         "An address for pods.",
+        shown=columns.SERVICE,
         status=True,
         short=("svc",),
         in_all=True,

@@ -10,9 +10,9 @@ from starlette.requests import ClientDisconnect, Request
 from controlplane.apiserver.json_faults import shown
 from controlplane.apiserver.kinds import Plain, Registry
 from controlplane.apiserver.negotiation import MAX_BODY, why_no_type
-from controlplane.apiserver.status import bad_request, invalid, too_large
+from controlplane.apiserver.status import bad_request, too_large
 from controlplane.apiserver.target import Target
-from resourceapi.objects import ErrorList, quoted_text
+from resourceapi.objects import quoted_text
 
 _LONG = 64 * 1024  # bytes of a body that takes a while to read
 
@@ -58,11 +58,9 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
         if kind.from_definition or (group == kind.group and kind.served(other)):
             text = f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
             raise bad_request(text)
-    if kind.from_definition and api_version == expected and name != kind.kind:
-        errors = ErrorList()
-        errors.invalid("kind", name, f"must be {kind.kind}")
-        metadata = value.get("metadata")
-        raise invalid(kind.group, name, str(metadata.get("name") or "") if isinstance(metadata, dict) else "", errors)
+    if kind.from_definition and api_version == expected:
+        value["apiVersion"], value["kind"] = api_version, name
+        return value  # whether it is of the kind is asked where it is stored
     if (api_version, name) != (expected, kind.kind):
         found = f"{name} in version {quoted_text(api_version.rpartition('/')[2])} cannot be handled as a {kind.kind}"
         if registry.by_kind(api_version, name):

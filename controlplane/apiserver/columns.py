@@ -177,8 +177,37 @@ def _ready_of_wanted(obj: Plain) -> str:
 
 
 def _node_selector(obj: Plain) -> str:
-    found = at("spec", "template", "spec", "nodeSelector")(obj) or {}
+    return _labels(at("spec", "template", "spec", "nodeSelector")(obj))
+
+
+def _labels(labels: Any) -> str:
+    found = labels or {}
     return ",".join(f"{name}={found[name]}" for name in sorted(found)) or "<none>"
+
+
+def _cluster_address(obj: Plain) -> str:
+    return str((at("spec", "clusterIPs")(obj) or ["<none>"])[0])
+
+
+def _outer_address(obj: Plain) -> str:
+    """Where a service is found from outside; nobody gives a balancer its address here but who writes the status."""
+    spec = obj.get("spec") or {}
+    found = []
+    if spec.get("type") == "ExternalName":
+        return str(spec.get("externalName") or "")
+    if spec.get("type") == "LoadBalancer":
+        balancers = at("status", "loadBalancer", "ingress")(obj) or ()
+        found = sorted({each.get("ip") or each.get("hostname") or "" for each in balancers} - {""})
+    text = ",".join([*found, *(spec.get("externalIPs") or ())])
+    return text or ("<pending>" if spec.get("type") == "LoadBalancer" else "<none>")
+
+
+def _ports(obj: Plain) -> str:
+    texts = []
+    for port in at("spec", "ports")(obj) or ():
+        outer = f":{port['nodePort']}" if port.get("nodePort") else ""
+        texts.append(f"{port.get('port', 0)}{outer}/{port.get('protocol', '')}")
+    return ",".join(texts) or "<none>"
 
 
 def _version(obj: Plain) -> Any:
@@ -264,6 +293,14 @@ POD = (
     Column("Node", _or("<none>", "spec", "nodeName"), priority=1),
     Column("Nominated Node", _or("<none>", "status", "nominatedNodeName"), priority=1),
     Column("Readiness Gates", _or("<none>", "status", "readiness"), priority=1),
+)
+SERVICE = (
+    Column("Type", at("spec", "type")),
+    Column("Cluster-IP", _cluster_address),
+    Column("External-IP", _outer_address),
+    Column("Port(s)", _ports),
+    AGE,
+    Column("Selector", lambda obj: _labels(at("spec", "selector")(obj)), priority=1),
 )
 CONFIG_MAP = (Column("Data", _data), AGE)
 SECRET = (Column("Type", at("type")), Column("Data", _data), AGE)

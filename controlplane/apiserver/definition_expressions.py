@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from controlplane.apiserver.definition_shape import as_go_has_it
+from controlplane.apiserver.definition_structural import field_of, unsupported
 from controlplane.apiserver.definition_types import Fields, type_of, value_of
 from controlplane.apiserver.kinds import Plain, Schema, WriteContext
 from controlplane.apiserver.structural import NEW, items_before
@@ -42,7 +44,6 @@ _REASONS = {each.reason: each for each in ErrorType}
 _RULE_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _TEXTS = ("rule", "message", "messageExpression", "fieldPath")
 _LINES = re.compile(r"[\n\r]")
-_STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\['(?P<quoted>(?:[^'\\]|\\.)*)'\]")
 
 
 class _Rule(NamedTuple):
@@ -59,18 +60,19 @@ def has_rules(schema: Any) -> bool:
     return isinstance(schema, list) and any(map(has_rules, schema))
 
 
-def check_rules(errors: ErrorList, path: str, schema: Schema, *, is_root: bool, unknown: str = "") -> None:
-    """What is wrong with the rules of one place of a schema, to which `path` leads.
+def check_rule_words(errors: ErrorList, path: str, schema: Schema) -> None:
+    """What is wrong with the rules of one place of a schema, to which `path` leads, before they are read."""
+    for index, said in enumerate(schema.get(RULES) or ()):
+        _check_words(errors, f"{path}.{RULES}[{index}]", said, schema)
+
+
+def check_rule_programs(errors: ErrorList, path: str, schema: Schema, *, is_root: bool, unknown: str = "") -> None:
+    """What is wrong with the expressions of the rules of one place.
 
     `unknown` leads to what is around the place and cannot tell what its members were before; empty where all can.
     """
-    rules = {f"{path}.{RULES}[{index}]": each for index, each in enumerate(schema.get(RULES) or ())}
-    found = ErrorList()
-    for here, said in rules.items():
-        _check_words(found, here, said, schema)
-    errors.extend(found)
-    for here, said in () if found else rules.items():
-        shown = {_go(name): said.get(name, empty) for name, empty in _MEMBERS.items()}
+    for index, said in enumerate(schema.get(RULES) or ()):
+        here, shown = f"{path}.{RULES}[{index}]", as_go_has_it(said, "ValidationRule")
         without_message = _rule_or_fault({**said, "messageExpression": ""}, schema, is_root=is_root)
         rule = _rule_or_fault(said, schema, is_root=is_root)
         if isinstance(without_message, CelError):
@@ -106,23 +108,8 @@ def _check_words(errors: ErrorList, path: str, said: Plain, schema: Schema) -> N
         errors.invalid(f"{path}.fieldPath", field_path, "must be non-empty if specified")
     if _LINES.search(field_path):
         errors.invalid(f"{path}.fieldPath", field_path, "must not contain line breaks")
-    if field_path and not _leads_somewhere(field_path, schema):
+    if field_path and not unsupported(schema) and field_of(schema, field_path)[1] is None:
         errors.invalid(f"{path}.fieldPath", field_path, "must be a valid path")
-
-
-def _leads_somewhere(path: str, schema: Schema) -> bool:
-    """Whether a path as `.a['b']` leads to a member of what the schema describes."""
-    while path:
-        step = _STEP.match(path)
-        if step is None:
-            return False
-        name = step["name"] or re.sub(r"\\(.)", r"\1", step["quoted"])
-        known, extra = schema.get("properties"), schema.get("additionalProperties")
-        below = known.get(name) if known else extra
-        if not isinstance(below, Mapping):
-            return False
-        path, schema = path[step.end() :], dict(below)
-    return True
 
 
 def check_object(errors: ErrorList, schema: Schema, new: Plain, old: Plain | None, context: WriteContext) -> None:
@@ -247,20 +234,6 @@ class _Walk:
         if self._left < 0:
             raise _OutOfBudgetError
         return value
-
-
-_MEMBERS: Plain = {
-    "rule": "",
-    "message": "",
-    "messageExpression": "",
-    "reason": None,
-    "fieldPath": "",
-    "optionalOldSelf": None,
-}
-
-
-def _go(name: str) -> str:
-    return name[:1].upper() + name[1:]
 
 
 def _rule(said: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rule:

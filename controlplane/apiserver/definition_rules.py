@@ -1,274 +1,403 @@
-"""What a CustomResourceDefinition must be, worded as the reference words it: shapes of its values, and its schemas.
+"""What a CustomResourceDefinition must be but for its schemas: names, versions, columns, conversion.
 
-`shaped` is what Go's decoder does with JSON (400); `check_schema` asks that a schema is structural (422).
+Worded and ordered as the reference does it, which keeps for the whole definition what all versions say alike: that is
+where such a fault is found.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import re
+import urllib.parse
+from collections.abc import Iterable
+from typing import Any
 
-from controlplane.apiserver.definition_expressions import check_rules
+from controlplane.apiserver.definition_schema import check_schema
+from controlplane.apiserver.definition_shape import as_go_has_it
+from controlplane.apiserver.definition_structural import field_of, unsupported
 from controlplane.apiserver.kinds import Plain
-from resourceapi.cel.re2 import RegexError, compile_regex
-from resourceapi.objects import DecodeError, ErrorList
+from resourceapi.cel.library.formats import FORMATS
+from resourceapi.objects import ErrorList, InOrder
+from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.names import dns_subdomain
+from resourceapi.objects.release import Release
 
-_TYPES = ("array", "boolean", "integer", "number", "object", "string")
-_LIST_TYPES = ("atomic", "set", "map")
-_MAP_TYPES = ("atomic", "granular")
+_APPROVAL = "api-approved.kubernetes.io"
+_PROTECTED = ("k8s.io", "kubernetes.io")
+_SEE = "see https://github.com/kubernetes/enhancements/pull/1111"
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+_COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+_ALIKE = {
+    "schema": "validation",
+    "subresources": "subresources",
+    "additionalPrinterColumns": "additionalPrinterColumns",
+    "selectableFields": "selectableFields",
+}
+"""Members of versions that are the definition's where all versions have the same, and what they are called there."""
+_REVIEWS = ("v1", "v1beta1")
+_STRATEGIES = ["None", "Webhook"]
+_MAX_SELECTABLE = 8
+_MAX_WARNING = 256
+_IMMUTABLE = "field is immutable"
 
 
-class _Struct(NamedTuple):
-    """A Go struct: its name, and the forms of its members.
+def check_definition(errors: ErrorList, new: Plain, old: Plain | None, release: Release) -> None:
+    """Add what is wrong with a definition of a good shape, which replaces another one."""
+    spec, names = new["spec"], new["spec"]["names"]
+    name = new["metadata"].get("name", "")
+    if old is None and name != f"{names['plural']}.{spec['group']}":
+        errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    _check_spec(errors, spec, release)
+    if old is not None:
+        _check_changes(errors, new, old)
+    status = new.get("status") or {}
+    _check_names(errors, "status.acceptedNames", status.get("acceptedNames") or {})
+    _check_stored(errors, status.get("storedVersions"), spec["versions"] or ())
+    _check_approval(errors, new, old)
+    if spec.get("preserveUnknownFields"):
+        text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        errors.invalid("spec.preserveUnknownFields", True, text)
 
-    A form is a type, a struct, a list or a map (`*`) of them; `object` is anything.
+
+def _check_spec(errors: ErrorList, spec: Plain, release: Release) -> None:
+    _check_group(errors, spec["group"])
+    _check_choice(errors, "spec.scope", spec["scope"], ["Cluster", "Namespaced"])
+    given = [each or {} for each in spec["versions"] or ()]
+    shared = {member for member in _ALIKE if all(_same(each, given[0], member) for each in given)}
+    for index, version in enumerate(given):
+        if (version.get("schema") or {}).get("openAPIV3Schema") is None:
+            errors.required(f"spec.versions[{index}].schema.openAPIV3Schema")
+    if spec.get("preserveUnknownFields") and any(_has_default(each.get("schema")) for each in given):
+        errors.invalid("spec.preserveUnknownFields", True, "must be false in order to use defaults in the schema")
+    versions = [{name: item for name, item in each.items() if name not in shared} for each in given]
+    for index, version in enumerate(versions):
+        _check_version(errors, f"spec.versions[{index}]", version, given[index], release)
+    internal = [as_go_has_it(each, "CustomResourceDefinitionVersion") for each in versions]
+    shown = None if spec["versions"] is None else InOrder(internal)
+    if len({each.get("name") for each in versions}) < len(versions):
+        errors.invalid("spec.versions", shown, "must contain unique version names")
+    if sum(bool(each.get("storage")) for each in versions) != 1:
+        errors.invalid("spec.versions", shown, "must have exactly one version marked as storage version")
+    first = (given[0].get("name") or "") if given else ""
+    if first:
+        _check_label(errors, "spec.version", first)
+    names = spec["names"]
+    for member in ("plural", "singular", "kind", "listKind"):
+        if not names.get(member):
+            errors.required(f"spec.names.{member}")
+    _check_names(errors, "spec.names", names)
+    whole = {member: given[0][member] for member in sorted(shared) if given and given[0].get(member)}
+    has_status = any("status" in (each.get("subresources") or {}) for each in given)
+    _check_members(errors, "spec", whole, _ALIKE, release, has_status=has_status, schema_of=whole)
+    _check_conversion(errors, spec)
+
+
+def _has_default(schema: Any) -> bool:
+    """Whether a schema has a default anywhere; no name of a property is one."""
+    if isinstance(schema, list):
+        return any(map(_has_default, schema))
+    if not isinstance(schema, dict):
+        return False
+    named = [each for name in ("properties", "definitions") for each in (schema.get(name) or {}).values()]
+    others = (item for name, item in schema.items() if name not in ("default", "example", "enum", "properties"))
+    return schema.get("default") is not None or any(map(_has_default, (*named, *others)))
+
+
+def _same(version: Plain, other: Plain, member: str) -> bool:
+    return json_equal(version.get(member) or None, other.get(member) or None)
+
+
+def _check_group(errors: ErrorList, group: str) -> None:
+    if not group:
+        errors.required("spec.group")
+    elif found := dns_subdomain(group):
+        errors.invalid("spec.group", group, ",".join(found))
+    elif "." not in group:
+        errors.invalid("spec.group", group, "should be a domain with at least one dot")
+
+
+def _check_choice(errors: ErrorList, path: str, value: str, choices: list[str]) -> None:
+    if not value:
+        errors.required(path)
+    elif value not in choices:
+        errors.not_supported(path, value, choices)
+
+
+def _label(text: str) -> str:
+    """What keeps a text from being a label that starts with a letter; empty where nothing does.
+
+    The length is in bytes, but only the reference's newer code calls them so.
     """
-
-    name: str
-    members: dict[str, Any]
+    return ",".join(FORMATS["dns1035Label"].check(text)).replace(" 63 bytes", " 63 characters")
 
 
-_PROPS = _Struct("JSONSchemaProps", {})
-_PROPS.members.update(
-    dict.fromkeys(("id", "$schema", "$ref", "description", "type", "format", "title", "pattern"), str)
-    | dict.fromkeys(("maximum", "minimum", "multipleOf"), float)
-    | dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties"), int)
-    | dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "uniqueItems", "nullable"), bool)
-    | {name: [_PROPS] for name in ("allOf", "oneOf", "anyOf")}
-    | {name: {"*": _PROPS} for name in ("properties", "patternProperties", "definitions")}
-    | {f"x-kubernetes-{name}": bool for name in ("preserve-unknown-fields", "embedded-resource", "int-or-string")}
-    | {"required": [str], "enum": [object], "not": _PROPS, "items": _PROPS, "additionalProperties": _PROPS}
-    | {"x-kubernetes-list-map-keys": [str], "x-kubernetes-list-type": str, "x-kubernetes-map-type": str}
-)
-_COLUMN = _Struct(
-    "CustomResourceColumnDefinition",
-    dict.fromkeys(("name", "type", "format", "description", "jsonPath"), str) | {"priority": int},
-)
-_NAMES = _Struct(
-    "CustomResourceDefinitionNames",
-    dict.fromkeys(("plural", "singular", "kind", "listKind"), str) | {"shortNames": [str], "categories": [str]},
-)
-_ANY = _Struct("CustomResourceSubresourceStatus", {})
-_VERSION = _Struct(
-    "CustomResourceDefinitionVersion",
-    {
-        "name": str,
-        "deprecationWarning": str,
-        "schema": _Struct("CustomResourceValidation", {"openAPIV3Schema": _PROPS}),
-        "subresources": _Struct("CustomResourceSubresources", {"status": _ANY, "scale": {"*": object}}),
-        "additionalPrinterColumns": [_COLUMN],
-    }
-    | dict.fromkeys(("served", "storage", "deprecated"), bool),
-)
-_SPEC = _Struct(
-    "CustomResourceDefinitionSpec",
-    {
-        "group": str,
-        "scope": str,
-        "names": _NAMES,
-        "versions": [_VERSION],
-        "conversion": _Struct("CustomResourceConversion", {"strategy": str, "webhook": {"*": object}}),
-        "preserveUnknownFields": bool,
-    },
-)
-_STATUS = _Struct(
-    "CustomResourceDefinitionStatus",
-    {
-        "acceptedNames": _NAMES,
-        "storedVersions": [str],
-        "conditions": [_Struct("CustomResourceDefinitionCondition", dict.fromkeys(("type", "status", "reason"), str))],
-    },
-)
-_DEFINITION = _Struct("CustomResourceDefinition", {"spec": _SPEC, "status": _STATUS})
-_GO_NAMES: dict[Any, str] = {str: "string", bool: "bool", int: "int64", float: "float64"}
-
-_AT_THE_ROOT = "at the root"
+def _check_label(errors: ErrorList, path: str, text: str, rule: str = "") -> None:
+    if found := _label(text.lower() if rule else text):
+        errors.invalid(path, text, rule + found)
 
 
-def shaped(definition: Plain) -> Plain:
-    """The definition, if every value has the type of its member; null is good everywhere and left out.
+def _check_version(errors: ErrorList, path: str, own: Plain, version: Plain, release: Release) -> None:
+    """What is wrong with a version, of which `own` is what the others do not say as well."""
+    _check_label(errors, f"{path}.name", version.get("name") or "")
+    warning = version.get("deprecationWarning")
+    if warning is not None:
+        for text in _of_warning(warning, is_deprecated=bool(version.get("deprecated"))):
+            errors.invalid(f"{path}.deprecationWarning", warning, text)
+    has_status = "status" in (version.get("subresources") or {})
+    _check_members(errors, path, own, {each: each for each in _ALIKE}, release, has_status=has_status, schema_of=own)
 
-    Raises DecodeError.
-    """
-    made: Plain = _formed(definition, _DEFINITION, _DEFINITION.name, "")
-    return made
+
+def _of_warning(warning: str, *, is_deprecated: bool) -> Iterable[str]:
+    if not is_deprecated:
+        yield "can only be set for deprecated versions"
+        return
+    if len(warning.encode()) > _MAX_WARNING:
+        yield f"must be <= {_MAX_WARNING} characters long"
+    if not warning:
+        yield "must not be an empty string"
+    index = next((at for at, each in enumerate(warning) if not each.isprintable()), None)
+    if index is not None:
+        place = len(warning[:index].encode())
+        yield f"must only contain printable UTF-8 characters; non-printable character found at index {place}"
 
 
-def check_schema(
-    errors: ErrorList, path: str, schema: Plain | None, where: str = _AT_THE_ROOT, unknown: str = ""
+def _check_members(
+    errors: ErrorList,
+    path: str,
+    members: Plain,
+    names: Plain,
+    release: Release,
+    *,
+    has_status: bool,
+    schema_of: Plain,
 ) -> None:
-    """Add what keeps a schema (of a good shape) from being structural. `unknown` as `check_rules` has it."""
-    schema = schema or {}
-    if schema.get("$ref"):
-        errors.forbidden(f"{path}.$ref", "$ref is not supported")
+    """What a version, or the definition for all of them, says of schema, subresources, columns and fields to select."""
+    schema = (schema_of.get("schema") or {}).get("openAPIV3Schema")
+    if schema is not None:
+        where = f"{path}.{names['schema']}.openAPIV3Schema"
+        check_schema(errors, where, schema, release, has_status=has_status)
+    _check_scale(errors, f"{path}.subresources", (members.get("subresources") or {}).get("scale"))
+    for index, column in enumerate(members.get("additionalPrinterColumns") or ()):
+        _check_column(errors, f"{path}.additionalPrinterColumns[{index}]", column or {})
+    if members.get("selectableFields"):
+        here = f"{path}.selectableFields"
+        if schema is None:
+            why = (
+                "`version.schema.openAPIV3Schema` is not included"
+                if path != "spec"
+                else "validations.schema is included"
+            )
+            errors.invalid(here, "", f"may only be set when {why}")
+        elif why := unsupported(schema):
+            errors.invalid(f"{path}.schema.openAPIV3Schema", "", why)
+        else:
+            _check_selectable(errors, here, members["selectableFields"], schema)
+
+
+def _check_scale(errors: ErrorList, path: str, scale: Any) -> None:
+    if not isinstance(scale, dict):
         return
-    wanted = schema.get("type")
-    is_open = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
-    if not wanted and not is_open:
-        errors.required(f"{path}.type", f"must not be empty {where}")
-    elif wanted and wanted not in _TYPES:
-        errors.not_supported(f"{path}.type", wanted, list(_TYPES))
-    items = schema.get("items")
-    if isinstance(items, list):
-        errors.forbidden(f"{path}.items", "items must be a schema object and not an array")
-    elif items is not None:
-        within = unknown or ("" if schema.get("x-kubernetes-list-type") == "map" else path)
-        check_schema(errors, f"{path}.items", items, "for specified array items", within)
-    elif wanted == "array":
-        errors.required(f"{path}.items", "must be specified")
-    _check_list_type(errors, path, schema)
-    _check_map_type(errors, path, schema)
-    _check_pattern(errors, path, schema)
-    check_rules(errors, path, schema, is_root=where == _AT_THE_ROOT, unknown=unknown)
-    for name, child in sorted((schema.get("properties") or {}).items()):
-        check_schema(errors, f"{path}.properties[{name}]", child, "for specified object fields", unknown)
-    extra = schema.get("additionalProperties")
-    if isinstance(extra, Mapping):
-        check_schema(errors, f"{path}.additionalProperties", dict(extra), "for specified object fields", unknown)
-    for junctor in ("allOf", "anyOf", "oneOf"):
-        for index, child in enumerate(schema.get(junctor) or ()):
-            _check_value_rules(errors, f"{path}.{junctor}[{index}]", child)
-    if schema.get("not"):
-        _check_value_rules(errors, f"{path}.not", schema["not"])
+    for name, where in (("specReplicasPath", "spec"), ("statusReplicasPath", "status")):
+        value = scale.get(name) or ""
+        if not value:
+            errors.required(f"{path}.scale.{name}")
+        elif _is_simple(errors, f"{path}.scale.{name}", value) and not value.startswith(f".{where}."):
+            errors.invalid(f"{path}.scale.{name}", value, f"should be a json path under .{where}")
+    value = scale.get("labelSelectorPath") or ""
+    here = f"{path}.scale.labelSelectorPath"
+    if value and _is_simple(errors, here, value) and not value.startswith((".spec.", ".status.")):
+        errors.invalid(here, value, "should be a json path under either .spec or .status")
 
 
-def _check_list_type(errors: ErrorList, path: str, schema: Plain) -> None:
-    """What is wrong with how a list is merged, and what its items are known by."""
-    kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or []
-    if kind and schema.get("type") != "array":
-        _no_type(errors, path, schema, "must be array if x-kubernetes-list-type is specified")
-    if kind and kind not in _LIST_TYPES:
-        errors.not_supported(f"{path}.x-kubernetes-list-type", kind, list(_LIST_TYPES))
-    if keys and not kind:
-        errors.required(f"{path}.x-kubernetes-list-type", "must be map if x-kubernetes-list-map-keys is non-empty")
-    elif keys and kind != "map":
-        text = "must be map if x-kubernetes-list-map-keys is non-empty"
-        errors.invalid(f"{path}.x-kubernetes-list-type", kind, text)
-    items = schema.get("items")
-    if kind not in ("set", "map") or not isinstance(items, Mapping):
-        return
-    if items.get("nullable"):
-        errors.forbidden(f"{path}.items.nullable", f"cannot be nullable when x-kubernetes-list-type is {kind}")
-    if kind == "map":
-        _check_keys(errors, path, items, keys)
-    elif items.get("type") == "object" and items.get("x-kubernetes-map-type") != "atomic":
-        text = "must be atomic as item of a list with x-kubernetes-list-type=set"
-        errors.invalid(f"{path}.items.x-kubernetes-map-type", None, text)
-    elif items.get("type") == "array" and items.get("x-kubernetes-list-type", "atomic") != "atomic":
-        text = "must be atomic as item of a list with x-kubernetes-list-type=set"
-        errors.invalid(f"{path}.items.x-kubernetes-list-type", items["x-kubernetes-list-type"], text)
+def _is_simple(errors: ErrorList, path: str, value: str) -> bool:
+    if value.startswith("."):
+        return True
+    errors.invalid(path, value, "must be a simple json path starting with .")
+    return False
 
 
-def _check_keys(errors: ErrorList, path: str, items: Mapping[str, Any], keys: list[str]) -> None:
-    where = f"{path}.x-kubernetes-list-map-keys"
-    if not keys:
-        errors.required(where, "must not be empty if x-kubernetes-list-type is map")
-    if items.get("type") not in (None, "", "object"):
-        text = "must be object if parent array's x-kubernetes-list-type is map"
-        errors.invalid(f"{path}.items.type", items["type"], text)
-    for index, key in enumerate(keys):
-        member = (items.get("properties") or {}).get(key)
-        here = f"{path}.items.properties[{key}]"
-        if member is None:
-            errors.invalid(where, keys, "entries must all be names of item properties")
-        elif member.get("type") in ("array", "object"):
-            text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            errors.invalid(f"{here}.type", items.get("type", ""), text)
-        if key in keys[:index]:
-            errors.invalid(where, keys, "must not contain duplicate entries")
-        if member is None:
-            continue
-        if key not in (items.get("required") or ()) and member.get("default") is None:
-            text = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
-            errors.required(f"{here}.default", text)
-        if member.get("nullable"):
-            text = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable"
-            errors.forbidden(f"{here}.nullable", text)
-
-
-def _check_map_type(errors: ErrorList, path: str, schema: Plain) -> None:
-    kind = schema.get("x-kubernetes-map-type")
-    if kind and schema.get("type") != "object":
-        _no_type(errors, path, schema, "must be object if x-kubernetes-map-type is specified")
-    if kind and kind not in _MAP_TYPES:
-        errors.not_supported(f"{path}.x-kubernetes-map-type", kind, list(_MAP_TYPES))
-
-
-def _no_type(errors: ErrorList, path: str, schema: Plain, why: str) -> None:
-    if schema.get("type"):
-        errors.invalid(f"{path}.type", schema["type"], why)
+def _check_column(errors: ErrorList, path: str, column: Plain) -> None:
+    kind, form, json_path = (column.get(name) or "" for name in ("type", "format", "jsonPath"))
+    if not column.get("name"):
+        errors.required(f"{path}.name")
+    if not kind:
+        errors.required(f"{path}.type", f"must be one of {','.join(_COLUMN_TYPES)}")
+    elif kind not in _COLUMN_TYPES:
+        errors.invalid(f"{path}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}")
+    if form and form not in _COLUMN_FORMATS:
+        errors.invalid(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}")
+    if not json_path:
+        errors.required(f"{path}.JSONPath")
     else:
-        errors.required(f"{path}.type", why)
+        _is_simple(errors, f"{path}.JSONPath", json_path)
 
 
-def _check_pattern(errors: ErrorList, path: str, schema: Plain) -> None:
-    pattern = schema.get("pattern") or ""
-    try:
-        compile_regex(pattern)
-    except RegexError as error:
-        errors.invalid(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}")
+def _check_selectable(errors: ErrorList, path: str, fields: list[Plain], schema: Plain) -> None:
+    known: set[tuple[str, ...]] = set()
+    for index, each in enumerate(fields):
+        here, said = f"{path}[{index}].jsonPath", (each or {}).get("jsonPath") or ""
+        if not said:
+            errors.required(here)
+            continue
+        steps, found, why = field_of(schema, said, with_brackets=False)
+        if found is None:
+            errors.invalid(here, said, f"is an invalid path: {why}")
+            continue
+        if steps[:1] == ("metadata",):
+            errors.invalid(here, said, "must not point to fields in metadata")
+        if found.get("type") not in ("string", "boolean", "integer"):
+            what = "Enum string fields and strings with formats are allowed."
+            errors.invalid(here, said, f"must point to a field of type string, boolean or integer. {what}")
+        if steps in known:
+            errors.duplicate(here, said)
+        known.add(steps)
+    if len(known) > _MAX_SELECTABLE:
+        errors.too_many(path, len(known), _MAX_SELECTABLE)
 
 
-def _check_value_rules(errors: ErrorList, path: str, schema: Plain | None) -> None:
-    """Schemas below allOf and its like only narrow values; they say nothing of types."""
-    schema = schema or {}
-    if schema.get("type") and not schema.get("x-kubernetes-int-or-string"):
-        errors.forbidden(f"{path}.type", "must be empty to be structural")
-    _check_pattern(errors, path, schema)
-    for name, child in sorted((schema.get("properties") or {}).items()):
-        _check_value_rules(errors, f"{path}.properties[{name}]", child)
-    if isinstance(schema.get("items"), Mapping):
-        _check_value_rules(errors, f"{path}.items", schema["items"])
+def _check_names(errors: ErrorList, path: str, names: Plain) -> None:
+    mixed = "may have mixed case, but should otherwise match: "
+    for member, rule in (("plural", ""), ("singular", ""), ("kind", mixed), ("listKind", mixed)):
+        if names.get(member):
+            _check_label(errors, f"{path}.{member}", names[member], rule)
+    for index, each in enumerate(names.get("shortNames") or ()):
+        _check_label(errors, f"{path}.shortNames[{index}]", each)
+    if names.get("kind") and names["kind"] == names.get("listKind"):
+        errors.invalid(f"{path}.listKind", names["listKind"], "kind and listKind may not be the same")
+    for index, each in enumerate(names.get("categories") or ()):
+        _check_label(errors, f"{path}.categories[{index}]", each)
 
 
-def _formed(value: Any, form: Any, owner: str, path: str) -> Any:
-    if form is object:
-        return value
-    if value is None:
-        return {} if isinstance(form, dict | _Struct) else [] if isinstance(form, list) else form()
-    if form is _PROPS and _may_be_other(value, path):
-        return value
-    if isinstance(form, list) and isinstance(value, list):
-        return [_formed(item, form[0], owner, path) for item in value]
-    if isinstance(form, dict) and isinstance(value, dict):
-        return {name: _formed(item, form["*"], owner, path) for name, item in value.items()}
-    if isinstance(form, _Struct) and isinstance(value, dict):
-        return {
-            name: _formed(item, form.members.get(name, object), form.name, f"{path}.{name}" if path else name)
-            for name, item in value.items()
-            if item is not None
-        }
-    if isinstance(form, type) and _is(value, form):
-        return value
-    text = f"json: cannot unmarshal {_found(value, form)} into Go struct field {owner}.{path} of type {_go(form)}"
-    raise DecodeError(text)
+def _check_conversion(errors: ErrorList, spec: Plain) -> None:
+    conversion, path = spec["conversion"], "spec.conversion"
+    strategy, webhook = conversion.get("strategy") or "", conversion.get("webhook") or {}
+    client, reviews = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or []
+    if strategy != "None" and spec.get("preserveUnknownFields"):
+        errors.invalid(f"{path}.strategy", strategy, "must be None if spec.preserveUnknownFields is true")
+    _check_choice(errors, f"{path}.strategy", strategy, _STRATEGIES)
+    if strategy != "Webhook":
+        text = "should not be set when strategy is not set to Webhook"
+        if client is not None:
+            errors.forbidden(f"{path}.webhookClientConfig", text)
+        if reviews:
+            errors.forbidden(f"{path}.conversionReviewVersions", text)
+        return
+    here = f"{path}.webhookClientConfig"
+    if client is None:
+        errors.required(here, "required when strategy is set to Webhook")
+    elif (client.get("url") is None) == (client.get("service") is None):
+        errors.required(here, "exactly one of url or service is required")
+    elif client.get("url") is not None:
+        _check_url(errors, f"{here}.url", client["url"])
+    else:
+        _check_service(errors, f"{here}.service", client["service"])
+    _check_reviews(errors, f"{path}.conversionReviewVersions", reviews)
 
 
-def _may_be_other(value: Any, path: str) -> bool:
-    """`additionalProperties` may be a flag; a list of `items` is refused later, in other words."""
-    if path.endswith(".additionalProperties"):
-        return isinstance(value, bool)
-    return path.endswith(".items") and isinstance(value, list)
+def _check_url(errors: ErrorList, path: str, text: str) -> None:
+    form = "; desired format: https://host[/path]"
+    url = urllib.parse.urlsplit(text)
+    if url.scheme != "https":
+        errors.invalid(path, url.scheme, f"'https' is the only allowed URL scheme{form}")
+    user, _, host = url.netloc.rpartition("@")
+    if not host:
+        errors.invalid(path, host, f"host must be specified{form}")
+    if "@" in url.netloc:
+        errors.invalid(path, user, "user information is not permitted in the URL")
+    if url.fragment:
+        errors.invalid(path, url.fragment, "fragments are not permitted in the URL")
+    if url.query:
+        errors.invalid(path, url.query, "query parameters are not permitted in the URL")
 
 
-def _is(value: Any, form: type) -> bool:
-    if form is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if form is int:
-        return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return isinstance(value, form)
+def _check_service(errors: ErrorList, path: str, service: Plain) -> None:
+    # The reference takes the name for the namespace and the other way round.
+    if not service.get("namespace"):
+        errors.required(f"{path}.name")
+    if not service.get("name"):
+        errors.required(f"{path}.namespace")
+    port = service.get("port", 443)
+    if not 1 <= port <= 65535:
+        errors.invalid(f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive")
+    where = service.get("path") or "/"
+    if where == "/":
+        return
+    if where == "//":
+        errors.invalid(f"{path}.path", where, "segment[0] may not be empty")
+        return
+    if not where.startswith("/"):
+        errors.invalid(f"{path}.path", where, "must start with a '/'")
+    for index, step in enumerate(where[1:].removesuffix("/").split("/")):
+        for text in dns_subdomain(step) if step else ():
+            errors.invalid(f"{path}.path", where, f"segment[{index}]: {text}")
+        if not step:
+            errors.invalid(f"{path}.path", where, f"segment[{index}] may not be empty")
 
 
-def _found(value: Any, form: Any) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"number {value}" if form is int else "number"
-    names: dict[type, str] = {bool: "bool", str: "string", list: "array"}
-    return names.get(type(value), "object")
+def _check_reviews(errors: ErrorList, path: str, reviews: list[str]) -> None:
+    if not reviews:
+        errors.required(path)
+        return
+    for index, each in enumerate(reviews):
+        if each in reviews[:index]:
+            errors.invalid(f"{path}[{index}]", each, "duplicate version")
+            continue
+        for text in FORMATS["dns1035Label"].check(each):
+            errors.invalid(f"{path}[{index}]", each, text)
+    if not set(reviews) & set(_REVIEWS):
+        errors.invalid(path, reviews, f"must include at least one of {', '.join(_REVIEWS)}")
 
 
-def _go(form: Any) -> str:
-    if isinstance(form, list):
-        return f"[]{_go(form[0])}"
-    if isinstance(form, dict):
-        return f"map[string]{_go(form['*'])}"
-    if isinstance(form, _Struct):
-        return f"v1.{form.name}"
-    return _GO_NAMES.get(form, "v1.JSON")
+def _check_changes(errors: ErrorList, new: Plain, old: Plain) -> None:
+    """What may not change: what a definition is stored and found by."""
+    spec, before = new["spec"], old["spec"]
+    conditions = (old.get("status") or {}).get("conditions") or ()
+    is_established = any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)
+    places = [("spec.scope", spec["scope"], before["scope"])] if is_established else []
+    names = (["kind"] if is_established else []) + ["plural"]
+    named = [(f"spec.names.{each}", spec["names"].get(each), before["names"].get(each)) for each in names]
+    group = ("spec.group", spec["group"], before["group"])
+    for path, value, was in (*places, *named[:-1], group, named[-1]):
+        if value != was:
+            errors.invalid(path, value, _IMMUTABLE)
+
+
+def _check_stored(errors: ErrorList, stored: list[str] | None, versions: Iterable[Plain]) -> None:
+    path, names = "status.storedVersions", [(each or {}).get("name") for each in versions]
+    if not stored:
+        errors.invalid(path, None, "must have at least one stored version")
+        return
+    for each in versions:
+        if (each or {}).get("storage") and each.get("name") not in stored:
+            errors.invalid(path, stored, f"must have the storage version {each.get('name')}")
+    for index, name in enumerate(stored):
+        if name not in names:
+            until = f"until a storage migration ensures no data remains persisted in {name}"
+            why = f"{name} was previously a storage version, and must remain in spec.versions {until}"
+            text = f"missing from spec.versions; {why} and removes {name} from status.storedVersions"
+            errors.invalid(f"{path}[{index}]", name, text)
+
+
+def _check_approval(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    group = new["spec"]["group"]
+    if not any(group == each or group.endswith(f".{each}") for each in _PROTECTED):
+        return
+    said = _approval(new)
+    if old is not None and _state(_approval(old)) == _state(said):
+        return
+    path = f"metadata.annotations[{_APPROVAL}]"
+    text = f'protected groups must have approval annotation "{_APPROVAL}"'
+    if _state(said) == "missing":
+        errors.required(path, f"{text}, {_SEE}")
+    elif _state(said) == "wrong":
+        why = 'with either a URL or a reason starting with "unapproved"'
+        errors.invalid(path, said, f"{text} {why}, {_SEE}")
+
+
+def _approval(definition: Plain) -> str:
+    return (definition["metadata"].get("annotations") or {}).get(_APPROVAL) or ""
+
+
+def _state(approval: str) -> str:
+    if not approval:
+        return "missing"
+    if approval.startswith("unapproved"):
+        return "bypassed"
+    return "approved" if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]", approval) else "wrong"

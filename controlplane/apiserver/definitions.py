@@ -3,6 +3,7 @@
 `kind_of` makes a served kind of a definition; `Definitions` keeps the registry in step with the stored ones.
 """
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -10,21 +11,19 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.apiserver.columns import AGE, CREATED_AT, Since, at
-from controlplane.apiserver.definition_rules import check_schema, shaped
+from controlplane.apiserver.definition_rules import check_definition
+from controlplane.apiserver.definition_shape import shaped
+from controlplane.apiserver.definition_warnings import definition_warnings
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, ScalePaths, Schema, Served, version_rank
 from controlplane.apiserver.open_rules import Check, OpenRules
 from controlplane.apiserver.scale import check_scale
 from controlplane.apiserver.store import Store
 from resourceapi.objects import ErrorList, format_time
-from resourceapi.objects.names import dns_label, dns_subdomain
 from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
 
 GROUP, PLURAL, KIND = "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"
 KIND_ID = f"{PLURAL}.{GROUP}"
-_APPROVAL = "api-approved.kubernetes.io"
-_PROTECTED = (".k8s.io", ".kubernetes.io")
-_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _NAMES = {
     "type": "object",
     "properties": {
@@ -32,6 +31,7 @@ _NAMES = {
         **{name: {"type": "array", "items": {"type": "string"}} for name in ("shortNames", "categories")},
     },
 }
+_NO_STATUS: Plain = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": None}
 _OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _SCHEMA: Schema = {
     "type": "object",
@@ -96,7 +96,9 @@ def definition_kind(release: Release) -> Kind:
         counts_generations=True,
         has_status_at_first=True,
         fill=_filled,
-        check=_check,
+        advance=_with_stored_version,
+        check=functools.partial(check_definition, release=release),
+        warn=functools.partial(definition_warnings, release=release),
     )
     return Kind(
         group=GROUP,
@@ -135,6 +137,7 @@ def kind_of(definition: Plain) -> Kind:
         counts_generations=True,
         is_validated=True,
         check=_scale_check(spec["versions"]),
+        own_schemas={each["name"]: _own_schema(each) for each in spec["versions"]},
     )
     return Kind(
         group=group,
@@ -219,85 +222,29 @@ def _filled(definition: Plain) -> Plain:
     if names["kind"]:
         names = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List"} | names
     spec |= {"names": names, "conversion": spec.get("conversion") or {"strategy": "None"}}
-    stored = [each["name"] for each in spec["versions"] or () if each and each.get("storage") and each.get("name")]
-    status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored or None}
+    status = _NO_STATUS | {"storedVersions": _storage_version(spec) or None}
     return {**definition, "spec": spec, "status": status | (definition.get("status") or {})}
 
 
-def _check(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    del old
-    spec, names = new["spec"], new["spec"]["names"]
-    name = new["metadata"].get("name", "")
-    if name != f"{names['plural']}.{spec['group']}":
-        errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
-    _required_name(errors, "spec.group", spec["group"], dns_subdomain)
-    if not spec["scope"]:
-        errors.required("spec.scope")
-    elif spec["scope"] not in ("Cluster", "Namespaced"):
-        errors.not_supported("spec.scope", spec["scope"], ["Cluster", "Namespaced"])
-    versions = [each or {} for each in spec["versions"] or ()]
-    if len({each.get("name") for each in versions}) < len(versions):
-        errors.invalid("spec.versions", spec["versions"], "must contain unique version names")
-    if sum(bool(each.get("storage")) for each in versions) != 1:
-        errors.invalid("spec.versions", spec["versions"], "must have exactly one version marked as storage version")
-    for index, version in enumerate(versions):
-        _check_version(errors, f"spec.versions[{index}]", version, is_only=len(versions) == 1)
-    for field in ("plural", "singular", "kind", "listKind"):
-        value = names.get(field) or ""
-        _required_name(errors, f"spec.names.{field}", value.lower() if "ind" in field else value, dns_label)
-    if not (new.get("status") or {}).get("storedVersions"):
-        errors.invalid("status.storedVersions", None, "must have at least one stored version")
-    if spec["conversion"].get("strategy") not in ("None", "Webhook"):
-        errors.not_supported("spec.conversion.strategy", spec["conversion"].get("strategy", ""), ["None", "Webhook"])
-    annotations = new["metadata"].get("annotations") or {}
-    if spec["group"].endswith(_PROTECTED) and _APPROVAL not in annotations:
-        see = "see https://github.com/kubernetes/enhancements/pull/1111"
-        text = f'protected groups must have approval annotation "{_APPROVAL}", {see}'
-        errors.required(f"metadata.annotations[{_APPROVAL}]", text)
+def _storage_version(spec: Plain) -> list[str]:
+    stored = [each.get("name") or "" for each in spec["versions"] or () if each and each.get("storage")]
+    return stored[:1]
 
 
-def _check_version(errors: ErrorList, path: str, version: Plain, *, is_only: bool) -> None:
-    _required_name(errors, f"{path}.name", version.get("name") or "", dns_label)
-    schema = (version.get("schema") or {}).get("openAPIV3Schema")
-    if schema is None:
-        errors.required(f"{path}.schema.openAPIV3Schema")
-        return
-    where = (
-        "spec.validation.openAPIV3Schema" if is_only else f"{path}.schema.openAPIV3Schema"
-    )  # as the reference has it
-    if schema.get("type") != "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        errors.invalid(f"{where}.type", schema.get("type", ""), "must be object at the root")
-    check_schema(errors, where, schema)
-    columns = "spec.additionalPrinterColumns" if is_only else f"{path}.additionalPrinterColumns"
-    for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
-        _check_column(errors, f"{columns}[{index}]", column or {})
+def _with_stored_version(new: Plain, old: Plain | None) -> Plain:
+    """A new definition has no status of its own; one that stores another version says so."""
+    status = new["status"] if old else _NO_STATUS
+    stored = status.get("storedVersions") or []
+    added = [each for each in _storage_version(new["spec"]) if each not in stored]
+    return {**new, "status": status | {"storedVersions": (stored + added) or None}}
 
 
-def _check_column(errors: ErrorList, path: str, column: Plain) -> None:
-    if not column.get("name"):
-        errors.required(f"{path}.name")
-    kind, json_path = column.get("type") or "", column.get("jsonPath") or ""
-    if not kind:
-        errors.required(f"{path}.type", f"must be one of {','.join(_COLUMN_TYPES)}")
-    elif kind not in _COLUMN_TYPES:
-        errors.invalid(f"{path}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}")
-    if not json_path:
-        errors.required(f"{path}.JSONPath")
-    elif not json_path.startswith("."):
-        errors.invalid(f"{path}.JSONPath", json_path, "must be a simple json path starting with .")
-
-
-def _required_name(errors: ErrorList, path: str, value: str, check: Callable[[str], Iterable[str]]) -> None:
-    if not value:
-        errors.required(path)
-        return
-    complaints = list(check(value))
-    if complaints:
-        errors.invalid(path, value, "; ".join(complaints))
+def _own_schema(version: Plain) -> Schema:
+    return (version.get("schema") or {}).get("openAPIV3Schema") or _OPEN
 
 
 def _schema(version: Plain) -> Schema:
-    schema = dict((version.get("schema") or {}).get("openAPIV3Schema") or _OPEN)
+    schema = dict(_own_schema(version))
     known = {
         name: item for name, item in schema.get("properties", {}).items() if name not in (*TYPE_FIELDS, "metadata")
     }

@@ -177,6 +177,8 @@ def _fits(value: Any, schema: Schema, place: str) -> None:
     is_number = isinstance(value, int | float) and not schema.get("x-kubernetes-int-or-string")
     if wanted == "string" and (isinstance(value, dict | list | bool) or is_number):
         raise NotInSchema(f"{place}: expected string, got &{_BOXED}{{Value:{go_syntax(value)}}}")
+    if wanted == "boolean" and value is not None and not isinstance(value, bool):
+        raise NotInSchema(f"{place}: expected boolean, got &{{{go_text(value)}}}")
     if wanted in ("integer", "number") and isinstance(value, dict | list | str | bool):
         raise NotInSchema(f"{place}: expected numeric (int or float), got {go_type(value)}")
 

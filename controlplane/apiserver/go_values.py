@@ -12,6 +12,8 @@ _TYPES = {
     int: "int64",
     float: "float64",
 }
+_MAX_PLAIN = 1e21
+"""From here on a whole number is written with an exponent."""
 
 
 def go_text(value: Any) -> str:
@@ -20,6 +22,8 @@ def go_text(value: Any) -> str:
         return f"map[{' '.join(f'{name}:{go_text(value[name])}' for name in sorted(value))}]"
     if isinstance(value, list):
         return f"[{' '.join(map(go_text, value))}]"
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_PLAIN:
+        return str(int(value))
     return str(value).lower() if isinstance(value, bool) else "<nil>" if value is None else str(value)
 
 
@@ -40,3 +44,16 @@ def go_syntax(value: Any) -> str:
     if isinstance(value, str):
         return quoted_text(value)
     return str(value).lower() if isinstance(value, bool) else "interface {}(nil)" if value is None else repr(value)
+
+
+def numbers_as_read(value: Any) -> Any:
+    """A value of JSON with numbers as Go writes them after it has read them: whole ones without a point or exponent."""
+    if isinstance(value, dict):
+        return {name: numbers_as_read(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [numbers_as_read(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        value = float(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_PLAIN:
+        return int(value)
+    return value

@@ -61,6 +61,10 @@ class Rules(Protocol):
         `value` may be changed.
         """
 
+    def decode_applied(self, value: Plain, version: str) -> Decoded:
+        """The object that applying a configuration has made; raises DecodeError."""
+        return self.decode(value, version)
+
     def encode(self, obj: Plain, version: str) -> Plain:
         """The object as it is served in a version."""
 

@@ -13,9 +13,12 @@ import msgspec
 
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.definition_expressions import check_object, has_rules
+from controlplane.apiserver.embedded import check_embedded, coerce, has_embedded
+from controlplane.apiserver.go_values import numbers_as_read
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
+from controlplane.apiserver.schema_validation import check
 from controlplane.apiserver.status import go_name, invalid, telling
-from controlplane.apiserver.structural import NEW, check, check_items, prune, with_defaults
+from controlplane.apiserver.structural import NEW, check_items, prune, with_defaults, without_nulls
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
 from resourceapi.objects.codec import json_fields
 from resourceapi.objects.json_value import json_equal
@@ -33,6 +36,8 @@ _FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "
 _FIELD = re.compile(r"(Go struct field \w+\.)")
 Check = Callable[[ErrorList, Plain, Plain | None], None]
 """Adds what is wrong with a new or changed object."""
+Warn = Callable[[Plain, Plain | None], list[str]]
+"""What is unwise in a new or changed object that is not wrong."""
 Advance = Callable[[Plain, Plain | None], Plain]
 """Gives a new object, or one that follows an older one, what the server counts in it."""
 
@@ -41,8 +46,10 @@ class OpenRules(Rules):
     """The rules of one kind of plain values.
 
     `fill` fills in what the kind defaults to; `advance` counts what it counts; `check` adds rules of the kind's own,
-    and `name_rule` says what a name may be. Members at the paths `kept` are stored although upstream's type has none.
-    Who creates an object does not say its status, but where `has_status_at_first`.
+    `warn` tells of what is unwise, and `name_rule` says what a name may be. Members at the paths `kept` are stored
+    although upstream's type has none.
+    Who creates an object does not say its status, but where `has_status_at_first`. `own_schemas` are what a definition
+    says of the whole object, its metadata as well.
     """
 
     def __init__(
@@ -62,23 +69,33 @@ class OpenRules(Rules):
         check: Check | None = None,
         name_rule: Callable[[str], list[str]] | None = None,
         kept: frozenset[str] = frozenset(),
+        own_schemas: Mapping[str, Schema] | None = None,
+        warn: Warn | None = None,
     ) -> None:
         self._group, self._kind, self._storage = group, kind, storage
-        self._schemas = schemas
+        self._schemas, self._own_schemas = schemas, own_schemas or schemas
         self._namespaced = namespaced
         self._status = status
         self._counts_generations = counts_generations
         self._is_validated = is_validated
         self._has_status_at_first = has_status_at_first
         self._fill, self._advance = fill, advance
-        self._check, self._name_rule = check, name_rule
+        self._check, self._warn, self._name_rule = check, warn, name_rule
         self._kept = kept
         self._has_rules = is_validated and has_rules(schemas[storage])
+        self._has_embedded = is_validated and any(map(has_embedded, schemas.values()))
         # older kinds do: network plugins annotate nodes so
         self.takes_metadata_with_status = group in _WITH_METADATA and not is_validated
         self._checks_finalizers = not is_validated and (group, kind) not in _FREE_FINALIZERS
 
     def decode(self, value: Plain, version: str) -> Decoded:
+        return self._decode(value, version, takes_nulls=False)
+
+    def decode_applied(self, value: Plain, version: str) -> Decoded:
+        return self._decode(value, version, takes_nulls=True)
+
+    def _decode(self, value: Plain, version: str, *, takes_nulls: bool) -> Decoded:
+        """`takes_nulls`: a custom resource may have a null where its schema takes none, which is told afterwards."""
         metadata = value.get("metadata")
         if not self._is_validated and metadata is not None and not isinstance(metadata, dict):
             why = f"json: cannot unmarshal {go_name(metadata)} into Go struct field {self._kind}.metadata"
@@ -94,9 +111,16 @@ class OpenRules(Rules):
         obj = self._named(self._storage)
         if self._is_validated:
             schema = self._schemas[version]
-            pruned, unknown = prune(msgspec.to_builtins(rest), schema)
-            known = with_defaults(pruned, schema)
+            pruned, unknown = prune(numbers_as_read(msgspec.to_builtins(rest)), schema)
+            pruned = pruned if takes_nulls else without_nulls(pruned, schema)
             found += [f'unknown field "{path}"' for path in sorted(unknown)]
+            if self._has_embedded:
+                of_embedded: list[str] = []
+                fault = coerce(pruned, schema, "", of_embedded)
+                if fault is not None:
+                    raise DecodeError(str(fault))
+                found += [f'unknown field "{path}"' for path in sorted(of_embedded)]
+            known = with_defaults(pruned, schema)
         else:
             known = self._as_type(protobuf.known_members(self._message, rest, found, self._kept))
         obj |= {"metadata": to_dict(without_unknown(record))} | known
@@ -125,6 +149,8 @@ class OpenRules(Rules):
         if self._checks_finalizers:
             finalizer_names(errors, metadata)
         self._refuse(errors, obj, None, context)
+        if self._warn is not None:
+            context.told.extend(self._warn(obj, None))
         return obj
 
     def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
@@ -164,6 +190,8 @@ class OpenRules(Rules):
         if self._checks_finalizers:
             finalizer_names(errors, after)
         self._refuse(errors, new, old, context, is_status=is_status)
+        if self._warn is not None and not is_status:
+            context.told.extend(self._warn(new, old))
         return new
 
     @functools.cached_property
@@ -187,6 +215,8 @@ class OpenRules(Rules):
             self._check_schema(errors, new, old, is_status=is_status)
         if self._check is not None:
             self._check(errors, new, old)
+        if self._is_validated:
+            self._check_contents(errors, new, old, context)
         if self._has_rules:
             check_object(errors, self._schemas[self._storage], new, old, context)
         if errors:
@@ -194,8 +224,8 @@ class OpenRules(Rules):
                 raise invalid(self._group, self._kind, new["metadata"].get("name", ""), errors)
 
     def _check_schema(self, errors: ErrorList, new: Plain, old: Plain | None, *, is_status: bool) -> None:
-        schema = self._schemas[self._storage]
-        after, before = ({name: x for name, x in (obj or {}).items() if name not in _TYPE} for obj in (new, old))
+        schema = self._own_schemas[self._storage]
+        after, before = new, old or {}
         if not is_status:
             check(errors, after, schema, before=NEW if old is None else before)
         elif "status" in after:  # its places are told from there, and what is wrong with them from within
@@ -204,6 +234,13 @@ class OpenRules(Rules):
             for each in found:
                 path = "status" if each.path in ("", "<nil>") else f"status.{each.path}"
                 errors.append(each._replace(path=path))
+
+    def _check_contents(self, errors: ErrorList, new: Plain, old: Plain | None, context: WriteContext) -> None:
+        """What a schema asks for beside the form of each value: objects in it, and items that differ."""
+        schema = self._schemas[self._storage]
+        after, before = ({name: x for name, x in (obj or {}).items() if name not in _TYPE} for obj in (new, old))
+        if self._has_embedded:
+            check_embedded(errors, after, schema, "", context.release)
         twice, known = ErrorList(), ErrorList()
         check_items(twice, after, schema)
         check_items(known, before, schema)

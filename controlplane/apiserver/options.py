@@ -16,6 +16,7 @@ from resourceapi.objects import (
     SelectorError,
     parse_field_selector,
     parse_label_selector,
+    quoted_text,
 )
 
 _VALIDATIONS = ["", "Ignore", "Strict", "Warn"]
@@ -146,7 +147,7 @@ def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | 
 def uint(text: str) -> int:
     """A resourceVersion; raises ValueError in the reference's words."""
     if not text.isascii() or not text.isdigit():
-        raise ValueError(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise ValueError(f"strconv.ParseUint: parsing {quoted_text(text)}: invalid syntax")
     number = _integer(text)
     if number >= 2**64:
         raise ValueError(f'strconv.ParseUint: parsing "{text}": value out of range')
@@ -239,7 +240,7 @@ def _number(text: str | None) -> int | None:
         return None
     digits = text[1:] if text[0] in "+-" else text
     if not digits.isascii() or not digits.isdigit():
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        raise bad_request(f"strconv.ParseInt: parsing {quoted_text(text)}: invalid syntax")
     number = _integer(digits) * (-1 if text[0] == "-" else 1)
     if not -(2**63) <= number < 2**63:
         raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')

@@ -3,6 +3,8 @@
 Each raises ApiError where it does not.
 """
 
+import contextlib
+
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.options import DeleteOptions, uint
 from controlplane.apiserver.status import ApiError, bad_request, conflict, forbidden, internal, invalid, not_found
@@ -86,3 +88,20 @@ def uid_conflict(target: Target, uid: str, found: str, *, is_dry_run: bool) -> A
     text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: "
     text += f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
     return conflict(target.kind.group, target.kind.plural, target.name, text)
+
+
+def check_kind(target: Target, name: str, object_name: str) -> None:
+    """That a custom resource is of the path's kind; raises ApiError 422. Others were asked when they were read."""
+    if name != target.kind.kind:
+        errors = ErrorList()
+        errors.invalid("kind", name, f"must be {target.kind.kind}")
+        raise invalid(target.kind.group, name, object_name, errors)
+
+
+def without_version(obj: Plain) -> Plain:
+    """A new object without the version that a client made up; raises ApiError 500 for one that it may have read."""
+    version = obj["metadata"].get("resourceVersion") or "0"
+    with contextlib.suppress(ValueError):
+        if uint(version):
+            raise internal("resourceVersion should not be set on objects to be created")
+    return {**obj, "metadata": {name: item for name, item in obj["metadata"].items() if name != "resourceVersion"}}

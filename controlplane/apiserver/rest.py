@@ -34,13 +34,16 @@ from controlplane.apiserver.patch import (
 from controlplane.apiserver.pod_admission import admitted
 from controlplane.apiserver.preconditions import (
     NAMESPACES,
+    check_kind,
     check_name,
     check_namespace,
     check_preconditions,
     check_uid,
     check_version,
     uid_conflict,
+    without_version,
 )
+from controlplane.apiserver.service_addresses import SERVICES, with_addresses
 from controlplane.apiserver.status import (
     ApiError,
     already_exists,
@@ -116,6 +119,7 @@ class Rest:
         with telling(decoded.problems):
             obj = in_namespace(target, decoded.object)
             check_namespace(self.store, target, _asked_name(obj))
+            check_kind(target, value["kind"], _asked_name(obj))
             obj = self._tracked(target, obj, None, manager)
             return self._create(target, obj, options, decoded.problems)
 
@@ -128,7 +132,7 @@ class Rest:
             may_create = target.kind.creates_on_update and not target.subresource
             if may_create and self.store.get(target.kind.table, target.key) is None:
                 return self._create_by_update(target, new, options, manager, decoded.problems)
-            return self._update(target, new, options, manager, decoded.problems, is_put=True)
+            return self._update(target, new, options, manager, decoded.problems, sent_kind=value["kind"])
 
     def _create_by_update(
         self, target: Target, new: Plain, options: WriteOptions, manager: str, problems: tuple[str, ...]
@@ -248,9 +252,11 @@ class Rest:
         obj = {**obj, "metadata": metadata}
         context = self._context(target)
         new = kind.rules.create(admitted(self.store, obj) if kind.id == PODS else obj, context)
+        if kind.id == SERVICES:
+            new = with_addresses(self.store, new, None)
         name = new["metadata"]["name"]
-        if new["metadata"].get("resourceVersion"):
-            raise internal("resourceVersion should not be set on objects to be created")
+        if not options.dry_run:
+            new = without_version(new)
         key = (target.namespace, name)
         told = (*problems, *context.told, *kind.rules.warnings(new))
         told += self._admit(target, new, None, is_dry_run=options.dry_run)
@@ -269,12 +275,16 @@ class Rest:
         manager: str,
         problems: tuple[str, ...],
         *,
-        is_put: bool = False,
+        sent_kind: str | None = None,
     ) -> Outcome:
+        """Store a changed object; `sent_kind` is of one that was sent whole."""
         old = self.get(target)
         uid = new["metadata"].get("uid")
-        if is_put and uid:
+        if sent_kind is not None and uid:
             check_uid(target, old, uid, is_dry_run=options.dry_run)
+        if sent_kind is not None and not target.subresource:  # there, all but the status is what was
+            check_version(target, new["metadata"].get("resourceVersion") or "", old["metadata"]["resourceVersion"])
+            check_kind(target, sent_kind, target.name)
         return self.save(target, self._tracked(target, new, old, manager), old, options, problems)
 
     def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, problems: tuple[str, ...]) -> Outcome:
@@ -285,6 +295,8 @@ class Rest:
         change = kind.rules.update_status if target.subresource else kind.rules.update
         context = self._context(target)
         saved = change(new, old, context)
+        if kind.id == SERVICES and not target.subresource:
+            saved = with_addresses(self.store, saved, old)
         told = (*problems, *context.told, *kind.rules.warnings(saved))
         told += self._admit(target, saved, old, is_dry_run=options.dry_run)
         if _is_same(saved, old):
@@ -383,7 +395,7 @@ class Rest:
             if (api_version, name) != (target.api_version, kind.kind):
                 where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
                 raise DecodeError(f'no kind "{name}" is registered {where}')
-            decoded = kind.rules.decode(value, target.version)
+            decoded = (kind.rules.decode if patch else kind.rules.decode_applied)(value, target.version)
         except DecodeError as error:
             errors.invalid("patch", shown, unconverted(error.reason) if is_strategic else error.reason)
             raise invalid("", "", "", errors) from None

@@ -1,7 +1,6 @@
 """What kinds around pods, of networks and storage, say where their author did not.
 
-Source: k8s.io/kubernetes pkg/apis/core/v1, discovery/v1, networking/v1, storage/v1 and autoscaling/v2, defaults.go. No
-address is given to a service.
+Source: k8s.io/kubernetes pkg/apis/core/v1, discovery/v1, networking/v1, storage/v1 and autoscaling/v2, defaults.go.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from controlplane.apiserver.kinds import Plain
 from resourceapi.objects.release import Release
 
 _SERVICE: Plain = {"type": "ClusterIP", "sessionAffinity": "None"}
+_STICKY_SECONDS = 10800
 _DRIVER: Plain = {
     "attachRequired": True,
     "podInfoOnMount": False,
@@ -38,6 +38,12 @@ def _service(obj: Plain) -> Plain:
     spec = _with_protocols({**_SERVICE, **obj["spec"]})
     if spec["type"] != "ExternalName":
         spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec["type"] in ("NodePort", "LoadBalancer") or (spec["type"] == "ClusterIP" and spec.get("externalIPs")):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+    if spec["sessionAffinity"] == "ClientIP":
+        spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": _STICKY_SECONDS}})
     if spec.get("ports"):
         spec["ports"] = [{**each, "targetPort": each.get("targetPort") or each.get("port")} for each in spec["ports"]]
     return {**obj, "spec": spec}

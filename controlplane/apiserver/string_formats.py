@@ -37,6 +37,8 @@ _UNITS = (
     ("w", "wk", "week"),
 )
 _UNCHECKED = ("bsonobjectid", "creditcard", "isbn", "isbn10", "isbn13", "password", "rgbcolor")
+FORMATS_OF_NUMBERS = {"integer": ("int32", "int64"), "number": ("float", "double")}
+"""By type; they bound the values."""
 
 
 def is_known(name: str) -> bool:

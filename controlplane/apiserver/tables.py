@@ -26,6 +26,8 @@ def check_include(include: str) -> None:
 def check_view(kind: Kind, view: str, *, is_list: bool) -> None:
     """Refuse a view of one object for a list, and the other way round."""
     package = "unstructured" if kind.from_definition else kind.group.partition(".")[0] or "core"
+    if kind.plural == "scales":  # that of a custom resource, which has no internal type
+        package = "v1"
     name = "Unstructured" if kind.from_definition else kind.kind
     if view == "PartialObjectMetadata" and is_list:
         raise not_acceptable(f"you requested {view}, but the requested object is a list (*{package}.{name}List)")

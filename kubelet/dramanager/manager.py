@@ -20,7 +20,7 @@ from kubelet.dramanager.drivers import DriverHandler
 from kubelet.dramanager.health_cache import DeviceHealth, HealthCache
 from kubelet.dramanager.health_streams import HealthStreams
 from kubelet.dramanager.plugins import PREPARE, UNPREPARE, PluginStore
-from kubelet.dramanager.references import Reference, pod_object, references
+from kubelet.dramanager.references import Reference, references
 from kubelet.dramanager.slices import SliceWiper
 from kubelet.dramanager.usage import ClaimUsage
 from kubelet.errors import ClaimError, PluginCallError
@@ -179,15 +179,14 @@ class DRAManager:
             claim = await self._cluster.get_claim(pod.metadata.namespace, reference.claim)
         except ClusterError as error:
             raise ClaimError(f"fetch ResourceClaim {reference.claim}: {error}") from error
-        as_object = pod_object(pod)
         if reference.must_own:
             try:
-                check_made_for(claim, as_object)
+                check_made_for(claim, pod)
             except ClaimLookupError as error:
                 word = self._release.pod_word
                 text = str(error).replace("for Pod ", f"for {word} ").replace("(Pod is", f"({word} is")
                 raise ClaimError(text) from error
-        if not is_reserved_for(claim, as_object):
+        if not is_reserved_for(claim, pod):
             raise ClaimError(
                 f"pod {pod.metadata.name} ({pod.uid}) is not allowed to use ResourceClaim {claim.metadata.name}"
                 f" ({claim.metadata.uid})"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kubelet.errors import ClaimError
 from kubelet.pods import Pod
 from kubelet.release import EXTENDED_RESOURCE, Release
-from resourceapi.objects import ClaimLookupError, ObjectMeta, claim_name, core
+from resourceapi.objects import ClaimLookupError, claim_name
 
 
 class Reference(NamedTuple):
@@ -25,10 +25,9 @@ class Reference(NamedTuple):
 
 def references(pod: Pod, release: Release) -> Iterator[Reference]:
     """The pod's claims that a kubelet knows; one for which none was needed is left out. Raises `ClaimError`."""
-    as_object = pod_object(pod)
-    for each in as_object.spec.resource_claims:
+    for each in pod.spec.resource_claims:
         try:
-            name, must_own = claim_name(as_object, each)
+            name, must_own = claim_name(pod, each)
         except ClaimLookupError as error:
             raise ClaimError(str(error)) from error
         if name is not None:
@@ -41,27 +40,3 @@ def references(pod: Pod, release: Release) -> Iterator[Reference]:
 def has_claims(pod: Pod) -> bool:
     """Tell whether the pod has claims at all."""
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
-
-
-def pod_object(pod: Pod) -> core.Pod:
-    """The pod as the rules about claims look at it."""
-    meta = pod.metadata
-    return core.Pod(
-        metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid),
-        spec=core.PodSpec(
-            resource_claims=tuple(
-                core.PodResourceClaim(
-                    name=each.name,
-                    resource_claim_name=each.resource_claim_name,
-                    resource_claim_template_name=each.resource_claim_template_name,
-                )
-                for each in pod.spec.resource_claims
-            )
-        ),
-        status=core.PodStatus(
-            resource_claim_statuses=tuple(
-                core.PodResourceClaimStatus(name=each.name, resource_claim_name=each.resource_claim_name)
-                for each in pod.status.resource_claim_statuses
-            )
-        ),
-    )

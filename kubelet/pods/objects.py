@@ -1,4 +1,9 @@
-"""Pods: the part of core/v1 that decides about devices and claims, and YAML loading."""
+"""Pods as the kubelet has them, and YAML loading.
+
+What a pod says of claims is said in core/v1's own types. The rest is the kubelet's: quantities as the manifest writes
+them, which are refused at admission, and what becomes of each container, which upstream's kubelet keeps apart from the
+API's objects, too. What it knows is told in words (`running`), as `nodeplug kubelet` shows it.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +15,12 @@ from msgspec import Struct
 from kubelet.errors import KubeletError
 from resourceapi.manifests import ManifestError, read_documents
 from resourceapi.objects import Quantity, QuantityError
+from resourceapi.objects.core import (
+    PodExtendedResourceClaimStatus,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    ResourceClaimUse,
+)
 from resourceapi.objects.pod_requests import peak
 
 _DECIDED = ("extendedResourceClaimStatus", "resourceClaimStatuses")  # status fields that the kubelet only reads
@@ -25,13 +36,6 @@ class ObjectMeta(Struct, frozen=True, rename="camel", omit_defaults=True):
     name: str
     namespace: str = "default"
     uid: str = ""
-
-
-class ResourceClaimUse(Struct, frozen=True, omit_defaults=True):
-    """A container's use of one of its pod's claims: of all its devices, or of those of one request."""
-
-    name: str
-    request: str = ""
 
 
 class ResourceRequirements(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -61,14 +65,6 @@ class Container(Struct, frozen=True, rename="camel", omit_defaults=True):
     def limits(self) -> dict[str, int]:
         """Resource -> whole units, rounded up. Raises `QuantityError`."""
         return {name: Quantity.parse(str(amount)).value() for name, amount in self.resources.limits.items()}
-
-
-class PodResourceClaim(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The pod's name for a ResourceClaim, which exists already or is made from a template."""
-
-    name: str
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
 
 
 class PodSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -106,28 +102,6 @@ class ContainerStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     allocated_resources_status: tuple[ResourceStatus, ...] = ()
 
 
-class ExtendedResourceRequest(Struct, frozen=True, rename="camel"):
-    """An extended resource that a ResourceClaim provides to a container, not a device plugin."""
-
-    container_name: str
-    resource_name: str
-    request_name: str = ""  # in the claim
-
-
-class ExtendedResourceClaimStatus(Struct, frozen=True, rename="camel"):
-    """The claim that the scheduler made for a pod's extended resources."""
-
-    request_mappings: tuple[ExtendedResourceRequest, ...] = ()
-    resource_claim_name: str = ""
-
-
-class PodResourceClaimStatus(Struct, frozen=True, rename="camel"):
-    """The claim that was made from a template for one of the pod's names; None if none was needed."""
-
-    name: str
-    resource_claim_name: str | None = None
-
-
 class PodStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What became of a pod."""
 
@@ -137,7 +111,7 @@ class PodStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
-    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -184,7 +158,7 @@ def pod(
     claims: Mapping[str, str] | None = None,
 ) -> Pod:
     """A pod in one line. `claims` are the pod's names for ResourceClaims that exist."""
-    references = tuple(PodResourceClaim(key, claim) for key, claim in (claims or {}).items())
+    references = tuple(PodResourceClaim(name=key, resource_claim_name=claim) for key, claim in (claims or {}).items())
     return Pod(ObjectMeta(name, namespace, uid), PodSpec(containers, init, restart_policy, references))
 
 
@@ -200,7 +174,8 @@ def container(
 
     `claims` are names of the pod, or `name/request`. An init container that `stays` runs until it is ended.
     """
-    uses = tuple(ResourceClaimUse(name, request) for name, _, request in (each.partition("/") for each in claims))
+    parts = (each.partition("/") for each in claims)
+    uses = tuple(ResourceClaimUse(name=key, request=request) for key, _, request in parts)
     return Container(name, ResourceRequirements(dict(limits or {}), claims=uses), "Always" if sidecar else "", stays)
 
 

@@ -218,7 +218,8 @@ class _Parser:
         optional = self._accept("?")
         name = self._token
         if name.kind not in ("IDENT", "ESCAPED"):
-            raise _syntax_error(name.position, f"no viable alternative at input '.{name.text}'")
+            text = "" if name.kind == "EOF" else name.text
+            raise _syntax_error(name.position, f"no viable alternative at input '.{text}'")
         self._advance()
         if self._token.kind == "(" and not optional and name.kind == "IDENT":
             opening = self._advance()

@@ -31,7 +31,7 @@ from resourceapi.objects.decode import (
     write_object,
 )
 from resourceapi.objects.defaults import with_defaults
-from resourceapi.objects.errors import ErrorList, ErrorType, FieldError, invalid_status, quoted_text
+from resourceapi.objects.errors import ErrorList, ErrorType, FieldError, InOrder, invalid_status, quoted_text
 from resourceapi.objects.meta import Condition, KubernetesObject, ObjectMeta, OwnerReference, Record
 from resourceapi.objects.quantity import Quantity, QuantityError
 from resourceapi.objects.selectors import (
@@ -59,6 +59,7 @@ __all__ = [
     "ErrorType",
     "FieldError",
     "FieldSelector",
+    "InOrder",
     "KubernetesObject",
     "LabelSelector",
     "NodeMatcher",

@@ -62,7 +62,7 @@ class Mismatch(Exception):
         if self.reason:
             return DecodeError(self.reason, path)
         found = _described(self.value)
-        if self.go_type in ("int32", "int64") and found == "number":
+        if self.go_type in ("int32", "int64", "uint8") and found == "number":
             found = f"number {_number(self.value)}"
         names = ".".join(step for step in steps if not step.startswith("["))
         field = f"struct field {self.struct}.{names}" if names else "value"

@@ -78,7 +78,7 @@ class Node(KubernetesObject, frozen=True):
     status: Always[NodeStatus] = NodeStatus()
 
 
-class ResourceClaimUse(Record, frozen=True):
+class ResourceClaimUse(Record, frozen=True, omit_defaults=True):
     """A container's reference to one of its pod's claims, and to one request in it."""
 
     name: Always[str] = ""
@@ -102,7 +102,7 @@ class Container(Record, frozen=True):
     restart_policy: str | None = None
 
 
-class PodResourceClaim(Record, frozen=True):
+class PodResourceClaim(Record, frozen=True, omit_defaults=True):
     """The pod's name for a claim, which exists already or is made from a template."""
 
     name: Always[str] = ""
@@ -121,14 +121,14 @@ class PodSpec(Record, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
-class PodResourceClaimStatus(Record, frozen=True):
+class PodResourceClaimStatus(Record, frozen=True, omit_defaults=True):
     """Which claim was made for a pod's reference; None if none was needed."""
 
     name: Always[str] = ""
     resource_claim_name: str | None = None
 
 
-class ContainerExtendedResourceRequest(Record, frozen=True):
+class ContainerExtendedResourceRequest(Record, frozen=True, omit_defaults=True):
     """Which request of the special claim stands for a container's extended resource."""
 
     container_name: Always[str] = ""
@@ -136,7 +136,7 @@ class ContainerExtendedResourceRequest(Record, frozen=True):
     request_name: Always[str] = ""
 
 
-class PodExtendedResourceClaimStatus(Record, frozen=True):
+class PodExtendedResourceClaimStatus(Record, frozen=True, omit_defaults=True):
     """The special claim that the scheduler made for extended resources."""
 
     request_mappings: Always[tuple[ContainerExtendedResourceRequest, ...]] = ()

@@ -63,6 +63,12 @@ class WithAlpha(NamedTuple):
     value: Any
 
 
+class InOrder(NamedTuple):
+    """A value whose members are in the order in which they are shown."""
+
+    value: Any
+
+
 class ErrorList(list[FieldError]):
     """Field errors in the order in which they were found."""
 
@@ -89,6 +95,7 @@ class ErrorList(list[FieldError]):
 
     def too_long(self, path: str, limit: int, unit: str = "bytes") -> None:
         """A text has more bytes (or characters) than the limit."""
+        unit = unit.removesuffix("s") if limit == 1 else unit
         self._add(ErrorType.TOO_LONG, path, None, f"may not be more than {limit} {unit}")
 
     def too_many(self, path: str, count: int, limit: int) -> None:
@@ -164,6 +171,8 @@ def _shown(value: Any) -> str:
         return quoted_text(str(value))
     if isinstance(value, WithAlpha):
         value = _internal_form(value.value, alpha=True)
+    elif isinstance(value, InOrder):
+        value = value.value
     elif not isinstance(value, dict):  # those come with their members in the order to show
         value = _internal_form(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))

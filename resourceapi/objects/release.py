@@ -62,6 +62,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """A CSIDriver says whether pods are kept from nodes that lack it."""
     counts_autoscalers: bool
     """A HorizontalPodAutoscaler has a generation."""
+    warns_of_sets: bool
+    """Who defines a set of objects or of lists is warned of it."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -94,6 +96,7 @@ _1_37 = Release(
     fills_max_unavailable=True,
     fills_missing_drivers=True,
     counts_autoscalers=True,
+    warns_of_sets=True,
     has_all_fields=True,
 )
 
@@ -115,6 +118,7 @@ _1_36 = replace(
     fills_max_unavailable=False,
     fills_missing_drivers=False,
     counts_autoscalers=False,
+    warns_of_sets=False,
 )
 
 _1_34 = replace(

@@ -79,6 +79,8 @@ def _read_float(data: bytes) -> float:
 
 
 def _write_bytes(value: Any) -> bytes:
+    if isinstance(value, list):  # Go takes the bytes one by one, too
+        return sized(bytes(map(_byte, value)))
     if not isinstance(value, str):
         raise Mismatch(value, "[]uint8")
     text = value.encode(errors="surrogatepass")
@@ -86,6 +88,14 @@ def _write_bytes(value: Any) -> bytes:
     if not _IS_BASE64.fullmatch(plain):
         raise Mismatch(reason=f"illegal base64 data at input byte {_illegal_at(text)}")
     return sized(base64.b64decode(plain))
+
+
+def _byte(value: Any) -> int:
+    if value is None:
+        return 0
+    if type(value) is not int or not 0 <= value < 256:
+        raise Mismatch(value, "uint8")
+    return value
 
 
 def _illegal_at(text: bytes) -> int:

@@ -39,6 +39,12 @@ def test_what_a_scale_says(sized: Http) -> None:
     assert named["drivers/scale"] == "Scale"
 
 
+def test_a_scale_is_no_list(sized: Http) -> None:
+    """Told with the type that Go has for it."""
+    refused = sized.send("GET", OF_A, accept="application/json;g=meta.k8s.io;v=v1;as=PartialObjectMetadataList")
+    assert refused.message.endswith("but the requested object is not a list (*v1.Scale)")
+
+
 @pytest.mark.parametrize(
     ("patch", "content"),
     [({"spec": {"replicas": 5}}, MERGE), ([{"op": "replace", "path": "/spec/replicas", "value": 5}], JSON_PATCH)],

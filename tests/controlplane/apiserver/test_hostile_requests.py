@@ -119,7 +119,7 @@ def test_patterns_of_definitions(api: Http) -> None:
     assert create(p="a" * 40 + "b") == 422
     assert (create(q="abc"), create(q="abc\n")) == (201, 422)
     assert (create(tenths=0.3), create(tenths=0.35)) == (201, 422)
-    assert (create(any=1), create(any=True), create(any=1.0)) == (201, 422, 422)
+    assert (create(any=1), create(any=True), create(any=1.0)) == (201, 422, 201)
     assert (create(unique=[0, 1]), create(unique=[1, 1])) == (201, 422)
 
 

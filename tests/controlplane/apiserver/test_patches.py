@@ -342,6 +342,14 @@ def test_what_is_applied_is_of_its_types_also_within_what_has_one_owner(api: Htt
         assert (refused.status, refused.message) == (500, unread + why)
 
 
+def test_a_flag_that_is_applied_is_one(api: Http) -> None:
+    account: dict[str, Any] = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}}
+    account["automountServiceAccountToken"] = {"labels": [True]}
+    path = "/api/v1/namespaces/default/serviceaccounts/a"
+    refused = api.send("PATCH", path, account, content=APPLY, fieldManager="m")
+    assert refused.message.endswith(": .automountServiceAccountToken: expected boolean, got &{map[labels:[true]]}")
+
+
 def test_new_items_come_first_in_a_strategic_merge(api: Http, gpu: Any) -> None:
     """As real servers answered: ahead of what the patch does not name; what has another type replaces, or is none."""
     del gpu

@@ -142,6 +142,18 @@ def test_what_a_type_does_not_hold(spec: dict[str, Any], reason: str) -> None:
         encode({"apiVersion": "v1", "kind": "Pod", "spec": spec})
 
 
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [({"b": 1}, "object"), (300, "number 300"), (1.5, "number 1.5"), ("x", "string"), ([1], "array"), (True, "bool")],
+)
+def test_bytes_may_come_one_by_one(item: Any, told: str) -> None:
+    """Go's decoder takes a list of numbers for bytes, too."""
+    secret = {"apiVersion": "v1", "kind": "Secret"}
+    assert encode(secret | {"data": {"a": [1, None, 255]}}) == encode(secret | {"data": {"a": "AQD/"}})
+    with pytest.raises(DecodeError, match=rf"cannot unmarshal {told} into Go struct field Secret\.data of type uint8$"):
+        encode(secret | {"data": {"a": [item]}})
+
+
 def test_what_is_no_base64_and_what_is_nested_without_end() -> None:
     faults = {"!": 0, "eA": 0, "eA=": 3, "eHh4=": 4, "=": 0, "eA==x": 4, "eA=\nx": 3, "eHh4e": 4, "\u00e4": 0}
     for text, at in faults.items():

@@ -12,10 +12,11 @@ from controlplane.apiserver.fieldsets import NotInSchema, field_set, from_fields
 from controlplane.apiserver.history import Expired
 from controlplane.apiserver.kinds import version_rank
 from controlplane.apiserver.patch import merge_patch
+from controlplane.apiserver.schema_validation import check
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import strategic_merge
 from controlplane.apiserver.string_formats import is_formatted
-from controlplane.apiserver.structural import check, check_items, prune, with_defaults
+from controlplane.apiserver.structural import check_items, prune, with_defaults, without_nulls
 from controlplane.apiserver.tables import table
 from resourceapi.objects import ErrorList
 from resourceapi.objects.release import LATEST
@@ -124,7 +125,8 @@ def test_pruning_and_defaults() -> None:
     assert (value, unknown) == ({"a": {}, "o": {"z": 1}, "l": [{}]}, ["a.z", "y", "l[0].q"])
     assert with_defaults(value, schema) == {"a": {"b": 1}, "o": {"z": 1}, "l": [{"n": {"x": 1}}]}
     nulls = {"properties": {"a": {"type": "object"}, "b": {"nullable": True}, "c": {"default": 1}}}
-    assert with_defaults({"a": None, "b": None, "c": None}, nulls) == {"b": None, "c": 1}
+    assert without_nulls({"a": None, "b": None, "c": None}, nulls) == {"b": None, "c": None}
+    assert with_defaults({"a": None, "b": None, "c": None}, nulls) == {"a": None, "b": None, "c": 1}
     assert prune([{"z": 1}], {"type": "string"}) == ([{}], ["[0].z"])
 
 
@@ -146,9 +148,10 @@ def test_pruning_and_defaults() -> None:
         (
             {"anyOf": [{"type": "string"}]},
             1,
-            "a: Invalid value: 1: a in body must validate at least one schema (anyOf)",
+            '<nil>: Invalid value: "": "a" must validate at least one schema (anyOf)'
+            'a: Invalid value: "integer": a in body must be of type string: "integer"',
         ),
-        ({"not": {"enum": [1]}}, 1, "a: Invalid value: 1: a in body must not validate the schema (not)"),
+        ({"not": {"enum": [1]}}, 1, '<nil>: Invalid value: "": "a" must not validate the schema (not)'),
         ({"x-kubernetes-int-or-string": True}, 1, ""),
         ({"type": "string", "nullable": True}, None, ""),
     ],
@@ -156,7 +159,7 @@ def test_pruning_and_defaults() -> None:
 def test_structural_validation(schema: Any, value: Any, told: str) -> None:
     """Rules one by one."""
     errors = ErrorList()
-    check(errors, value, schema, "a")
+    check(errors, {"a": value}, {"properties": {"a": schema}})
     check_items(errors, value, schema, "a")
     assert "".join(map(str, errors)) == told
 

@@ -79,8 +79,9 @@ def test_what_is_no_text_where_a_type_is_said(api: Http) -> None:
 
 
 def test_a_kubelet_lists_the_services_that_have_an_address(api: Http) -> None:
-    for name, address in (("one", "10.0.0.1"), ("headless", "None")):
-        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"clusterIP": address}}
+    for name, address in (("one", "10.96.0.9"), ("headless", "None")):
+        spec = {"clusterIP": address, "ports": [{"port": 80}]}
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
         api.ok("POST", f"{SPACES}/default/services", service)
     listed = api.ok("GET", "/api/v1/services", fieldSelector="spec.clusterIP!=None")
     assert [each["metadata"]["name"] for each in listed["items"]] == ["one"]

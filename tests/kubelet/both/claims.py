@@ -5,23 +5,22 @@ import asyncio
 import msgspec
 
 from checkpoint.kubelet_claims import ClaimState, DriverState, PreparedDevice
-from kubelet.pods import (
-    ExtendedResourceClaimStatus,
-    ExtendedResourceRequest,
-    PodResourceClaim,
-    PodResourceClaimStatus,
-    PodStatus,
-    container,
-)
+from kubelet.pods import PodStatus, container
 from kubelet.stubs import PluginFault, StubReply, claimed
 from kubeletapi.dra.v1 import api_pb2 as dra
+from resourceapi.objects.core import (
+    ContainerExtendedResourceRequest,
+    PodExtendedResourceClaimStatus,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+)
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import POOL, PREPARE, UNPREPARE, ClaimsStage, Listed
 from tests.kubelet.both.scenario import both, both_with
 
 SHARES = ("5f1e3a52-6d2c-4d0e-8b0a-0f5c2f0b8a01", "5f1e3a52-6d2c-4d0e-8b0a-0f5c2f0b8a02")
 
-FROM_TEMPLATE = PodResourceClaim("a", resource_claim_template_name="template")
+FROM_TEMPLATE = PodResourceClaim(name="a", resource_claim_template_name="template")
 
 
 @both
@@ -173,8 +172,15 @@ async def extended_resources(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim("", "r0/g0", "r1/g1")
     ids = [stage.cdi(claim, device) for device in ("g0", "g1")]
-    mappings = tuple(ExtendedResourceRequest(use, stage.resource, f"r{number}") for number, use in enumerate("cd"))
-    status = PodStatus(extended_resource_claim_status=ExtendedResourceClaimStatus(mappings, stage.name))
+    mappings = tuple(
+        ContainerExtendedResourceRequest(container_name=use, resource_name=stage.resource, request_name=f"r{number}")
+        for number, use in enumerate("cd")
+    )
+    status = PodStatus(
+        extended_resource_claim_status=PodExtendedResourceClaimStatus(
+            request_mappings=mappings, resource_claim_name=stage.name
+        )
+    )
     containers = [container(use, {stage.resource: 1}) for use in "cd"]
     await stage.run(msgspec.structs.replace(stage.user("", containers=[*containers, container("e")]), status=status))
     assert driver.claims(PREPARE) == [[stage.name]]
@@ -191,7 +197,7 @@ async def no_claim_was_needed(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     asking = stage.user("", containers=[container("c", claims=["a"])])
     spec = msgspec.structs.replace(asking.spec, resource_claims=(FROM_TEMPLATE,))
-    status = PodStatus(resource_claim_statuses=(PodResourceClaimStatus("a"),))
+    status = PodStatus(resource_claim_statuses=(PodResourceClaimStatus(name="a"),))
     await stage.run(msgspec.structs.replace(asking, spec=spec, status=status))
     await stage.world.remove(stage.name)
     assert not driver.called(PREPARE)
@@ -275,7 +281,7 @@ async def claims_that_cannot_be_had(stage: ClaimsStage) -> None:
     made = stage.user("made", containers=[container("c", claims=["a"])], init=[container("i")])
     spec = msgspec.structs.replace(made.spec, resource_claims=(FROM_TEMPLATE,))
     name = full.metadata.name
-    status = PodStatus(resource_claim_statuses=(PodResourceClaimStatus("a", name),))
+    status = PodStatus(resource_claim_statuses=(PodResourceClaimStatus(name="a", resource_claim_name=name),))
     asking.append(msgspec.structs.replace(made, spec=spec, status=status))
     said = await asyncio.gather(*map(stage.refused, asking))
     uid = (await stage.world.view(name)).uid

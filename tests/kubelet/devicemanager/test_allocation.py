@@ -7,17 +7,10 @@ import pytest
 from kubelet import RELEASES, Version
 from kubelet.devicemanager import Device, NodeInfo, PodAdmitAttributes
 from kubelet.errors import AllocationError, PluginCallError
-from kubelet.pods import (
-    Container,
-    ContainerStatus,
-    ExtendedResourceClaimStatus,
-    ExtendedResourceRequest,
-    Pod,
-    PodStatus,
-    container,
-)
+from kubelet.pods import Container, ContainerStatus, Pod, PodStatus, container
 from kubelet.stubs import Behaviour, Gate, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resourceapi.objects.core import ContainerExtendedResourceRequest, PodExtendedResourceClaimStatus
 from tests.kubelet.kit import R1, R2, R3, ManagerKit, healthy, sick
 from tests.kubelet.scenarios import scenario
 
@@ -330,7 +323,9 @@ async def test_health_of_what_a_container_has(kit: ManagerKit) -> None:
 @scenario(23)
 @pytest.mark.parametrize("kubernetes", RELEASES)
 async def test_what_a_claim_provides_is_not_a_plugins(kit: ManagerKit, kubernetes: Version) -> None:
-    claim = ExtendedResourceClaimStatus((ExtendedResourceRequest("container1", R1),))
+    claim = PodExtendedResourceClaimStatus(
+        request_mappings=(ContainerExtendedResourceRequest(container_name="container1", resource_name=R1),)
+    )
     kit.manager.state.records.insert("other", "c", R1, {0: ["Dev"]}, api.ContainerAllocateResponse())
     made = kit.pod("p", container("container1", {R1: 1}))
     claimed = Pod(made.metadata, made.spec, PodStatus(extended_resource_claim_status=claim))

@@ -10,16 +10,16 @@ import pytest
 
 from checkpoint.kubelet_claims import PreparedDevice
 from kubelet import RELEASES, ClaimError, Pod, Timeouts, Version, container, pod
-from kubelet.pods import (
-    ExtendedResourceClaimStatus,
-    ExtendedResourceRequest,
-    PodResourceClaim,
-    PodResourceClaimStatus,
-    PodStatus,
-)
+from kubelet.pods import PodStatus
 from kubelet.stubs import Gate, answering, claimed, failing
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import v1
+from resourceapi.objects.core import (
+    ContainerExtendedResourceRequest,
+    PodExtendedResourceClaimStatus,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+)
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, by_claim, claim, giving, user
 
@@ -31,9 +31,13 @@ def from_template(name: str, *statuses: tuple[str, str | None]) -> Pod:
     """A pod with a claim `t` from a template, and the status that its claim controller wrote."""
     made = user(name)
     spec = msgspec.structs.replace(
-        made.spec, resource_claims=(PodResourceClaim("t", resource_claim_template_name="template"),)
+        made.spec, resource_claims=(PodResourceClaim(name="t", resource_claim_template_name="template"),)
     )
-    status = PodStatus(resource_claim_statuses=tuple(PodResourceClaimStatus(*each) for each in statuses))
+    status = PodStatus(
+        resource_claim_statuses=tuple(
+            PodResourceClaimStatus(name=name, resource_claim_name=claim) for name, claim in statuses
+        )
+    )
     return msgspec.structs.replace(made, spec=spec, status=status)
 
 
@@ -232,9 +236,17 @@ async def test_a_driver_that_takes_too_long(folder: Path) -> None:
 async def test_the_claim_of_extended_resources(kit: Kit) -> None:
     stub = await kit.driver(prepare=giving("g0", "g1", requests=["container-0-request-0"]))
     kit.put(claim("p-extended"))
-    mapping = ExtendedResourceRequest("c", "example.com/gpu", "container-0-request-0")
-    none = ExtendedResourceRequest("none", "example.com/gpu", "container-0-request-0")
-    status = PodStatus(extended_resource_claim_status=ExtendedResourceClaimStatus((mapping, none), "p-extended"))
+    mapping = ContainerExtendedResourceRequest(
+        container_name="c", resource_name="example.com/gpu", request_name="container-0-request-0"
+    )
+    none = ContainerExtendedResourceRequest(
+        container_name="none", resource_name="example.com/gpu", request_name="container-0-request-0"
+    )
+    status = PodStatus(
+        extended_resource_claim_status=PodExtendedResourceClaimStatus(
+            request_mappings=(mapping, none), resource_claim_name="p-extended"
+        )
+    )
     uses = container("c", {"example.com/gpu": 2})
     zero = container("none", {"example.com/gpu": 0})
     asking = msgspec.structs.replace(pod("p", uses, zero, container("o"), uid="p"), status=status)

@@ -6,15 +6,8 @@ from checkpoint.kubelet_claims import PreparedDevice
 from kubelet import RELEASES, ClaimError, Pod, Version, container, pod
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.health_cache import DeviceHealth
-from kubelet.pods import (
-    ContainerStatus,
-    PodResourceClaim,
-    PodResourceClaimStatus,
-    PodStatus,
-    ResourceHealth,
-    ResourceStatus,
-    decode_pod,
-)
+from kubelet.pods import ContainerStatus, PodStatus, ResourceHealth, ResourceStatus, decode_pod
+from resourceapi.objects.core import PodResourceClaim, PodResourceClaimStatus
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, user
 
@@ -68,7 +61,9 @@ def templated(*statuses: PodResourceClaimStatus) -> Pod:
     made = user("p", "t")
     return Pod(
         made.metadata,
-        type(made.spec)(made.spec.containers, resource_claims=(PodResourceClaim("t", None, "template"),)),
+        type(made.spec)(
+            made.spec.containers, resource_claims=(PodResourceClaim(name="t", resource_claim_template_name="template"),)
+        ),
         PodStatus(resource_claim_statuses=statuses),
     )
 
@@ -81,9 +76,9 @@ def test_the_claims_of_a_container(kit: Kit) -> None:
     assert infos(both, both.container("c")) == [one, two]
     assert infos(both, container("other", claims=["c2"])) == [two]
     assert infos(both, container("none")) == []
-    from_template = templated(PodResourceClaimStatus("t", "made-for-p"))
+    from_template = templated(PodResourceClaimStatus(name="t", resource_claim_name="made-for-p"))
     assert infos(from_template, from_template.container("c")) == [made]
-    not_needed = templated(PodResourceClaimStatus("t", None))
+    not_needed = templated(PodResourceClaimStatus(name="t"))
     assert infos(not_needed, not_needed.container("c")) == []
     assert kit.manager.get_resources(not_needed, not_needed.container("c")) == ()
 
@@ -207,10 +202,13 @@ def test_a_pod_in_the_api_servers_form() -> None:
         },
         "test",
     )
-    assert found.spec.resource_claims == (PodResourceClaim("x", "cx"), PodResourceClaim("y", None, "ty"))
+    assert found.spec.resource_claims == (
+        PodResourceClaim(name="x", resource_claim_name="cx"),
+        PodResourceClaim(name="y", resource_claim_template_name="ty"),
+    )
     assert found.container("c") == container("c", claims=["x", "y/r"])
     assert found.status.phase == "Pending", "what another kubelet observed says nothing here"
-    assert found.status.resource_claim_statuses == (PodResourceClaimStatus("y", "p-y-1"),)
+    assert found.status.resource_claim_statuses == (PodResourceClaimStatus(name="y", resource_claim_name="p-y-1"),)
     extended = found.status.extended_resource_claim_status
     assert extended is not None
     assert (extended.resource_claim_name, extended.request_mappings[0].request_name) == (

@@ -226,6 +226,12 @@ def test_syntax_errors_have_a_position(source: str, position: str) -> None:
         compile_expression(source, base_environment())
 
 
+def test_what_ends_after_a_dot() -> None:
+    """The end of the text is no part of what is told of it."""
+    with pytest.raises(CelCompileError, match=r"<input>:1:6: Syntax error: no viable alternative at input '\.'\n"):
+        compile_expression("self.", base_environment())
+
+
 def test_the_caret_stands_below_the_column_also_behind_wide_characters() -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression("'ä€' == nope\t&& naught", base_environment())

@@ -1,0 +1,131 @@
+"""Addresses and ports of services: what is left out is given, what is asked for is given once."""
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.apiserver.running import MERGE, Http, Plain
+
+SERVICES = "/api/v1/namespaces/default/services"
+PORTS = [{"port": 80}]
+
+
+def create(api: Http, name: str, **spec: Any) -> Plain:
+    made: Plain = api.ok("POST", SERVICES, service(name, **spec))["spec"]
+    return made
+
+
+def service(name: str, **spec: Any) -> Plain:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": PORTS} | spec}
+
+
+def test_each_service_has_an_address_of_its_own(api: Http) -> None:
+    first, second = create(api, "a"), create(api, "b")
+    assert first["clusterIP"].startswith("10.96.")
+    assert first["clusterIPs"] == [first["clusterIP"]] != second["clusterIPs"]
+    assert (first["ipFamilies"], first["ipFamilyPolicy"]) == (["IPv4"], "SingleStack")
+    assert "clusterIP" not in create(api, "named", type="ExternalName", externalName="a.example", ports=None)
+    dry = api.ok("POST", SERVICES, service("dry"), dryRun="All")
+    assert dry["spec"]["clusterIP"] not in ("", first["clusterIP"], second["clusterIP"])
+
+
+def test_services_without_an_address(api: Http) -> None:
+    """Where nobody looks at addresses, both families are named; with a selector, the network's."""
+    alone = create(api, "a", clusterIP="None")
+    assert (alone["clusterIPs"], alone["ipFamilies"], alone["ipFamilyPolicy"]) == (
+        ["None"],
+        ["IPv4", "IPv6"],
+        "RequireDualStack",
+    )
+    chosen = create(api, "b", clusterIP="None", selector={"a": "b"})
+    assert (chosen["ipFamilies"], chosen["ipFamilyPolicy"]) == (["IPv4"], "SingleStack")
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (
+            {"clusterIP": "10.96.7.7"},
+            'spec.clusterIPs: Invalid value: ["10.96.7.7"]: failed to allocate IP 10.96.7.7: provided IP is already'
+            " allocated",
+        ),
+        (
+            {"clusterIP": "1.2.3.4"},
+            'spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided network does not'
+            " match the current range",
+        ),
+        (
+            {"type": "NodePort", "ports": [{"port": 1, "nodePort": 30001}]},
+            "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
+        ),
+        (
+            {"type": "NodePort", "ports": [{"port": 1, "nodePort": 1}]},
+            "spec.ports[0].nodePort: Invalid value: 1: provided port is not in the valid range. The range of valid"
+            " ports is 30000-32767",
+        ),
+        (
+            {"clusterIP": "x"},
+            'spec.clusterIPs[0]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)',
+        ),
+        (
+            {"clusterIPs": ["10.96.7.9"]},
+            'spec.clusterIPs: Invalid value: ["10.96.7.9"]: must be empty when `clusterIP` is not specified',
+        ),
+        ({"ports": None}, "spec.ports: Required value"),
+        (
+            {"ipFamilyPolicy": "RequireDualStack"},
+            'spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack'
+            " services",
+        ),
+    ],
+)
+def test_what_cannot_be_given(api: Http, spec: Plain, told: str) -> None:
+    create(api, "first", clusterIP="10.96.7.7", type="NodePort", ports=[{"port": 1, "nodePort": 30001}])
+    answer = api.send("POST", SERVICES, service("second", **spec))
+    assert (answer.status, answer.message) == (422, f'Service "second" is invalid: {told}')
+    api.ok("DELETE", f"{SERVICES}/first")
+    if "already" in told:
+        create(api, "second", **spec)  # whose address or port is free again
+
+
+def test_an_address_stays(api: Http) -> None:
+    create(api, "a", clusterIP="10.96.7.7")
+    other = {"spec": {"clusterIP": "10.96.7.8", "clusterIPs": ["10.96.7.8"]}}
+    answer = api.send("PATCH", f"{SERVICES}/a", other, content=MERGE)
+    assert answer.message == (
+        'Service "a" is invalid: spec.clusterIPs[0]: Invalid value: ["10.96.7.8"]: may not change once set'
+    )
+
+
+def test_ports_come_and_go_with_the_type(api: Http) -> None:
+    """Who leaves out what was given keeps it."""
+    made = create(api, "a", type="LoadBalancer", externalTrafficPolicy="Local")
+    assert made["allocateLoadBalancerNodePorts"] is True
+    assert {made["ports"][0]["nodePort"], made["healthCheckNodePort"]} <= {*range(30000, 32768)}
+    whole = service("a", type="LoadBalancer", externalTrafficPolicy="Local")
+    assert api.ok("PUT", f"{SERVICES}/a", whole)["spec"] == made
+    inner = api.ok("PATCH", f"{SERVICES}/a", {"spec": {"type": "ClusterIP"}}, content=MERGE)["spec"]
+    assert inner["clusterIP"] == made["clusterIP"]
+    gone = ("allocateLoadBalancerNodePorts", "healthCheckNodePort", "externalTrafficPolicy")
+    assert not {*gone} & {*inner}
+    assert "nodePort" not in inner["ports"][0]
+    named = {"spec": {"type": "ExternalName", "externalName": "a.example"}}
+    assert not {"clusterIP", "clusterIPs", "ipFamilies"} & {
+        *api.ok("PATCH", f"{SERVICES}/a", named, content=MERGE)["spec"]
+    }
+
+
+def test_what_kubectl_shows_of_services(api: Http) -> None:
+    create(
+        api, "a", clusterIP="10.96.7.7", type="NodePort", ports=[{"port": 1, "nodePort": 30001}], selector={"a": "b"}
+    )
+    create(api, "b", type="ExternalName", externalName="a.example", ports=None)
+    create(api, "c", type="LoadBalancer", clusterIP="10.96.7.8", ports=[{"port": 2, "nodePort": 30002}])
+    shown = api.ok("GET", SERVICES, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    names = ["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "Selector"]
+    assert [each["name"] for each in shown["columnDefinitions"]] == names
+    assert [[*row["cells"][:5], row["cells"][6]] for row in shown["rows"]] == [
+        ["a", "NodePort", "10.96.7.7", "<none>", "1:30001/TCP", "a=b"],
+        ["b", "ExternalName", "<none>", "a.example", "<none>", "<none>"],
+        ["c", "LoadBalancer", "10.96.7.8", "<pending>", "2:30002/TCP", "<none>"],
+    ]

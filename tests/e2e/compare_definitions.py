@@ -1,0 +1,131 @@
+"""Random definitions to the stand-in API server and to a real one, and objects of those that both take.
+
+    python -m tests.e2e.compare_definitions COUNT [--seed N] [--show N]
+
+$K8S says which real server, and which release the stand-in answers as.
+"""
+
+import http.client
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tests.controlplane.apiserver.random_definitions import Definitions
+from tests.controlplane.apiserver.running import Answer, Http, Plain
+from tests.controlplane.apiserver.test_definitions import DEFINITIONS
+from tests.e2e.compare_servers import run
+from tests.e2e.server_pair import Pair, Shown, differences, read_value
+
+_SELF = re.compile(r"selfType\d+")
+_OBJECTS = 12
+"""Of each kind that is defined."""
+
+
+class Compared(NamedTuple):
+    """What was sent, and what is different in the answers."""
+
+    path: str
+    body: Plain
+    found: list[str]
+    reason: str = ""
+
+
+def main() -> None:
+    """Run the command; exits with 1 if there are differences without a reason."""
+    run("compare_definitions", str(__doc__), "count", compared, _print)
+
+
+def compared(ours: Http, real: Http, count: int, seed: int) -> Iterator[Compared]:
+    """So many definitions, one after the other; of every fourth that both take there are objects."""
+    for api in (ours, real):
+        api.ok("DELETE", f"{DEFINITIONS}/drivers.example.com")
+    pair, definitions, taken = Pair(ours, real), Definitions(seed), 0
+    for number in range(count):
+        body = definitions.next()
+        body["metadata"]["name"] = _numbered(body, number)
+        answers, exchanged = _exchange(pair, DEFINITIONS, body, dryRun="All")
+        yield exchanged
+        if not exchanged.found and answers[0].status == 201 and not exchanged.reason:
+            taken += 1
+            if taken % 4 == 0:
+                yield from _objects(pair, definitions, body)
+
+
+def _numbered(body: Plain, number: int) -> str:
+    """Give a definition a group of its own, where it has a good one; the name that fits."""
+    spec, name = body["spec"], body["metadata"]["name"]
+    if name == "drivers.example.com" and spec["group"] == "example.com":
+        spec["group"] = f"g{number}.example.com"
+        return f"{spec['names']['plural']}.{spec['group']}"
+    return str(name)
+
+
+def _objects(pair: Pair, definitions: Definitions, body: Plain) -> Iterator[Compared]:
+    spec = body["spec"]
+    served = [each for each in spec["versions"] if each.get("served")]
+    answers, exchanged = _exchange(pair, DEFINITIONS, body)
+    yield exchanged
+    if {answer.status for answer in answers} != {201} or not served:
+        return
+    version, plural = served[0], spec["names"]["plural"]
+    path = f"/apis/{spec['group']}/{version['name']}/{plural}"
+    for api in pair.servers:
+        while api.send("GET", path).status != 200:
+            pass  # a definition is established some time after its creation
+    space = path.replace(plural, f"namespaces/default/{plural}") if spec["scope"] == "Namespaced" else path
+    for index in range(_OBJECTS):
+        value = definitions.value(version["schema"]["openAPIV3Schema"])
+        value = value if isinstance(value, dict) else {"spec": value}
+        mine = {"apiVersion": f"{spec['group']}/{version['name']}", "kind": spec["names"]["kind"]}
+        sent = value | mine | {"metadata": {"name": f"x{index}"}}
+        yield _exchange(pair, space, sent, dryRun="All")[1]._replace(body={"schema": version["schema"], "object": sent})
+    for api in pair.servers:
+        api.send("DELETE", f"{DEFINITIONS}/{body['metadata']['name']}")
+
+
+def _exchange(pair: Pair, path: str, body: Plain, **query: str) -> tuple[list[Answer], Compared]:
+    try:
+        answers = [api.send("POST", path, body, **query) for api in pair.servers]
+    except http.client.RemoteDisconnected:  # for some that is no structural schema, a real server dies of a nil pointer
+        return [], Compared(path, body, ["no answer"], "a real server ends the connection")
+    ours, real, _ = pair.shown(answers, [read_value(answer) for answer in answers])
+    return answers, Compared(
+        path, body, _of_causes(ours, real) or differences(_told(ours)._asdict(), _told(real)._asdict())
+    )
+
+
+def _of_causes(ours: Shown, real: Shown) -> list[str]:
+    """Which complaints only one of them has; none where an answer has no complaints."""
+    found = [_causes(each.body) for each in (ours, real)]
+    if not all(found):
+        return []
+    names = ("ours", "real")
+    return [
+        f"only {name}: {text}"
+        for name, mine, other in zip(names, found, found[::-1], strict=True)
+        for text in mine
+        if text not in other
+    ]
+
+
+def _causes(body: Any) -> list[str]:
+    causes = (
+        (body.get("details") or {}).get("causes") if isinstance(body, dict) and body.get("kind") == "Status" else None
+    )
+    return [_SELF.sub("selfType", f"{each.get('field')}: {each['message']}") for each in causes or ()]
+
+
+def _told(shown: Shown) -> Shown:
+    """Warnings of what is told for a schema come in the order of Go's maps."""
+    return shown._replace(warnings=tuple(sorted(shown.warnings)))
+
+
+def _print(each: Compared, width: int) -> None:
+    print(each.path)
+    print(f"  body {str(each.body)[: 3 * width]}")
+    for text in each.found[:8]:
+        print(f"  {text[:width]}")
+
+
+if __name__ == "__main__":
+    main()
