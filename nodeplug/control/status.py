@@ -57,7 +57,7 @@ class ResourceView(Struct, frozen=True, rename="camel"):
     """A resource with one API: units and leased units of the device plugin API, devices and claims' devices of DRA.
 
     `healthy`: those that are neither unhealthy, nor withheld, nor unavailable because another has them.
-    `is_registered`: the kubelet has the list open, or has accepted the DRA driver.
+    `is_registered`: the kubelet has the list open, or has accepted the DRA driver and runs.
     """
 
     name: str
