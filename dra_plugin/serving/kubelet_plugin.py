@@ -139,11 +139,11 @@ class KubeletPlugin:
 
     async def _watch_kubelet(self) -> None:
         """Forget what a kubelet has accepted that does not run any more."""
-        if (kubelet_socket := self._folders.kubelet_socket) is None:
-            await asyncio.get_running_loop().create_future()  # until cancelled
-        while True:
+        kubelet_socket = self._folders.kubelet_socket
+        while kubelet_socket is not None:
             await kubelet_gone(kubelet_socket, self._watcher)
             self._registrar.kubelet_gone(kubelet_socket)
+        await asyncio.get_running_loop().create_future()  # until cancelled
 
     def _make_endpoint(self) -> Path:
         self._folders.data.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -144,6 +144,7 @@ async def test_what_a_kubelet_accepted_ends_with_it(
 ) -> None:
     kubelet_socket = folders.registry.parent / "device-plugins" / "kubelet.sock"
     kubelet_socket.parent.mkdir()
+    words = f"waiting for the kubelet: nobody listens at {kubelet_socket}"
     plugin = await start(folders=structs.replace(folders, kubelet_socket=kubelet_socket))
     for count in (1, 2):
         kubelet = UnixServer(kubelet_socket, [])
@@ -153,8 +154,7 @@ async def test_what_a_kubelet_accepted_ends_with_it(
             await dra.watcher.idle()
         assert plugin.registration_status == Registration(registered=True)
         await kubelet.stop()
-        words = f"waiting for the kubelet: nobody listens at {kubelet_socket}"
-        await until(lambda words=words: plugin.registration_status == Registration(False, words))
+        await until(lambda: plugin.registration_status == Registration(False, words))
         assert caplog.messages.count(f"the DRA driver is not registered any more: {words}") == count
 
 
