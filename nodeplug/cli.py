@@ -1,5 +1,6 @@
 """The command line: `nodeplug COMMAND`. One module per command; heavy imports happen inside the commands."""
 
+import errno
 import importlib
 from typing import Final
 
@@ -46,6 +47,8 @@ _SECTIONS: Final = {
 """Every command, by what it is about, with what lists say of it: they need not load it."""
 _LIBRARIES: Final = {"grpc": "grpcio"}
 """What nodeplug.pyz does not bring, by the module's name."""
+_CANNOT_PRINT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a file says that takes no more; where the standard output is a pipe that is closed, the program ends quietly."""
 _COMMANDS: Final = {name: says for section in _SECTIONS.values() for name, says in section.items()}
 
 
@@ -71,6 +74,10 @@ class _Lazy(CommandGroup):
             return super().invoke(ctx)
         except click.ClickException as error:
             raise as_asked(ctx, error) from None
+        except OSError as error:
+            if error.errno not in _CANNOT_PRINT or error.filename is not None:
+                raise
+            raise click.ClickException(f"the answer cannot be written: {error.strerror}") from None
         except ModuleNotFoundError as error:
             package = _LIBRARIES.get((error.name or "").partition(".")[0])
             if package is None:

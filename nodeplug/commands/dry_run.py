@@ -15,7 +15,7 @@ from nodeplug.commands.running_daemon import Output, as_text, ask, output_option
 from nodeplug.control.dry_run import Answer, Question
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, epilog=examples("nodeplug dry-run allocate example.com/gpu"))
 def dry_run() -> None:
     """Show what the daemon would answer; nothing is leased, written or counted."""
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from nodeplug.commands.choice import Choice
 from nodeplug.commands.failure import remember_output
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,7 +43,7 @@ def output_choice(first: str, *others: str, help_text: str | None = None) -> Cal
         "--output",
         default=first,
         show_default=True,
-        type=click.Choice([first, *others]),
+        type=Choice([first, *others]),
         callback=remember_output,
         help=help_text,
     )

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from nodeplug.commands.failure import Failure
 from nodeplug.commands.options import output_choice
+from nodeplug.config.document import suggestion
 from nodeplug.config.environment import VARIABLES
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
@@ -52,6 +53,16 @@ def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SE
         return client.ask(state, question, kind, seconds)
     except (NotRunning, Refusal) as error:
         raise failure(error) from None
+
+
+def check_resource(state: Path, name: str) -> None:
+    """Raise `Failure` for a resource of which the daemon knows nothing: it neither offers nor has leased it."""
+    from nodeplug.control import status
+
+    found = ask(state, status.Question(), status.Answer)
+    known = {x.name for x in found.resources} | {x.resource for x in found.leases}
+    if name not in known:
+        raise Failure("; ".join(filter(None, (f"there is no resource {name}", suggestion(name, known)))), REFUSED)
 
 
 def failure(error: NotRunning | Refusal) -> Failure:

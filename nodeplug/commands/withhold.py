@@ -25,7 +25,7 @@ def withhold(state: Path, output: Output, reason: str, device: str) -> None:
 
     DEVICE is an id of `nodeplug discover`, a node or the kernel's name. The kubelet is told that it is unhealthy, its
     slice gets a taint. That outlasts restarts, other configurations, and the device's being away. With a device go
-    its parts and shares, and the group that it is a member of. Said again, it gets another reason.
+    its parts and shares, and the group that it is a member of. Said again with a reason, it gets that one.
     """
     found = ask(state, Question(device, reason), Answer)
     if output in ("json", "yaml"):

@@ -166,9 +166,14 @@ class Document:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the known name that was probably meant, as a question; all of them where there are few."""
     names = sorted(known)
-    if meant := _meant(name, names):
-        return f"did you mean {meant}?"
+    if meant := did_you_mean(name, names):
+        return meant
     return f"known are {', '.join(names)}" if len(names) <= 24 else ""
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Return the known name that was probably meant, as a question; empty where none is like it."""
+    return f"did you mean {meant}?" if (meant := _meant(name, known)) else ""
 
 
 def _meant(name: str, known: Collection[str]) -> str:
