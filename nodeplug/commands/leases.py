@@ -13,7 +13,8 @@ from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
 from nodeplug.commands.group import CommandGroup
-from nodeplug.commands.running_daemon import Output, as_text, ask, check_resource, clock, output_option, state_option
+from nodeplug.commands.running_daemon import Output, ask, check_resource, clock, output_option, state_option
+from nodeplug.commands.structured import as_text
 from nodeplug.config.document import did_you_mean
 from nodeplug.control import release as releasing
 from nodeplug.control import witnesses

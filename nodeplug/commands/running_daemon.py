@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
-import msgspec
 from msgspec import Struct
 
 from nodeplug.commands.failure import Failure
@@ -26,6 +25,7 @@ Output: TypeAlias = Literal["table", "wide", "json", "yaml"]
 REFUSED, CONFIGURATION, NOT_RUNNING = 1, 2, 4
 STATE_DIRECTORY = Path(os.environ.get(VARIABLES["stateDirectory"]) or "/var/lib/nodeplug")
 """The default of settings.stateDirectory, here."""
+_CONFIGURATION = Path("/etc/nodeplug/config.yaml")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +38,18 @@ def state_option(command: F) -> F:
         show_default=True,
         type=click.Path(path_type=Path, readable=False),  # whoever may not look there is told who may
         help="The daemon's state directory, as settings.stateDirectory says.",
+    )(command)
+
+
+def config_option(command: F) -> F:
+    """Add `--config` to a command that looks at what the daemon reads."""
+    return click.option(
+        "--config",
+        "path",
+        show_default=f"that of the running daemon, or {_CONFIGURATION}",
+        type=click.Path(path_type=Path, readable=False),
+        callback=lambda _ctx, _parameter, given: given or _configuration_in_use(),
+        help="The daemon's configuration.",
     )(command)
 
 
@@ -65,21 +77,22 @@ def check_resource(state: Path, name: str) -> None:
         raise Failure("; ".join(filter(None, (f"there is no resource {name}", suggestion(name, known)))), REFUSED)
 
 
+def _configuration_in_use() -> Path:
+    """Return the file of the daemon that runs here, or where the package and the image have it."""
+    from nodeplug.control import status
+
+    try:
+        used = Path(client.ask(STATE_DIRECTORY, status.Question(), status.Answer).configuration.file)
+    except (NotRunning, Refusal):
+        return _CONFIGURATION
+    return used if used.exists() else _CONFIGURATION  # a daemon in a pod sees other files
+
+
 def failure(error: NotRunning | Refusal) -> Failure:
     """Return why no daemon answers, or what it says instead of an answer, with the exit code for that."""
     if isinstance(error, NotRunning):
         return Failure(str(error), NOT_RUNNING)
     return Failure(str(error), CONFIGURATION if error.findings else REFUSED, error.findings)
-
-
-def as_text(answer: object, output: Output) -> str:
-    """Return an answer as JSON or YAML, with the line's end."""
-    plain = msgspec.to_builtins(answer)
-    if output == "json":
-        return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
-    import yaml
-
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10_000)
 
 
 def clock(seconds: float) -> str:
