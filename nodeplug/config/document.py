@@ -125,7 +125,7 @@ class Document:
             return self._integer(int(text), integer, path, help_text)
         is_open = any(isinstance(option, mi.StrType) for option in texts)
         if taken_for == "a number" and integer and re.fullmatch(r"-?[0-9]{20,}", text):
-            return self._wrong_type(path, f"{text} is a larger number than anybody has", help_text)
+            return self._wrong_type(path, f"{text} has more digits than any number here", help_text)
         if taken_for and is_open:
             return self._wrong_type(path, f"YAML takes {text} for {taken_for}", f'write it in quotes: "{text}"')
         is_quoted = not node.plain and text in _BOOLEANS and any(isinstance(option, mi.BoolType) for option in options)
@@ -195,7 +195,12 @@ def _options(wanted: mi.Type) -> Iterable[mi.Type]:
 
 
 def _description(wanted: mi.Type) -> str:
-    return (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
+    """Return what the reference says of a value, as the end of a message: its first sentence, or its choices."""
+    text: str = (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
+    if text.startswith("`"):
+        return text
+    first = text.partition(". ")[0].removesuffix(".")
+    return first if first[1:2].isupper() else first[:1].lower() + first[1:]  # but an abbreviation
 
 
 def _wanted(options: Iterable[mi.Type]) -> str:
