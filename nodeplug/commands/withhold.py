@@ -22,7 +22,7 @@ from nodeplug.control.withhold import Answer, Question
 @click.option("--reason", default="", help="Why, in a line: shown wherever the device is.")
 @click.argument("device")
 def withhold(state: Path, output: Output, reason: str, device: str) -> None:
-    """Have nobody new given DEVICE, until it is readmitted; whoever has it keeps it.
+    """Stop giving DEVICE to new pods, until it is readmitted; a pod that has it keeps it.
 
     DEVICE is an id of `nodeplug discover`, a node or the kernel's name. The kubelet is told that it is unhealthy, its
     slice gets a taint. That outlasts restarts, other configurations, and the device's being away. With a device go
