@@ -47,7 +47,7 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
     yield f"configuration {configuration.file or 'built in'}{digest}{loaded}"
     if found.dra is not None:
         registered = "registered" if found.dra.is_registered else "not registered"
-        yield f"DRA driver {found.dra.driver}  {registered}  {found.dra.claims} claims prepared"
+        yield f"DRA driver {found.dra.driver}  {registered}  prepared claims: {found.dra.claims}"
     for problem in (*found.problems, *configuration.problems):
         yield f"wrong: {problem}"
     if line := before_the_first_pod(found):

@@ -116,10 +116,10 @@ async def test_a_claim(machine: Machine) -> None:
 
     found = await ask("status")
     assert (found["dra"]["driver"], found["dra"]["isRegistered"], found["dra"]["claims"]) == ("nodeplug.dev", True, 1)
-    assert [(x["name"], x["api"], x["units"], x["leased"]) for x in found["resources"]] == [
-        ("example.com/fuse", "device-plugin", 1, 0),
-        ("example.com/fuse", "dra", 1, 1),
-        ("example.com/kvm", "dra", 1, 0),
+    assert [(x["name"], x["api"], x["units"], x["leased"], x["registrations"]) for x in found["resources"]] == [
+        ("example.com/fuse", "device-plugin", 1, 0, 1),
+        ("example.com/fuse", "dra", 1, 1, 1),
+        ("example.com/kvm", "dra", 1, 0, 1),
     ]
     assert [(x["api"], x["health"], x["leased"]) for x in found["devices"] if x["id"] == "misc-fuse"] == [
         ("device-plugin", "unavailable", 0),
