@@ -41,6 +41,7 @@ from resources.resource import VHOST_NET, Resource
 from resources.unit_names import unit_names
 from telemetry.trace import part
 
+NOT_DESCRIBED: Final = "its CDI spec is not written yet"
 _SPECS_PATIENCE = 5.0  # seconds for CDI specs to be written before a container starts
 _RUNTIME_NOTICES = 0.1  # seconds for a runtime that watches its folder to read what was written
 _NONE: Final = frozenset[str]()  # one for thousands of leases: each that is made is another one of 216 bytes
@@ -114,7 +115,7 @@ class Allocator:
             if changed := self._presence.why_changed(device):
                 raise DeviceNotReady(f"device {device.id} changed since it was advertised: {changed}; try again")
             if self.resource.needs_cdi and device.devnodes and not self.is_described(device):
-                problem = self._specs.problem or "its CDI spec is not written yet"
+                problem = self._specs.problem or NOT_DESCRIBED
                 raise StateUnavailable(f"{name}: device {device.id}: {problem}; try again")
         if self.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
             raise DeviceNotReady(f"{name}: `vhostNet` needs {path}, which is not here; load its kernel module")

@@ -14,7 +14,7 @@ import cdi
 from checkpoint import Lease, Ledger
 from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
-from deviceplugin.allocate import Allocator
+from deviceplugin.allocate import NOT_DESCRIBED, Allocator
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import file_content, file_name
 from deviceplugin.limits import why_too_long
@@ -143,11 +143,12 @@ class ResourcePlugin:
     def refresh(self, device: Device) -> None:
         """Send the list again if leases that keep this device from others, or did, made it another one."""
         reason = self._why_unavailable(device)
-        if reason == self._unavailable.get(device.id, ""):
+        before = self._unavailable.get(device.id, "")
+        if reason == before:
             return
         self._unavailable[device.id] = reason
         if self._advertised.set_health(self._units(device), not reason and device.health.healthy):
-            self._log({self._change(device, not reason): [device.id]})
+            self._log({self._change(device, not reason, before): [device.id]})
             self.servicer.publish()
 
     def describe(self) -> Iterator[cdi.Device]:
@@ -238,6 +239,7 @@ class ResourcePlugin:
         """
         devices = self.allocator.devices
         before = {x.id: self._advertised.is_healthy(self._units(x)[0]) for x in devices.values()}
+        was_unavailable = self._unavailable
         self._unavailable = {x.id: why for x in devices.values() if (why := self._why_unavailable(x))}
         healthy = {x.id: x.health.healthy and x.id not in self._unavailable for x in devices.values()}
         units = {unit.id: (healthy[unit.device.id], unit.device.numa_nodes) for unit in self.allocator.units.values()}
@@ -251,7 +253,8 @@ class ResourcePlugin:
             changes: dict[tuple[int, str], list[str]] = {}
             for device in devices.values():
                 if before[device.id] != healthy[device.id]:
-                    changes.setdefault(self._change(device, before[device.id]), []).append(device.id)
+                    change = self._change(device, before[device.id], was_unavailable.get(device.id, ""))
+                    changes.setdefault(change, []).append(device.id)
             self._log(changes)
             self.servicer.publish(noticed_at=noticed_at)
 
@@ -278,7 +281,7 @@ class ResourcePlugin:
         if self.resource.needs_cdi and device.devnodes and not self.allocator.is_described(device):
             if device.id in self._held:
                 return "a pod has it from before other devices came to it"
-            return "its CDI spec is not written yet"
+            return NOT_DESCRIBED
         if self.resource.ids != "identity" and (other := self._lease_of_another(device)) is not None:
             return f"a pod has {other.unit} from when that was another device"
         is_leased = not self.resource.is_shared and self._lease(self._units(device)[0]) is not None
@@ -295,12 +298,21 @@ class ResourcePlugin:
         leases = filter(None, map(self._lease, self._units(device)))
         return next((lease for lease in leases if device.id not in lease.exclusive), None)
 
-    def _change(self, device: Device, before: bool | None) -> tuple[int, str]:
-        """Return in words, and how much they matter, what became of a device and all its shares."""
-        if reason := self._unavailable.get(device.id) or device.health.reason:
-            matters = device.unavailable or device.withheld or not device.health.healthy
-            return logging.WARNING if matters else logging.INFO, f"device is unhealthy: {reason}"
-        return logging.INFO, "device is offered" if before is None else "device is healthy again"
+    def _change(self, device: Device, before: bool | None, was_unavailable: str) -> tuple[int, str]:
+        """Return in words, and how much they matter, what became of a device and all its shares.
+
+        `before`: whether the kubelet was told that it is healthy, None where it was told nothing.
+        """
+        if not device.health.healthy:
+            return logging.WARNING, f"device is unhealthy: {device.health.reason}"
+        if reason := self._unavailable.get(device.id):
+            if reason == NOT_DESCRIBED and before is None:
+                return logging.DEBUG, f"device is unavailable: {reason}"  # every device with CDI begins so
+            matters = device.unavailable or device.withheld
+            return logging.WARNING if matters else logging.INFO, f"device is unavailable: {reason}"
+        if before is None or was_unavailable == NOT_DESCRIBED:
+            return logging.INFO, "device is offered"
+        return logging.INFO, "device is available again" if was_unavailable else "device is healthy again"
 
     def _log(self, changes: Mapping[tuple[int, str], Sequence[str]]) -> None:
         """Say what became of devices: a line for each, or one for very many alike."""

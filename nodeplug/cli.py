@@ -1,5 +1,6 @@
 """The command line: `nodeplug COMMAND`. One module per command; heavy imports happen inside the commands."""
 
+import errno
 import importlib
 from typing import Final
 
@@ -22,14 +23,14 @@ _SECTIONS: Final = {
     },
     "The daemon": {
         "run": "Offer this node's devices to the kubelet.",
-        "status": "How it stands: resources, registrations, devices, leases, what is wrong.",
+        "status": "Its state: resources, registrations, devices, leases, what is wrong.",
         "leases": "Who has which device, and who says so; end a lease by hand.",
         "events": "What happened to devices, leases and the configuration; --follow: what happens next.",
         "ui": "A page to look at: the node as a picture, who has what, what happens, live.",
         "explain": "Why a device or a resource is as it is, and what is missing.",
-        "dry-run": "What a container would be given, or why not; nothing is.",
-        "withhold": "Have nobody new given a device, until it is readmitted.",
-        "readmit": "Have a device given out again that was withheld.",
+        "dry-run": "What a container would be given, or why not; nothing is handed out.",
+        "withhold": "Stop giving a device to new pods, until it is readmitted.",
+        "readmit": "Give a withheld device to pods again.",
         "reload": "Read the configuration again, and see what that changes.",
         "bundle": "What a report about this node needs, in one archive, without credentials.",
     },
@@ -46,6 +47,8 @@ _SECTIONS: Final = {
 """Every command, by what it is about, with what lists say of it: they need not load it."""
 _LIBRARIES: Final = {"grpc": "grpcio"}
 """What nodeplug.pyz does not bring, by the module's name."""
+_CANNOT_PRINT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a file says that takes no more; where the standard output is a pipe that is closed, the program ends quietly."""
 _COMMANDS: Final = {name: says for section in _SECTIONS.values() for name, says in section.items()}
 
 
@@ -71,6 +74,10 @@ class _Lazy(CommandGroup):
             return super().invoke(ctx)
         except click.ClickException as error:
             raise as_asked(ctx, error) from None
+        except OSError as error:
+            if error.errno not in _CANNOT_PRINT or error.filename is not None:
+                raise
+            raise click.ClickException(f"the answer cannot be written: {error.strerror}") from None
         except ModuleNotFoundError as error:
             package = _LIBRARIES.get((error.name or "").partition(".")[0])
             if package is None:

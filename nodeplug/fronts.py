@@ -269,7 +269,11 @@ def driver_options(settings: Settings, environment: Mapping[str, str] = os.envir
     return DriverOptions(
         driver=settings.driver_name,
         node=settings.node_name or node_name(environment),
-        folders=Folders(kubelet / "plugins_registry", kubelet / "plugins" / settings.driver_name),
+        folders=Folders(
+            registry=kubelet / "plugins_registry",
+            data=kubelet / "plugins" / settings.driver_name,
+            kubelet_socket=kubelet / "device-plugins/kubelet.sock",
+        ),
         cdi=Path(settings.cdi_directory),
         pod_uid=environment.get("POD_UID", ""),
         allowed_mounts=settings.allowed_mounts,

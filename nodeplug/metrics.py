@@ -17,7 +17,7 @@
 | nodeplug_kubelet_listens | gauge | resource | 1 while the kubelet has ListAndWatch open |
 | nodeplug_dra_devices | gauge | health | devices in ResourceSlices: `healthy`, `unhealthy`, `withheld` |
 | nodeplug_dra_claims | gauge | | claims that are prepared |
-| nodeplug_dra_registered | gauge | | 1 when the kubelet has accepted the driver |
+| nodeplug_dra_registered | gauge | | 1 while the kubelet that has accepted the driver runs |
 | nodeplug_dra_registrations_total | counter | | times that the kubelet accepted the driver |
 | nodeplug_dra_slice_writes_total | counter | | ResourceSlices created, updated and deleted |
 | nodeplug_refusals_total | counter | api, reason | containers and claims that were refused (telemetry/record.py) |
@@ -173,7 +173,7 @@ def _dra(dra: "DraStatus") -> Iterator[Metric]:
         ({"health": "withheld"}, dra.withheld),
     )
     yield _gauge("nodeplug_dra_claims", "Claims that are prepared.", ({}, dra.claims))
-    yield _gauge("nodeplug_dra_registered", "1 when the kubelet has accepted the driver.", ({}, dra.registered))
+    yield _gauge("nodeplug_dra_registered", "1 while the kubelet that accepted the driver runs.", ({}, dra.registered))
     yield _counter(
         "nodeplug_dra_registrations_total", "Times that the kubelet accepted the driver.", ({}, dra.registrations)
     )

@@ -14,6 +14,7 @@ RUNTIME, CONFIGURATION, LOCKED = 1, 2, 3
 def run(path: Path, root: Path) -> int:
     """Offer the host's devices to the kubelet until SIGTERM or SIGINT; return the exit code."""
     defer_unused()
+    path = path.absolute()  # as whoever asks from elsewhere is told
     from nodeplug.config import ConfigError
     from nodeplug.config_file import ConfigFile, read_for_node
 

@@ -248,5 +248,5 @@ def _why_nobody(
         return taken
     reasons = [f"{resource.name}: {resource.selector.why_not(device)}" for resource in about[:_SHOWN_REASONS]]
     if len(about) > _SHOWN_REASONS:
-        reasons.append(f"nor do {len(about) - _SHOWN_REASONS} more resources mean it")
-    return "; ".join(reasons) or f"no resource is about devices of kind {device.kind}"
+        reasons.append(f"nor do {len(about) - _SHOWN_REASONS} more resources select it")
+    return "; ".join(reasons) or f"no resource selects devices of kind {device.kind}"

@@ -15,6 +15,7 @@ from dra_plugin.preparing.turns import ClaimTurns
 from dra_plugin.serving.calls import ClaimCalls
 from dra_plugin.serving.claims import ClaimSource
 from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.kubelet_presence import kubelet_gone
 from dra_plugin.serving.registration import Registrar, Registration
 from dra_plugin.serving.server import services
 from dra_plugin.serving.sockets import plugin_socket, registration_socket, remove_dead_instances
@@ -35,6 +36,7 @@ class Folders(Struct, frozen=True):
 
     registry: Path  # the kubelet's, /var/lib/kubelet/plugins_registry; it is waited for
     data: Path  # the driver's own, /var/lib/kubelet/plugins/<driver>; it is made
+    kubelet_socket: Path | None = None  # /var/lib/kubelet/device-plugins/kubelet.sock, where the kubelet itself listens
 
 
 class KubeletPlugin:
@@ -64,6 +66,7 @@ class KubeletPlugin:
         """The driver's socket, as the kubelet is told."""
         self._driver_name = driver_name
         self._folders = folders
+        self._watcher = watcher
         self._health = health
         self._calls = ClaimCalls(driver, claims, turns)
         telemetry = telemetry or Telemetry()
@@ -118,10 +121,12 @@ class KubeletPlugin:
             log.warning("cannot remove sockets of earlier instances: %s", error)
         plugin = asyncio.create_task(self._plugin.run())
         registration = asyncio.create_task(self._offer())
+        presence = asyncio.create_task(self._watch_kubelet())
         try:
-            done, _ = await asyncio.wait((plugin, registration), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((plugin, registration, presence), return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()  # raises what ended it
         finally:
+            await _end(presence)
             await _end(registration)
             self._health.close()
             self._calls.close()
@@ -131,6 +136,14 @@ class KubeletPlugin:
     async def _offer(self) -> None:
         await self._plugin.served.wait()
         await self._registration.run()
+
+    async def _watch_kubelet(self) -> None:
+        """Forget what a kubelet has accepted that does not run any more."""
+        kubelet_socket = self._folders.kubelet_socket
+        while kubelet_socket is not None:
+            await kubelet_gone(kubelet_socket, self._watcher)
+            self._registrar.kubelet_gone(kubelet_socket)
+        await asyncio.get_running_loop().create_future()  # until cancelled
 
     def _make_endpoint(self) -> Path:
         self._folders.data.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -48,6 +48,13 @@ class Registrar:
             type=PLUGIN_TYPE, name=driver_name, endpoint=str(endpoint), supported_versions=services
         )
 
+    def kubelet_gone(self, kubelet_socket: Path) -> None:
+        """Take note that the kubelet which has accepted the driver does not run any more; the next one asks again."""
+        if self.status is not None and self.status.registered:
+            words = f"waiting for the kubelet: nobody listens at {kubelet_socket}"
+            self.status = Registration(False, words)
+            log.warning("the DRA driver is not registered any more: %s", words)
+
     async def get_info(self, request: api.InfoRequest, context: Context) -> api.PluginInfo:
         """Say who we are."""
         del request, context

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from resourceapi.objects.release import DEFAULT_VERSION, RELEASES, Version
 
@@ -33,14 +34,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on.  [default: a free one]")
 @click.option(
     "--kubernetes",
-    type=click.Choice(sorted(RELEASES)),
+    type=Choice(sorted(RELEASES)),
     default=DEFAULT_VERSION,
     show_default=True,
     help="Answer as the API server of this release.",
 )
 @click.option(
     "--authorization-mode",
-    type=click.Choice(["AlwaysAllow", "RBAC"], case_sensitive=False),
+    type=Choice(["AlwaysAllow", "RBAC"], case_sensitive=False),
     default="AlwaysAllow",
     show_default=True,
     help="Who may do what: whoever is let in everything, or what the stored roles allow.",

@@ -15,7 +15,8 @@ import click
 from hostdevices import Host, HostDevicesError
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
-from nodeplug.commands.options import config_option, live_root_option
+from nodeplug.commands.options import live_root_option
+from nodeplug.commands.running_daemon import config_option
 from nodeplug.config import ConfigError, from_environment, load, node_name
 from nodeplug.doctor import configuration
 from nodeplug.report.bundle import collect, pack

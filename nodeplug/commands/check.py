@@ -22,6 +22,7 @@ from hostdevices import Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import output_choice, root_option
+from nodeplug.commands.structured import as_text
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.foreign_specs import undescribed
@@ -34,7 +35,7 @@ from resources.shares import shares_of
 if TYPE_CHECKING:
     from nodeplug.control.changes import Changes
 
-Output: TypeAlias = Literal["text", "json"]
+Output: TypeAlias = Literal["text", "json", "yaml"]
 CONFIGURATION = 2
 
 
@@ -67,7 +68,7 @@ CONFIGURATION = 2
     help="Ask the running daemon, or the one of the state directory DIR: show what FILE would change, and what that"
     " means for what is leased now.",
 )
-@output_choice("text", "json")
+@output_choice("text", "json", "yaml")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
 def check(
     file: Path | None,
@@ -128,13 +129,13 @@ def check(
     }
     empty = {x.name: why_empty(x, inventory, assignment) for x in config.resources if not assignment.devices[x.name]}
     found = prospects(config, assignment, leases) if changes is None else changes.leases
-    if output == "json":
+    if output != "text":
         described = _described(config, assignment, problems, too_long, empty, found)
         if changes is not None:
             described["changes"] = {
                 name: value for name, value in msgspec.to_builtins(changes).items() if name != "leases"
             }
-        click.echo(json.dumps(described, indent=2))
+        click.echo(as_text(described, output), nl=False)
     else:
         from nodeplug.commands.check_table import show  # rich: for tables only
 
@@ -187,7 +188,7 @@ def _changes(content: bytes, source: str, against: str, output: Output) -> "Chan
         failed = failure(error)
         if output == "text":
             raise failed from None
-    _show_json_errors(source, [Finding(0, 0, message) for message in failed.findings or (failed.message,)])
+    _show_errors_as_data(source, output, [Finding(0, 0, message) for message in failed.findings or (failed.message,)])
     sys.exit(failed.exit_code)
 
 
@@ -208,15 +209,15 @@ def _show_errors(error: ConfigError, output: Output) -> None:
         for line in error.lines():
             click.echo(line, err=True)
         return
-    _show_json_errors(error.source, error.findings)
+    _show_errors_as_data(error.source, output, error.findings)
 
 
-def _show_json_errors(source: str, findings: Sequence[Finding]) -> None:
+def _show_errors_as_data(source: str, output: Output, findings: Sequence[Finding]) -> None:
     """Print what is wrong for scripts; line and column are 0 where it is not at a place in the file."""
     found = [
         {"file": source, "line": x.line, "column": x.column, "message": x.message, "hint": x.hint} for x in findings
     ]
-    click.echo(json.dumps({"errors": found}, indent=2))
+    click.echo(as_text({"errors": found}, output), nl=False)
 
 
 def _described(
@@ -227,7 +228,7 @@ def _described(
     empty: dict[str, str],
     leases: Sequence[Prospect],
 ) -> dict[str, Any]:
-    """Return the assignment as JSON shows it. Names and order are a contract with scripts."""
+    """Return the assignment as scripts are shown it. Names and order are a contract with scripts."""
     return {
         "resources": [
             {

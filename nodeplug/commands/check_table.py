@@ -1,7 +1,7 @@
 """What `nodeplug check` prints for people: the devices of each resource, then those of none with the reason."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
 from rich.console import Console
@@ -19,6 +19,7 @@ from resources.shares import shares_of
 
 _WAITING = "depends on this node's labels (--node-label)"
 _MOST_NODES = 4  # of one device; `-o json` has all
+_MOST_ALIKE = 2  # devices without a resource, of one kind and for one reason; the same
 
 
 def show(
@@ -61,7 +62,7 @@ def _for_people(
         console.print(Padding(Text("  ".join(config.waiting)), (0, 0, 0, 2)))
     if assignment.rest:
         console.print(Text.assemble("\n", ("no resource", "bold yellow"), (f"  {len(assignment.rest)}", "dim")))
-        console.print(_table((x.device.id, x.reason, "dim") for x in assignment.rest))
+        console.print(_table((name, why, "dim") for name, why in _rest(assignment)))
     if leases is not None:
         console.print(Text.assemble("\n", ("leased", "bold"), (f"  {len(leases)}", "dim")))
         console.print(_table((_leased(x), _prospect(x), "bold yellow" if x.change else "dim") for x in leases))
@@ -94,7 +95,7 @@ def _for_pipes(
             lines.append((resource.name, "-", empty[resource.name]))
     lines += [(name, "-", "for other nodes") for name in config.elsewhere]
     lines += [(name, "-", _WAITING) for name in config.waiting]
-    lines += [("-", x.device.id, x.reason) for x in assignment.rest]
+    lines += [("-", name, why) for name, why in _rest(assignment)]
     if leases is not None:
         lines += [("leased", _leased(x), _prospect(x)) for x in leases] or [("leased", "-", "nothing")]
     lines += [("problem", problem.where, problem.reason) for problem in problems]
@@ -102,6 +103,15 @@ def _for_pipes(
     for *cells, about in lines:
         start = "  ".join(escaped(cell).ljust(width) for cell, width in zip(cells, widths, strict=True))
         click.echo(f"{start}  {escaped(about)}".rstrip())
+
+
+def _rest(assignment: Assignment) -> Iterator[tuple[str, str]]:
+    """Yield the devices that no resource has, and why; of one kind and for one reason a few, or their number."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for x in assignment.rest:
+        alike.setdefault((x.device.kind, x.reason), []).append(x.device.id)
+    for (kind, reason), ids in alike.items():
+        yield from ((i, reason) for i in ids) if len(ids) <= _MOST_ALIKE else [(f"{len(ids)} of kind {kind}", reason)]
 
 
 def _leased(prospect: Prospect) -> str:

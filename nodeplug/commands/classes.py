@@ -10,6 +10,7 @@ import click
 import yaml
 
 from dra_plugin.publishing.device_class import device_class
+from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.config import ConfigError, from_environment, load
 from resourceapi.objects import v1, write_object
@@ -25,7 +26,7 @@ _WIDTH = 1000  # of a line: expressions stay in one piece
     "--api-version",
     default="v1",
     show_default=True,
-    type=click.Choice(_VERSIONS),
+    type=Choice(_VERSIONS),
     help="What the cluster serves: v1 since Kubernetes 1.34.",
 )
 def classes(file: Path, api_version: str) -> None:

@@ -7,6 +7,7 @@ this version has.
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
+from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 
 
@@ -28,7 +29,7 @@ _PROGRAM = "nodeplug"
         'eval "$(nodeplug completion bash)"',
     )
 )
-@click.argument("shell", type=click.Choice(sorted(_SHELLS)))
+@click.argument("shell", type=Choice(sorted(_SHELLS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion of commands for SHELL, to be put where the shell looks for it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from hostdevices import Host, HostDevicesError
+from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import root_option
 from nodeplug.config import ConfigError, loads, read
@@ -26,7 +27,7 @@ LEFT_OUT, UNREADABLE = 1, 2
     )
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--from", "plugin", type=click.Choice(list(FORMATS)), help="Whose it is. Without: what its keys say.")
+@click.option("--from", "plugin", type=Choice(list(FORMATS)), help="Whose it is. Without: what its keys say.")
 @click.option("--domain", default="", help="For names that have none in FILE. Without: the other plugin's own.")
 @click.option("--entry", default="", help="Which entry of a ConfigMap that has several.")
 @root_option

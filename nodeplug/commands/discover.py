@@ -12,6 +12,7 @@ from hostdevices import Device, Host, HostDevicesError, Inventory, Problem, Vers
 from hostdevices.readers import READERS
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import output_choice, root_option
+from nodeplug.commands.structured import as_text
 
 Output: TypeAlias = Literal["table", "json", "yaml"]
 
@@ -43,7 +44,7 @@ def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str,
         else:
             show_table(chosen, inventory.problems)
     else:
-        click.echo(_text(described(chosen, inventory.problems), output), nl=False)
+        click.echo(as_text(described(chosen, inventory.problems), output), nl=False)
     missing = [wanted for wanted in ids if wanted not in inventory.devices]
     for wanted in missing:
         click.echo(f"no device {wanted!r} here{_did_you_mean(wanted, list(inventory.devices))}", err=True)
@@ -93,13 +94,3 @@ def _chosen(inventory: Inventory, kinds: tuple[str, ...], ids: tuple[str, ...]) 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _text(description: dict[str, Any], output: Output) -> str:
-    if output == "json":
-        import msgspec
-
-        return msgspec.json.format(msgspec.json.encode(description), indent=2).decode() + "\n"
-    import yaml
-
-    return yaml.safe_dump(description, sort_keys=False, allow_unicode=True, width=10_000)

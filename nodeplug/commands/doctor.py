@@ -11,8 +11,9 @@ import click
 from hostdevices import Host
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
-from nodeplug.commands.options import config_option, live_root_option
-from nodeplug.commands.running_daemon import Output, as_text, output_option
+from nodeplug.commands.options import live_root_option
+from nodeplug.commands.running_daemon import Output, config_option, output_option
+from nodeplug.commands.structured import as_text
 from nodeplug.doctor.examination import findings
 
 _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}

@@ -11,11 +11,12 @@ import click
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.group import CommandGroup
-from nodeplug.commands.running_daemon import Output, as_text, ask, output_option, state_option
+from nodeplug.commands.running_daemon import Output, ask, output_option, state_option
+from nodeplug.commands.structured import as_text
 from nodeplug.control.dry_run import Answer, Question
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, epilog=examples("nodeplug dry-run allocate example.com/gpu"))
 def dry_run() -> None:
     """Show what the daemon would answer; nothing is leased, written or counted."""
 

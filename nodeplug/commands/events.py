@@ -12,7 +12,8 @@ import msgspec
 
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
-from nodeplug.commands.running_daemon import Output, as_text, ask, clock, failure, output_option, state_option
+from nodeplug.commands.running_daemon import Output, ask, check_resource, clock, failure, output_option, state_option
+from nodeplug.commands.structured import as_text
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
 from nodeplug.control.events import MOST_SECONDS, Answer, Question
@@ -44,6 +45,8 @@ def events(state: Path, output: Output, follow: bool, warnings: bool, resource: 
 
     found = ask(state, Question(), Answer)
     meant = tuple(filter(is_meant, found.events))
+    if resource and not follow and all(x.resource != resource for x in found.events):
+        check_resource(state, resource)
     if not follow and output in ("json", "yaml"):
         shown = {"log": found.log, "latest": found.latest, "isIncomplete": found.is_incomplete, "events": meant}
         click.echo(as_text(shown, output), nl=False)

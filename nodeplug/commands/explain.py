@@ -12,7 +12,8 @@ import click
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.leases import lease_lines
-from nodeplug.commands.running_daemon import Output, as_text, ask, output_option, state_option
+from nodeplug.commands.running_daemon import Output, ask, output_option, state_option
+from nodeplug.commands.structured import as_text
 from nodeplug.control.explain import Answer, Question
 
 
@@ -25,8 +26,8 @@ from nodeplug.control.explain import Answer, Question
 def explain(state: Path, output: Output, name: str) -> None:
     """Say why a device is offered or not, by which line of the configuration, and what is missing.
 
-    DEVICE is an id of `nodeplug discover`, a node or the kernel's name. Of a RESOURCE: whom it means, what it has, who
-    has it, and why devices of the same kind are not among it.
+    DEVICE is an id of `nodeplug discover`, a node or the kernel's name. Of a RESOURCE: what it selects, what it has,
+    who has it, and why devices of the same kind are not among it.
     """
     found = ask(state, Question(name), Answer)
     if output in ("json", "yaml"):
@@ -42,7 +43,7 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         yield "nothing is missing: a pod can get it" if not found.leases else "nothing is missing"
     if found.rules:
         rows = ((x.resource, x.place, x.means, x.outcome) for x in found.rules)
-        yield from ("", *aligned(("RESOURCE", "LINE", "MEANS", "THIS DEVICE"), rows))
+        yield from ("", *aligned(("RESOURCE", "LINE", "SELECTS", "THIS DEVICE"), rows))
     if found.devices:
         devices = ((x.id, x.api, x.health, str(x.leased), x.reason) for x in found.devices)
         yield from ("", *aligned(("DEVICE", "API", "HEALTH", "LEASED", "REASON"), devices))

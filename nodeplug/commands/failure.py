@@ -9,6 +9,8 @@ from typing import IO, Any, TypeVar
 
 import click
 
+from nodeplug.commands.structured import as_text
+
 _OUTPUT = "nodeplug.output"  # in the context that all commands of a line share
 T = TypeVar("T")
 
@@ -39,14 +41,7 @@ class _AsData(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         del file
         found = {"errors": [{"message": message} for message in self._messages]}
-        if self._output == "json":
-            import json
-
-            click.echo(json.dumps(found, indent=2))
-        else:
-            import yaml
-
-            click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=10_000), nl=False)
+        click.echo(as_text(found, self._output), nl=False)
 
 
 def remember_output(ctx: click.Context, parameter: click.Parameter, value: T) -> T:

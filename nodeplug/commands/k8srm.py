@@ -13,6 +13,7 @@ from controlplane.k8srm.errors import K8srmError
 from controlplane.k8srm.gen import SHAPES, generate
 from controlplane.k8srm.report import as_yaml, reasons, report
 from controlplane.k8srm.types import write
+from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.group import CommandGroup
 
@@ -22,7 +23,14 @@ PORT = 55441
 """Where the prototype's server listens."""
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    epilog=examples(
+        "nodeplug k8srm apiserver",
+        "nodeplug k8srm gen shape-one -o manifests | kubectl --kubeconfig kubeconfig apply -f -",
+        "nodeplug k8srm schedule --kubeconfig kubeconfig default/train",
+    ),
+)
 def k8srm() -> None:
     """Device claims as the k8srm prototype imagined them: an API server, a scheduler, and pools to try them with."""
 
@@ -95,14 +103,14 @@ def apiserver(port: int, kubeconfig: Path, data: Path | None, load: tuple[Path, 
 
 
 @k8srm.command(epilog=examples("nodeplug k8srm gen shape-one -n 3"))
-@click.argument("shape", type=click.Choice(list(SHAPES)))
+@click.argument("shape", type=Choice(list(SHAPES)))
 @click.option("-n", "nodes", default=2, show_default=True, type=click.IntRange(0, 10_000), help="How many nodes.")
 @click.option(
     "-o",
     "--output",
     default="list",
     show_default=True,
-    type=click.Choice(["list", "manifests"]),
+    type=Choice(["list", "manifests"]),
     help="A YAML list, as the prototype prints, or documents for `kubectl apply -f -`.",
 )
 def gen(shape: str, nodes: int, output: Output) -> None:

@@ -30,6 +30,7 @@ from kubelet.node import check_folder
 from kubelet.pods.cgroups import CgroupDriver
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.group import CommandGroup
 from nodeplug.commands.kubelet_api import ClusterNode
@@ -49,7 +50,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _directory = click.option("--dir", "directory", required=True, type=_FOLDER, help="Where the kubelet runs.")
 _kubernetes = click.option(
     "--kubernetes",
-    type=click.Choice(sorted(RELEASES)),
+    type=Choice(sorted(RELEASES)),
     default=DEFAULT_VERSION,
     show_default=True,
     help="Behave as the kubelet of this release.",
@@ -58,7 +59,15 @@ _LONGEST_EVENT = 4_000  # characters of a line; plugins and pods call themselves
 _API_DELAY = 1.0  # seconds from the start of a real kubelet until its API server has told it of its pods
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    epilog=examples(
+        "nodeplug kubelet run --dir /tmp/kubelet",
+        "nodeplug kubelet admit --dir /tmp/kubelet pod.yaml",
+        "nodeplug kubelet status --dir /tmp/kubelet",
+        "nodeplug kubelet verify -- ./my-plugin {dir}",
+    ),
+)
 def kubelet() -> None:
     """A kubelet for devices, without Kubernetes: run plugins against it, and read what a real one wrote."""
 
@@ -70,11 +79,11 @@ def kubelet() -> None:
 )
 @click.option(
     "--topology-policy",
-    type=click.Choice(["none", "best-effort", "restricted", "single-numa-node"]),
+    type=Choice(["none", "best-effort", "restricted", "single-numa-node"]),
     default="none",
     show_default=True,
 )
-@click.option("--topology-scope", type=click.Choice(["container", "pod"]), default="container", show_default=True)
+@click.option("--topology-scope", type=Choice(["container", "pod"]), default="container", show_default=True)
 @_kubernetes
 @click.option("--in-order", is_flag=True, help="Choose devices in the order of the plugin's list, not at random.")
 @click.option("--node-name", default="node", show_default=True, help="The node's name in the cluster.")
@@ -87,7 +96,7 @@ def kubelet() -> None:
 @click.option("--cgroup-root", type=_FOLDER, help="Make the cgroups of pods below this folder.  [default: none]")
 @click.option(
     "--cgroup-driver",
-    type=click.Choice(["systemd", "cgroupfs"]),
+    type=Choice(["systemd", "cgroupfs"]),
     default="systemd",
     show_default=True,
     help="Who spells the names of cgroups.",

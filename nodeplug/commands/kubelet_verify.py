@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, NodeError, Version
 from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
+from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import remember_output
 from nodeplug.commands.kubelet_cluster import ClusterUnavailable, alone
@@ -44,7 +45,7 @@ class _NotRun(click.ClickException):
 )
 @click.option(
     "--kubernetes",
-    type=click.Choice(sorted(RELEASES)),
+    type=Choice(sorted(RELEASES)),
     default=DEFAULT_VERSION,
     show_default=True,
     help="Behave as the kubelet of this release.",
@@ -53,7 +54,7 @@ class _NotRun(click.ClickException):
     "-o",
     "--output",
     "form",
-    type=click.Choice(["text", "json", "junit"]),
+    type=Choice(["text", "json", "junit"]),
     default="text",
     show_default=True,
     callback=remember_output,

@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 there is no such lease or it is not released, 2 the comman
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import click
 from msgspec import Struct
@@ -14,12 +13,15 @@ from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
 from nodeplug.commands.group import CommandGroup
-from nodeplug.commands.running_daemon import Output, as_text, ask, clock, output_option, state_option
+from nodeplug.commands.running_daemon import Output, ask, check_resource, clock, output_option, state_option
+from nodeplug.commands.structured import as_text
+from nodeplug.config.document import did_you_mean
 from nodeplug.control import release as releasing
 from nodeplug.control import witnesses
 from nodeplug.control.client import LONG
 from nodeplug.control.leases import Answer, LeaseView, Question
 
+_MOST_NAMED = 8  # units in a message
 _NOT_REPORTED = "a pod that the kubelet has not reported yet"
 
 
@@ -27,7 +29,10 @@ class _Shown(Struct, frozen=True):
     leases: tuple[witnesses.Answer, ...]
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    epilog=examples("nodeplug leases list", "nodeplug leases show default/train-0", "nodeplug leases release misc-kvm"),
+)
 def leases() -> None:
     """Show who has which device, and end a lease that nobody gives back."""
 
@@ -40,7 +45,10 @@ def leases() -> None:
 @click.option("--resource", default="", help="Only what was handed out of this resource.")
 def list_(state: Path, output: Output, resource: str) -> None:
     """List the leases: resource, unit, and the pod and container, or the claim, that has it."""
-    found = tuple(x for x in ask(state, Question(), Answer).leases if resource in ("", x.resource))
+    leased = ask(state, Question(), Answer).leases
+    found = tuple(x for x in leased if resource in ("", x.resource))
+    if resource and not found:
+        check_resource(state, resource)
     if output in ("json", "yaml"):
         click.echo(as_text(Answer(found), output), nl=False)
     elif found:
@@ -56,7 +64,8 @@ def list_(state: Path, output: Output, resource: str) -> None:
 def show(state: Path, output: Output, name: str) -> None:
     """Show each lease of NAME, and what the witnesses say of it when they are asked now.
 
-    NAME is a unit, a device, or NAMESPACE/NAME of a pod or of a claim. Being looked at ends a lease that is over.
+    NAME is a unit, a device, a pod or a claim, of one namespace as NAMESPACE/NAME. Being looked at ends a lease that is
+    over.
     """
     found = tuple(
         ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer, LONG) for x in _meant(state, name)
@@ -84,9 +93,10 @@ def release(state: Path, resource: str, force: bool, unit: str) -> None:
     kubelet never starts again, the API server is gone. It is refused while one of them says that the pod has the device
     or runs; then delete the pod instead. What a pod that runs still has is leased to it again within 30 s.
     """
-    meant = [x for x in ask(state, Question(), Answer).leases if x.unit == unit and resource in ("", x.resource)]
+    leased = ask(state, Question(), Answer).leases
+    meant = [x for x in leased if x.unit == unit and resource in ("", x.resource)]
     if not meant:
-        _no_such(unit)
+        raise _no_such(unit, leased)
     if len({(x.resource, x.api) for x in meant}) > 1:
         names = ", ".join(sorted({x.resource for x in meant}))
         raise click.UsageError(f"several resources have a lease of {unit}; name one with --resource: {names}")
@@ -110,18 +120,28 @@ def _row(x: LeaseView, *, is_wide: bool) -> tuple[str, ...]:
 
 
 def _meant(state: Path, name: str) -> list[LeaseView]:
-    def fits(x: LeaseView) -> bool:
-        names = (x.unit, x.unit.partition(".")[0], *x.devices, *x.pod_uids, x.claim_uid)
-        return name in names or name in (f"{x.namespace}/{x.pod}", f"{x.namespace}/{x.claim}")
-
-    found = [x for x in ask(state, Question(), Answer).leases if fits(x)]
+    leased = ask(state, Question(), Answer).leases
+    found = [x for x in leased if name in _names(x)]
     if not found:
-        _no_such(name)
+        raise _no_such(name, leased)
     return found
 
 
-def _no_such(name: str) -> NoReturn:
-    raise Failure(f"there is no lease of {name}; nodeplug leases list shows all")
+def _names(x: LeaseView) -> Iterator[str]:
+    """Yield what a lease can be called by."""
+    yield from filter(None, (x.unit, x.unit.partition(".")[0], *x.devices, *x.pod_uids, x.claim_uid))
+    for holder in filter(None, (x.pod, x.claim)):
+        yield from (holder, f"{x.namespace}/{holder}")
+
+
+def _no_such(name: str, leased: Sequence[LeaseView]) -> Failure:
+    """Return that there is no such lease, and which ones were probably meant."""
+    units = list(dict.fromkeys(x.unit for x in leased if name in _names(x)))
+    if units:
+        more = f" and {len(units) - _MOST_NAMED} more" if len(units) > _MOST_NAMED else ""
+        return Failure(f"{name} is no unit; it has the units {', '.join(units[:_MOST_NAMED])}{more}: name one")
+    hint = did_you_mean(name, {each for x in leased for each in _names(x)}) or "nodeplug leases list shows all"
+    return Failure(f"there is no lease of {name}; {hint}")
 
 
 def _details(found: witnesses.Answer) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from nodeplug.commands.choice import Choice
 from nodeplug.commands.failure import remember_output
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,18 +24,6 @@ def live_root_option(command: F) -> F:
     return _root("Where the host's sys/, proc/ and dev/ are.")(command)
 
 
-def config_option(command: F) -> F:
-    """Add `--config` to a command that looks at what the daemon reads."""
-    return click.option(
-        "--config",
-        "path",
-        default=Path("/etc/nodeplug/config.yaml"),
-        show_default=True,
-        type=click.Path(path_type=Path, readable=False),
-        help="The daemon's configuration.",
-    )(command)
-
-
 def output_choice(first: str, *others: str, help_text: str | None = None) -> Callable[[F], F]:
     """Return what adds `-o` to a command: how it prints its answer, or why there is none. Default: `first`."""
     return click.option(
@@ -42,7 +31,7 @@ def output_choice(first: str, *others: str, help_text: str | None = None) -> Cal
         "--output",
         default=first,
         show_default=True,
-        type=click.Choice([first, *others]),
+        type=Choice([first, *others]),
         callback=remember_output,
         help=help_text,
     )

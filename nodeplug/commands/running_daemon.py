@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
-import msgspec
 from msgspec import Struct
 
 from nodeplug.commands.failure import Failure
 from nodeplug.commands.options import output_choice
+from nodeplug.config.document import suggestion
 from nodeplug.config.environment import VARIABLES
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
@@ -25,6 +25,7 @@ Output: TypeAlias = Literal["table", "wide", "json", "yaml"]
 REFUSED, CONFIGURATION, NOT_RUNNING = 1, 2, 4
 STATE_DIRECTORY = Path(os.environ.get(VARIABLES["stateDirectory"]) or "/var/lib/nodeplug")
 """The default of settings.stateDirectory, here."""
+_CONFIGURATION = Path("/etc/nodeplug/config.yaml")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +38,18 @@ def state_option(command: F) -> F:
         show_default=True,
         type=click.Path(path_type=Path, readable=False),  # whoever may not look there is told who may
         help="The daemon's state directory, as settings.stateDirectory says.",
+    )(command)
+
+
+def config_option(command: F) -> F:
+    """Add `--config` to a command that looks at what the daemon reads."""
+    return click.option(
+        "--config",
+        "path",
+        show_default=f"that of the running daemon, or {_CONFIGURATION}",
+        type=click.Path(path_type=Path, readable=False),
+        callback=lambda _ctx, _parameter, given: given or _configuration_in_use(),
+        help="The daemon's configuration.",
     )(command)
 
 
@@ -54,21 +67,32 @@ def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SE
         raise failure(error) from None
 
 
+def check_resource(state: Path, name: str) -> None:
+    """Raise `Failure` for a resource of which the daemon knows nothing: it neither offers nor has leased it."""
+    from nodeplug.control import status
+
+    found = ask(state, status.Question(), status.Answer)
+    known = {x.name for x in found.resources} | {x.resource for x in found.leases}
+    if name not in known:
+        raise Failure("; ".join(filter(None, (f"there is no resource {name}", suggestion(name, known)))), REFUSED)
+
+
+def _configuration_in_use() -> Path:
+    """Return the file of the daemon that runs here, or where the package and the image have it."""
+    from nodeplug.control import status
+
+    try:
+        used = Path(client.ask(STATE_DIRECTORY, status.Question(), status.Answer).configuration.file)
+    except (NotRunning, Refusal):
+        return _CONFIGURATION
+    return used if used.exists() else _CONFIGURATION  # a daemon in a pod sees other files
+
+
 def failure(error: NotRunning | Refusal) -> Failure:
     """Return why no daemon answers, or what it says instead of an answer, with the exit code for that."""
     if isinstance(error, NotRunning):
         return Failure(str(error), NOT_RUNNING)
     return Failure(str(error), CONFIGURATION if error.findings else REFUSED, error.findings)
-
-
-def as_text(answer: object, output: Output) -> str:
-    """Return an answer as JSON or YAML, with the line's end."""
-    plain = msgspec.to_builtins(answer)
-    if output == "json":
-        return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
-    import yaml
-
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10_000)
 
 
 def clock(seconds: float) -> str:

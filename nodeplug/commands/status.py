@@ -13,16 +13,8 @@ import click
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.leases import lease_lines
-from nodeplug.commands.running_daemon import (
-    REFUSED,
-    Output,
-    as_text,
-    ask,
-    clock,
-    duration,
-    output_option,
-    state_option,
-)
+from nodeplug.commands.running_daemon import REFUSED, Output, ask, clock, duration, output_option, state_option
+from nodeplug.commands.structured import as_text
 from nodeplug.control.status import Answer, DeviceView, Question, before_the_first_pod
 
 _SHOWN_SHA = 12  # digits of the configuration's digest; json has all
@@ -55,7 +47,7 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
     yield f"configuration {configuration.file or 'built in'}{digest}{loaded}"
     if found.dra is not None:
         registered = "registered" if found.dra.is_registered else "not registered"
-        yield f"DRA driver {found.dra.driver}  {registered}  {found.dra.claims} claims prepared"
+        yield f"DRA driver {found.dra.driver}  {registered}  prepared claims: {found.dra.claims}"
     for problem in (*found.problems, *configuration.problems):
         yield f"wrong: {problem}"
     if line := before_the_first_pod(found):

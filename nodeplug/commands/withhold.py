@@ -9,7 +9,8 @@ import click
 
 from nodeplug.commands.examples import examples
 from nodeplug.commands.leases import lease_lines
-from nodeplug.commands.running_daemon import Output, as_text, ask, output_option, state_option
+from nodeplug.commands.running_daemon import Output, ask, output_option, state_option
+from nodeplug.commands.structured import as_text
 from nodeplug.control.withhold import Answer, Question
 
 
@@ -21,11 +22,11 @@ from nodeplug.control.withhold import Answer, Question
 @click.option("--reason", default="", help="Why, in a line: shown wherever the device is.")
 @click.argument("device")
 def withhold(state: Path, output: Output, reason: str, device: str) -> None:
-    """Have nobody new given DEVICE, until it is readmitted; whoever has it keeps it.
+    """Stop giving DEVICE to new pods, until it is readmitted; a pod that has it keeps it.
 
     DEVICE is an id of `nodeplug discover`, a node or the kernel's name. The kubelet is told that it is unhealthy, its
     slice gets a taint. That outlasts restarts, other configurations, and the device's being away. With a device go
-    its parts and shares, and the group that it is a member of. Said again, it gets another reason.
+    its parts and shares, and the group that it is a member of. Said again with a reason, it gets that one.
     """
     found = ask(state, Question(device, reason), Answer)
     if output in ("json", "yaml"):

@@ -127,7 +127,7 @@ class Document:
             return self._integer(int(text), integer, path, help_text)
         is_open = any(isinstance(option, mi.StrType) for option in texts)
         if taken_for == "a number" and integer and re.fullmatch(r"-?[0-9]{20,}", text):
-            return self._wrong_type(path, f"{text} is a larger number than anybody has", help_text)
+            return self._wrong_type(path, f"{text} has more digits than any number here", help_text)
         if taken_for and is_open:
             return self._wrong_type(path, f"YAML takes {text} for {taken_for}", f'write it in quotes: "{text}"')
         is_quoted = not node.plain and text in _BOOLEANS and any(isinstance(option, mi.BoolType) for option in options)
@@ -168,9 +168,14 @@ class Document:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the known name that was probably meant, as a question; all of them where there are few."""
     names = sorted(known)
-    if meant := _meant(name, names):
-        return f"did you mean {meant}?"
+    if meant := did_you_mean(name, names):
+        return meant
     return f"known are {', '.join(names)}" if len(names) <= 24 else ""
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Return the known name that was probably meant, as a question; empty where none is like it."""
+    return f"did you mean {meant}?" if (meant := _meant(name, known)) else ""
 
 
 def _meant(name: str, known: Collection[str]) -> str:
@@ -193,9 +198,16 @@ def options_of(wanted: mi.Type) -> Iterable[mi.Type]:
 
 
 def _description(wanted: mi.Type) -> str:
-    """Return what the reference says of a setting, without what only the page can show: links to other parts of it."""
-    said = (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
-    return _LINK.sub(r"\1", _SEE.sub("", said))
+    """Return what the reference says of a value, as the end of a message: its first sentence, or its choices.
+
+    Without what only the page can show: links to other parts of it.
+    """
+    text: str = (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
+    text = _LINK.sub(r"\1", _SEE.sub("", text))
+    if text.startswith("`"):
+        return text
+    first = text.partition(". ")[0].removesuffix(".")
+    return first if first[1:2].isupper() else first[:1].lower() + first[1:]  # but an abbreviation
 
 
 def _wanted(options: Iterable[mi.Type]) -> str:

@@ -17,8 +17,11 @@ from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths, 
 
 KINDS = tuple(sorted({reader.kind for reader in READERS} | {"path"}))
 _WILDCARDS = 6  # of one glob
+_ELSEWHERE = {"pciAddress": "pciBusID", "pciAddresses": "pciBusID", "rootDevices": "pf", "linkTypes": "linkType"}
+"""What other device plugins call an attribute where no likeness tells."""
 _COMPARISON = re.compile(r"(>=|<=|>|<|=)?\s*-?[0-9]+|-?[0-9]+\.\.-?[0-9]+")
 _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
+_NUMBERED = re.compile(r"(.+)#([0-9]+)(?:-([0-9]+))?.*")  # as the SR-IOV plugin has it
 _HEXADECIMAL = re.compile(r"(0x)?[0-9a-fA-F*?\[\]!^-]+")
 _FORMS = {
     "integer": 'a whole number, a comparison (">=2") or a range ("2..7")',
@@ -108,7 +111,9 @@ def known_attribute(document: Document, path: Path, name: str, *, key: bool = Fa
     """Return the full name of an attribute, which a file may abbreviate; an unknown one is a finding."""
     full = STANDARD.get(name, name)
     if full not in ATTRIBUTES:
-        document.at(path, f"unknown attribute {name}", suggestion(name, [*ATTRIBUTES, *STANDARD]), key=key)
+        ours = _ELSEWHERE.get(name)
+        hint = f"did you mean {ours}?" if ours else suggestion(name, [*ATTRIBUTES, *STANDARD])
+        document.at(path, f"unknown attribute {name}", hint, key=key)
     return full
 
 
@@ -165,6 +170,10 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
             if type_ == "boolean" and shown in ("true", "false"):
                 shown, hint = f'"{shown}"', "leave the quotes out"
             document.at(place, f"{name} is {_FORMS[type_]}, not {shown}", hint)
+        elif full == "pfName" and isinstance(wanted, str) and (numbered := _NUMBERED.fullmatch(wanted)):
+            pf, first, last = numbered.groups()
+            hint = f'write pfName: {pf} and vfIndex: "{first}..{last or first}"'
+            document.at(place, f"{wanted} is no interface's name: functions are chosen by vfIndex", hint)
         elif type_ == "integer" and isinstance(wanted, str) and (ends := _RANGE.fullmatch(wanted)):
             first, last = map(int, ends.groups())
             if first > last:

@@ -164,13 +164,13 @@ def _rules(facts: Facts, device: Device, owner: str) -> Iterator[Rule]:
             continue
         reason = resource.selector.why_not(seen)
         if is_owner:
-            outcome = "means it, and is the first that may have it" if not reason else "has it, with another device"
+            outcome = "selects it, and is the first that may have it" if not reason else "has it, with another device"
         elif reason:
-            outcome = f"does not mean it: {reason}"
+            outcome = f"does not select it: {reason}"
         elif comes_after:
-            outcome = f"means it, and {owner} comes before"
+            outcome = f"selects it, and {owner} comes before"
         else:
-            outcome = "means it, and may not have it"
+            outcome = "selects it, and may not have it"
         comes_after = comes_after or is_owner
         yield Rule(resource.name, facts.place(resource.name), _means(resource), outcome, is_owner)
 
@@ -183,15 +183,15 @@ def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
     missing = list(_unregistered(views))
     if not facts.assignment.devices[resource.name]:
         meant = sum(not resource.selector.why_not(x) for x in facts.inventory.devices.values())
-        several = f"{meant} device{'s' * (meant > 1)} here would be meant by it, and it may have none: see why below"
-        missing.append(several if meant else "no device here is meant by it")
+        several = f"{meant} device{'s' * (meant > 1)} here would be selected by it, and it may have none: see why below"
+        missing.append(several if meant else "no device here is selected by it")
     elif states and all(x.health != "healthy" for x in states):
         missing.append("none of its devices is healthy and free")
     elif all_leased := tuple(_all_leased(facts, resource.name, states)):
         missing += all_leased
     elif states and not any(x.health == "healthy" and x.leased < _shares(facts, resource, x.id) for x in states):
         missing.append("none of its devices is healthy and free")
-    summary = f"means {_means(resource)} ({facts.place(resource.name)}), through {resource.api}"
+    summary = f"selects {_means(resource)} ({facts.place(resource.name)}), through {resource.api}"
     near = tuple(_near(facts, resource))
     held = _leases(running, lambda x: x.resource == resource.name)
     return Answer(resource.name, False, summary, tuple(missing), (), near, views, states, held)

@@ -57,7 +57,7 @@ class ResourceView(Struct, frozen=True, rename="camel"):
     """A resource with one API: units and leased units of the device plugin API, devices and claims' devices of DRA.
 
     `healthy`: those that are neither unhealthy, nor withheld, nor unavailable because another has them.
-    `is_registered`: the kubelet has the list open, or has accepted the DRA driver.
+    `is_registered`: the kubelet has the list open, or has accepted the DRA driver and runs.
     """
 
     name: str
@@ -219,13 +219,15 @@ def _resources(running: Running, dra: DraView | None) -> Iterator[ResourceView]:
         yield ResourceView(x.name, API, x.devices, x.healthy, x.leased, x.streaming, x.registrations, x.last_error)
     if running.dra is None or dra is None:
         return
+    registrations = running.dra.status().registrations  # of the driver, for all of its resources
     found: dict[str, list[bool]] = {x.name: [] for x in running.config().resources if x.api != API}
     for offered, lease in running.dra.devices():
         is_given = offered.device.health.healthy and not (offered.device.withheld or offered.device.unavailable)
         found.setdefault(offered.resource.name, []).append(is_given and lease is None)
     for name, healths in found.items():
         leased = len(running.ledger.of_resource(name, "dra"))
-        yield ResourceView(name, "dra", len(healths), sum(healths), leased, dra.is_registered, 0, dra.last_error)
+        counts = len(healths), sum(healths), leased
+        yield ResourceView(name, "dra", *counts, dra.is_registered, registrations, dra.last_error)
 
 
 def devices(running: Running) -> tuple[DeviceView, ...]:

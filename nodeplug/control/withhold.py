@@ -41,12 +41,18 @@ async def answer(running: Running, question: Question) -> Answer:
     if len(running.ledger.withheld.keys() | ids) > MOST:
         raise Refusal(f"{MOST} devices are withheld already; readmit some, or stop nodeplug on this node")
     try:
-        await running.ledger.withhold([Withheld(i, reason, time.time()) for i in sorted(ids)])
+        await running.ledger.withhold([_withheld(running, i, reason) for i in sorted(ids)])
     except LedgerUnavailable as error:
         raise Refusal(str(error)) from None
     concerned = {i for x in facts.everything().values() if ids & x.ids.union(x.parents) for i in x.ids}
     held = tuple(view(x) for x in running.ledger.leases() if x.devices & (concerned | ids))
     return Answer(tuple(x for x in withheld(running) if x.device in ids), held)
+
+
+def _withheld(running: Running, device: str, reason: str) -> Withheld:
+    """Return what is to be recorded; said again without a reason, the one that was given stays."""
+    known = running.ledger.withheld.get(device)
+    return known if known is not None and not reason else Withheld(device, reason, time.time())
 
 
 def _meant(facts: Facts, name: str) -> Set[str]:

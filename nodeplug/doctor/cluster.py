@@ -26,6 +26,6 @@ def examine(settings: Settings) -> Iterator[Finding]:
     except ClientError as error:
         yield Finding("wrong", _SUBJECT, f"{server}: {error}", "DRA needs it, with rights to resourceslices")
     else:
-        yield Finding("ok", _SUBJECT, f"{server} has {len(page.items)} slices of {settings.driver_name}")
+        yield Finding("ok", _SUBJECT, f"ResourceSlices of {settings.driver_name} at {server}: {len(page.items)}")
     finally:
         client.close()

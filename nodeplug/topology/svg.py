@@ -38,7 +38,7 @@ def draw(nodes: Sequence[NumaNode], name: str) -> str:
     leased = sum(item.is_leased for numa in nodes for root in numa.roots for item in root.items)
     unhealthy = sum(item.state == "unhealthy" for numa in nodes for root in numa.roots for item in root.items)
     title = f"Devices of {name}" if name else "Devices"
-    summary = f"{total} devices on {len(nodes)} NUMA nodes; {leased} leased, {unhealthy} unhealthy"
+    summary = f"devices: {total}, NUMA nodes: {len(nodes)}, leased: {leased}, unhealthy: {unhealthy}"
     body: list[str] = []
     y, left = 2 * _MARGIN + _HEADING, MOST
     for numa in nodes:

@@ -21,6 +21,7 @@ Nobody waits without an end: every call here is made within somebody's `asyncio.
 
 import asyncio
 import base64
+import os
 import ssl
 import tempfile
 import urllib.parse
@@ -181,7 +182,9 @@ class Connections:
                 raise
         except (OSError, UnicodeError) as error:
             unverified = isinstance(error, ssl.SSLError)
-            raise (UnverifiedServer if unverified else Unreachable)(f"connect to {near.shown}: {error}") from error
+            raise (UnverifiedServer if unverified else Unreachable)(
+                f"connect to {near.shown}: {_in_words(error)}"
+            ) from error
         return _Connection(wire)
 
     async def _tunnel(self, wire: "Wire", proxy: "_Origin") -> None:
@@ -297,3 +300,10 @@ def _public_context(ca: str = "") -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=ca or None)
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _in_words(error: OSError | UnicodeError) -> str:
+    """Return why a connection failed, without asyncio's numbers and addresses."""
+    if isinstance(error, ConnectionError | TimeoutError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error)

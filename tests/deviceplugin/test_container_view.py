@@ -48,7 +48,7 @@ async def test_a_device_that_lacks_what_the_resource_names_is_the_only_one_that_
             Status.FAILED_PRECONDITION,
             f"device misc-kvm cannot be had: {reason}",
         )
-        assert f"device is unhealthy: {reason}" in caplog.text
+        assert f"device is unavailable: {reason}" in caplog.text
         plain = misc(env={"NAME": "{name}"})
         side.plugins.configure([plain])
         side.update(assign(scan(made_up.host), [plain]).devices)

@@ -14,6 +14,16 @@ from tests.deviceplugin.kubelet_end import allocate, kubelet_end, until_listed
 MANY = 100
 
 
+async def test_a_device_whose_cdi_spec_is_still_to_come_is_not_called_unhealthy(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "nodeplug.deviceplugin")
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start([Resource("example.com/misc", Kinds(("misc",)), cdi=True)])
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
+    assert [x.getMessage() for x in caplog.records if x.getMessage().startswith("device ")] == ["device is offered"] * 2
+
+
 @pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG], ids=["info", "debug"])
 async def test_what_is_to_be_said_of_all_is_a_line_and_at_the_level_debug_one_for_each(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, caplog: pytest.LogCaptureFixture, level: int
@@ -28,9 +38,9 @@ async def test_what_is_to_be_said_of_all_is_a_line_and_at_the_level_debug_one_fo
         await until_listed(kubelet, dict.fromkeys(units, "Healthy"))
         assert len((await allocate(kubelet, *units)).cdi_devices) == MANY
         lines = [x for x in caplog.records if x.getMessage().startswith("device is")]
-        wanted = "device is healthy again (100 devices, named at the log level debug)"
+        wanted = "device is offered (100 devices, named at the log level debug)"
         assert wanted in [x.getMessage() for x in lines]
-        named = {getattr(x, "device", None) for x in lines if x.getMessage() == "device is healthy again"}
+        named = {getattr(x, "device", None) for x in lines if x.getMessage() == "device is offered"}
         assert named == (set(units) if level == logging.DEBUG else set())
         caplog.clear()
         made_up.unplug("d7")

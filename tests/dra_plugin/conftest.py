@@ -82,11 +82,15 @@ StartPlugin = Callable[..., Awaitable[RunningPlugin]]
 async def start(
     claims: ClaimSource, driver: SteeredDriver, board: HealthBoard, folders: Folders
 ) -> AsyncIterator[StartPlugin]:
-    """Start a plugin, with another driver, health or pod uid if the test says so."""
+    """Start a plugin, with another driver, health, pod uid or folders if the test says so."""
     plugins: list[RunningPlugin] = []
 
     async def begin(
-        *, driver: Driver | asyncio.Future[Driver] = driver, health: HealthBoard = board, pod_uid: str = ""
+        *,
+        driver: Driver | asyncio.Future[Driver] = driver,
+        health: HealthBoard = board,
+        pod_uid: str = "",
+        folders: Folders = folders,
     ) -> RunningPlugin:
         plugin = RunningPlugin(DRIVER, driver, claims, health, folders, watcher, pod_uid=pod_uid)
         await plugin.start(registration_socket(folders.registry, DRIVER, pod_uid))

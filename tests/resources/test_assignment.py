@@ -157,12 +157,12 @@ def test_the_reason_of_the_nearest_resources_is_told() -> None:
     )
     found = assigned([device("g", "gpu", attributes={"vendor": "10de"}), device("n", "nic")], *resources)
     assert why(found, "g") == "x/amd: its vendor is 10de, not 1002; x/gpu: its vendor is 10de, not 8086"
-    assert why(found, "n") == "no resource is about devices of kind nic"
+    assert why(found, "n") == "no resource selects devices of kind nic"
 
 
 def test_of_many_resources_that_are_near_two_are_told() -> None:
     resources = [Resource(f"x/{name}", preset(name)) for name in ("kvm", "fuse", "tun", "sev")]
     found = assigned([device("misc-autofs", attributes={"name": "autofs"})], *resources)
     assert why(found, "misc-autofs") == (
-        "x/kvm: its name is autofs, not kvm; x/fuse: its name is autofs, not fuse; nor do 2 more resources mean it"
+        "x/kvm: its name is autofs, not kvm; x/fuse: its name is autofs, not fuse; nor do 2 more resources select it"
     )

@@ -5,14 +5,16 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from dra_plugin.serving.claims import ClaimSource
 from dra_plugin.serving.health import HealthBoard
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
+from dra_plugin.serving.kubelet_presence import kubelet_gone
 from dra_plugin.serving.registration import SERVICES, Registrar, Registration
 from folderwatch import FolderWatcher
 from grpcunix import Client, Context, RpcError, Status, UnixServer, handler
@@ -28,6 +30,7 @@ from kubeletapi.pluginregistration.v1 import api_pb2 as api
 from tests.dra_plugin.conftest import StartPlugin
 from tests.dra_plugin.kubelet_end import DRIVER, PATIENCE, NoClaims, SteeredDriver, kubelet_end
 from tests.dra_scenarios import scenario
+from tests.running import until
 
 SERVICE = api.DESCRIPTOR.services_by_name["Registration"]
 UID, OTHER_UID = "68de2e67-8ba5-41b2-b4a6-0d9b3c9d2a3c", "4b8a9e8e-1f62-4a0c-9d0e-7d1f0f0a5b11"
@@ -134,6 +137,41 @@ async def test_every_kubelet_that_starts_finds_the_driver(start: StartPlugin, fo
             await dra.watcher.idle()  # the plugin is told after its handler was called
             assert plugin.registrations == count
     assert plugin.registration_status == Registration(registered=True)
+
+
+async def test_what_a_kubelet_accepted_ends_with_it(
+    start: StartPlugin, folders: Folders, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubelet_socket = folders.registry.parent / "device-plugins" / "kubelet.sock"
+    kubelet_socket.parent.mkdir()
+    words = f"waiting for the kubelet: nobody listens at {kubelet_socket}"
+    plugin = await start(folders=structs.replace(folders, kubelet_socket=kubelet_socket))
+    for count in (1, 2):
+        kubelet = UnixServer(kubelet_socket, [])
+        await kubelet.start()
+        async with watching(folders) as dra:
+            assert await dra.next() == ("registered", str(plugin.endpoint))
+            await dra.watcher.idle()
+        assert plugin.registration_status == Registration(registered=True)
+        await kubelet.stop()
+        await until(lambda: plugin.registration_status == Registration(False, words))
+        assert caplog.messages.count(f"the DRA driver is not registered any more: {words}") == count
+
+
+async def test_where_no_kubelet_was_seen_to_listen_none_has_gone(socket_dir: Path) -> None:
+    kubelet_socket = socket_dir / "kubelet.sock"
+    with closing(FolderWatcher()) as watcher:
+        gone = asyncio.create_task(kubelet_gone(kubelet_socket, watcher, period=0.001))
+        with pytest.raises(TimeoutError):  # it never ends
+            await asyncio.wait_for(asyncio.shield(gone), 0.05)
+        kubelet = UnixServer(kubelet_socket, [])
+        await kubelet.start()
+        async with connect(kubelet_socket) as channel:
+            await channel.grpc.channel_ready()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(gone), 0.05)
+        await kubelet.stop()
+        await asyncio.wait_for(gone, PATIENCE)
 
 
 @scenario(160)

@@ -2,7 +2,7 @@
 # Builds every program of the real node from Go modules and two small container images from Debian's
 # busybox-static, into $REALNODE_HOME (default ~/.cache/realnode).  Idempotent: what is there is skipped.
 #   ./build.sh            build what is missing (about 10 minutes on two cores, 1.3 GiB of modules)
-#   K8S=1.37 ./build.sh   another Kubernetes beside it (1.34, 1.37), in ~/.cache/realnode-1.37; etcd, containerd and runc are shared
+#   K8S=1.37 ./build.sh   another Kubernetes beside it (1.34, 1.35, 1.37), in ~/.cache/realnode-1.37; etcd, containerd and runc are shared
 #   NICE=0 ./build.sh     without nice
 # Needs: Go >= 1.26, Debian with apt (gcc, libseccomp-dev, busybox-static), python3.
 set -euo pipefail

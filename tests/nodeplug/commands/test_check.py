@@ -6,6 +6,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]  # has no types of its own
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from hostdevices import device_id
@@ -97,6 +98,30 @@ def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
     assert kvm["devices"] == []
     assert [device["id"] for device in found["unassigned"]] == ["block-loop0"]
     assert found["problems"] == []
+
+
+def test_devices_of_a_kind_that_nobody_selects_are_counted(file: Path, tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "many")
+    for number in range(3):
+        name = f"loop{number}"
+        tree.device(
+            f"/sys/devices/virtual/block/{name}", group="class/block", node=name, numbers=f"7:{number}", kind="b"
+        )
+    file.write_text("resources: [{name: example.com/fuse, select: fuse}]")
+    lines = check(file, "--root", tree.root).stdout.splitlines()
+    assert [line.split(maxsplit=1) for line in lines if line.startswith("-")] == [
+        ["-", "3 of kind block  no resource selects devices of kind block"]
+    ]
+    found = json.loads(check(file, "--root", tree.root, "-o", "json").stdout)
+    assert len(found["unassigned"]) == 3
+
+
+def test_yaml_says_what_json_says(file: Path, root: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("resources: [{name: x/y, select: gpus}]\n")
+    for words in ((file, "--root", root), (bad,)):
+        found = [check(*words, "-o", output).stdout for output in ("json", "yaml")]
+        assert json.loads(found[0]) == yaml.safe_load(found[1])
 
 
 def test_everything_that_is_wrong_is_printed_as_a_compiler_does(tmp_path: Path) -> None:

@@ -42,9 +42,8 @@ def test_lists_of_commands_have_all_and_cut_nothing() -> None:
 
 
 def test_every_command_has_an_example() -> None:
-    plain = {words: command for words, command in every(main).items() if not isinstance(command, click.Group)}
-    lacking = [words for words, command in plain.items() if "nodeplug " + " ".join(words) not in (command.epilog or "")]
-    assert lacking == []
+    for words, command in every(main).items():
+        assert "nodeplug " + " ".join(words) in (command.epilog or "")
 
 
 @pytest.mark.parametrize(
@@ -58,6 +57,28 @@ def test_every_command_has_an_example() -> None:
 def test_a_typing_error_gets_what_was_meant(words: list[str], says: str) -> None:
     result = CliRunner().invoke(main, words)
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"Error: {says}")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["completion", "bsh"], "'bsh' is not one of 'bash', 'fish', 'zsh'. Did you mean 'bash'?"),
+        (["convert", "--from", "nvdia", "x"], "'sriov'. Did you mean 'nvidia'?"),
+        (["status", "-o", "xml"], "'xml' is not one of 'table', 'wide', 'json', 'yaml'."),
+    ],
+)
+def test_a_value_that_is_misspelt_gets_what_was_meant(words: list[str], says: str) -> None:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"{says}\n")
+
+
+def test_an_answer_that_cannot_be_written_is_no_defect() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "nodeplug", "discover"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "Error: the answer cannot be written: No space left on device\n")
 
 
 def _environment() -> dict[str, str]:

@@ -35,12 +35,12 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         '3:18: this must be a whole number, not "60"; leave the quotes out',
         '4:13: unknown value "inof"; did you mean info?',
         '7:59: YAML takes 0123 for a number; write it in quotes: "0123"',
-        "8:13: 0 is less than 1; How many containers may use one device at once.",
-        "9:5: the key name is missing; The extended resource that pods ask for: `example.com/gpu`.",
+        "8:13: 0 is less than 1; how many containers may use one device at once",
+        "9:5: the key name is missing; the extended resource that pods ask for: `example.com/gpu`",
         '10:20: YAML takes 0660 for a number; write it in quotes: "0660"',
         "13:5: unknown key share; did you mean shares?",
         "14:5: the key select stands here for the second time; the first is in line 12",
-        '15:5: this must be a mapping, not "hello"; What is offered, in the order in which devices are given away.',
+        '15:5: this must be a mapping, not "hello"; what is offered, in the order in which devices are given away',
     ]
 
 
@@ -73,15 +73,15 @@ def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("shares: many", 'this must be a whole number, not "many"; How many containers may use one device at once.'),
-        ("shares: 1.5", 'this must be a whole number, not "1.5"; How many containers may use one device at once.'),
-        ("shares: [1]", "this must be a whole number, not a list; How many containers may use one device at once."),
-        ("shares: 99999999999999999999", "99999999999999999999 is a larger number than anybody has"),
+        ("shares: many", 'this must be a whole number, not "many"; how many containers may use one device at once'),
+        ("shares: 1.5", 'this must be a whole number, not "1.5"; how many containers may use one device at once'),
+        ("shares: [1]", "this must be a whole number, not a list; how many containers may use one device at once"),
+        ("shares: 99999999999999999999", "99999999999999999999 has more digits than any number here"),
         ("shares:", "this has no value; give a whole number or leave the key out"),
         ("shares: ~", "this has no value; give a whole number or leave the key out"),
         ("cdi: yes", "yes may mean true, false or a text; write true or false"),
         ('cdi: "true"', 'this must be true or false or auto, not "true"; leave the quotes out'),
-        ("cdi: 1", 'this must be true or false or auto, not "1"; How device nodes are handed out.'),
+        ("cdi: 1", 'this must be true or false or auto, not "1"; how device nodes are handed out'),
         ("cdi: [auto]", "this must be true or false or auto, not a list"),
         ("cdi: flase", 'unknown value "flase"; did you mean false?'),
         ("cdi: plain", 'unknown value "plain"; known are auto, false, true'),
@@ -96,8 +96,8 @@ def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -
         ("group: siblings", 'unknown value "siblings"; known are functions, parent'),
         ('env: {A: "\\x01"}', "this text has a control character"),
         ("permissions: |\n  rw", "this text has a control character; line breaks are some, too"),
-        ("access: {uid: -1}", "-1 is less than 0; The owner. Without: as on the host."),
-        ("access: {uid: 5000000000}", "5000000000 is more than 4294967294; The owner. Without: as on the host."),
+        ("access: {uid: -1}", "-1 is less than 0; the owner"),
+        ("access: {uid: 5000000000}", "5000000000 is more than 4294967294; the owner"),
     ],
 )
 def test_wrong_types(text: str, message: str) -> None:

@@ -44,7 +44,7 @@ def test_each_share_has_its_part(text: str, part: str | None) -> None:
             f"select: kvm\n{MPS}",
             "no device that is selected here (kind: misc) can have it: MPS is NVIDIA's; leave it out,",
         ),
-        ("select: gpu\nmps: {pipeDirectory: /run/mps/pipe}", "the key shmDirectory is missing; Its folder of shared"),
+        ("select: gpu\nmps: {pipeDirectory: /run/mps/pipe}", "the key shmDirectory is missing; its folder of shared"),
         ("select: gpu\nmps: /run/mps", 'this must be a mapping, not "/run/mps"'),
         (
             "select: gpu\nmps: {pipeDirectory: /srv/pipe, shmDirectory: /run/mps/shm}",

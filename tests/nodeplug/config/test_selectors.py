@@ -69,6 +69,12 @@ def test_all_keys_agree_and_of_a_list_one_entry() -> None:
         ("{kind: []}", "an empty list selects nothing"),
         ("{any: []}", "an empty list selects nothing"),
         ("{attributes: {vendr: x}}", "unknown attribute vendr; did you mean vendor?"),
+        ("{attributes: {pciAddress: x}}", "unknown attribute pciAddress; did you mean pciBusID?"),
+        (
+            "{attributes: {pfName: 'ens1f0#0-3'}}",
+            "ens1f0#0-3 is no interface's name: functions are chosen by vfIndex;"
+            ' write pfName: ens1f0 and vfIndex: "0..3"',
+        ),
         (
             "{attributes: {vendor: 8086}}",
             'vendor is hexadecimal digits in quotes ("10de"), or a glob, not 8086; write it in quotes: "8086"',

@@ -49,6 +49,19 @@ def files(content: bytes) -> dict[str, str]:
     return found
 
 
+async def test_without_a_file_it_is_about_the_one_of_the_running_daemon(
+    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asked.start(FUSE)
+    monkeypatch.setattr("nodeplug.commands.running_daemon.STATE_DIRECTORY", asked.state)
+    file = tmp_path / "report.tar.gz"
+    result = await asked.plain("bundle", str(file), "--root", str(asked.root))
+    assert result.exit_code == 0, result.output
+    assert "example.com/fuse" in files(file.read_bytes())["configuration.yaml"]
+    examined = await asked.plain("doctor", "--root", str(asked.root))
+    assert f"ok    configuration  {asked.path} can be used" in examined.stdout
+
+
 async def test_a_node_with_a_daemon(asked: Asked, tmp_path: Path) -> None:
     await asked.start({**FUSE, "env": {"KEY": "hunter2"}})
     asked.telemetry.events.record("refused", "Authorization: Bearer hunter2hunter2")

@@ -133,7 +133,10 @@ async def test_an_api_server(machine: Machine, tmp_path: Path) -> None:
     await machine.start()
     await machine.until_published()
     _, found = await examined(tmp_path / "config0.yaml", machine.host.root)
-    assert any(x[:2] == ("ok", "API server") and "1 slices of nodeplug.dev" in x[2] for x in found), found
+    assert any(
+        x[:2] == ("ok", "API server") and x[2].startswith("ResourceSlices of nodeplug.dev at ") and x[2].endswith(": 1")
+        for x in found
+    ), found
     machine.kubeconfig.unlink()
     _, found = await examined(tmp_path / "config0.yaml", machine.host.root)
     assert [x[0] for x in found if x[1] == "API server"] == ["wrong"]

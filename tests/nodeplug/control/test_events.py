@@ -56,7 +56,8 @@ async def test_for_scripts(asked: Asked) -> None:
         "holder": "pod/default/p/c",
         "count": 1,
     }
-    assert (await asked.json("events", "--resource", "c/d"))["events"] == []
+    assert (await asked.json("events", "--resource", "a/b"))["events"] == [found]
+    assert (await asked.json("events", "--resource", "example.com/fuse"))["events"] == []  # which is offered
 
 
 async def test_no_daemon(asked: Asked) -> None:

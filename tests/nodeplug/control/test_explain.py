@@ -17,9 +17,9 @@ async def test_a_device_that_is_offered(asked: Asked, node: Node) -> None:
         assert shown.startswith(f"misc-kvm is offered by example.com/kvm ({asked.path}:4)\nnothing is missing")
     found = await asked.json("explain", "misc-kvm")
     assert [(x["resource"], x["place"], x["outcome"], x["isOwner"]) for x in found["rules"]] == [
-        ("example.com/fuse", f"{asked.path}:3", "does not mean it: its name is kvm, not fuse", False),
-        ("example.com/kvm", f"{asked.path}:4", "means it, and is the first that may have it", True),
-        ("example.com/misc", f"{asked.path}:5", "means it, and example.com/kvm comes before", False),
+        ("example.com/fuse", f"{asked.path}:3", "does not select it: its name is kvm, not fuse", False),
+        ("example.com/kvm", f"{asked.path}:4", "selects it, and is the first that may have it", True),
+        ("example.com/misc", f"{asked.path}:5", "selects it, and example.com/kvm comes before", False),
     ]
 
 
@@ -33,9 +33,9 @@ async def test_a_device_that_is_not_offered(asked: Asked, made_up: MadeUpHost) -
     ]
     found = await asked.json("explain", "/dev/kvm")
     assert found["missing"] == ["example.com/kvm: it is on no PCI bus and cannot be reset"]
-    assert found["rules"][1]["outcome"] == "means it, and may not have it"
+    assert found["rules"][1]["outcome"] == "selects it, and may not have it"
     found = await asked.json("explain", "example.com/kvm")
-    assert found["missing"][-1] == "1 device here would be meant by it, and it may have none: see why below"
+    assert found["missing"][-1] == "1 device here would be selected by it, and it may have none: see why below"
     assert found["near"][0] == {
         "device": "misc-kvm",
         "reason": "example.com/kvm: it is on no PCI bus and cannot be reset",
@@ -51,8 +51,8 @@ async def test_what_is_missing(asked: Asked, node: Node) -> None:
         assert found["missing"] == ["all of it is leased"]
         assert [x["unit"] for x in found["leases"]] == ["misc-fuse"]
     found = await asked.json("explain", "example.com/gps")
-    assert found["summary"] == f"means usb-serial ({asked.path}:4), through device-plugin"
-    assert found["missing"] == ["no device here is meant by it"]
+    assert found["summary"] == f"selects usb-serial ({asked.path}:4), through device-plugin"
+    assert found["missing"] == ["no device here is selected by it"]
     await node.stop()
     missing = (await asked.json("explain", "example.com/gps"))["missing"]
     assert any(x.startswith("example.com/gps is not registered with the kubelet (device-plugin)") for x in missing)

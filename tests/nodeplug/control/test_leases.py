@@ -46,6 +46,28 @@ async def test_who_says_so(asked: Asked, node: Node) -> None:
     assert result.stderr == "Error: there is no lease of misc-kvm; nodeplug leases list shows all\n"
 
 
+async def test_a_lease_by_its_pods_name_and_names_that_are_none(asked: Asked) -> None:
+    await keep(asked)
+    assert "misc-fuse.0" in (await asked.run("leases", "show", "a")).stdout
+    for words, message in (
+        (("show", "default/b"), "there is no lease of default/b; did you mean default/a?"),
+        (("show", "misc-fuze.0"), "there is no lease of misc-fuze.0; did you mean misc-fuse.0?"),
+        (("release", "misc-fuse"), "misc-fuse is no unit; it has the units misc-fuse.0: name one"),
+        (("release", "default/a"), "default/a is no unit; it has the units misc-fuse.0: name one"),
+        (
+            ("list", "--resource", "example.com/fuze"),
+            "there is no resource example.com/fuze; did you mean example.com/fuse?",
+        ),
+    ):
+        result = await asked.run("leases", *words)
+        assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
+    result = await asked.run("leases", "list", "--resource", "example.com/other")  # which nobody offers any more
+    assert "misc-kvm" in result.stdout
+    result = await asked.run("events", "--resource", "example.com/fuze")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "did you mean example.com/fuse?" in result.stderr
+
+
 async def test_silent_witnesses(asked: Asked) -> None:
     await keep(asked)
     shown = (await asked.run("leases", "show", "default/a")).stdout

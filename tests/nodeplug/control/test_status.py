@@ -116,10 +116,10 @@ async def test_a_claim(machine: Machine) -> None:
 
     found = await ask("status")
     assert (found["dra"]["driver"], found["dra"]["isRegistered"], found["dra"]["claims"]) == ("nodeplug.dev", True, 1)
-    assert [(x["name"], x["api"], x["units"], x["leased"]) for x in found["resources"]] == [
-        ("example.com/fuse", "device-plugin", 1, 0),
-        ("example.com/fuse", "dra", 1, 1),
-        ("example.com/kvm", "dra", 1, 0),
+    assert [(x["name"], x["api"], x["units"], x["leased"], x["registrations"]) for x in found["resources"]] == [
+        ("example.com/fuse", "device-plugin", 1, 0, 1),
+        ("example.com/fuse", "dra", 1, 1, 1),
+        ("example.com/kvm", "dra", 1, 0, 1),
     ]
     assert [(x["api"], x["health"], x["leased"]) for x in found["devices"] if x["id"] == "misc-fuse"] == [
         ("device-plugin", "unavailable", 0),
@@ -130,6 +130,28 @@ async def test_a_claim(machine: Machine) -> None:
     (shown,) = (await ask("leases", "show", "default/c"))["leases"]
     assert {"witness": "API server", "says": "wants it prepared", "holds": True} in shown["statements"]
     assert "misc-fuse to claim/default/c/" in (await ask("explain", "misc-fuse"))["missing"][0]
+
+
+async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine) -> None:
+    async def until_registered(is_registered: bool) -> Any:
+        async with asyncio.timeout(30):
+            while True:
+                given = ["status", "--state", str(machine.state), "-o", "json"]
+                found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+                if found["dra"]["isRegistered"] == is_registered:
+                    return found
+                await machine.stand.clock.advance(1.0)
+
+    await machine.classes()
+    await machine.start()
+    await machine.until_published()
+    await until_registered(True)
+    await machine.stand.node.stop()
+    found = await until_registered(False)
+    reason = f"waiting for the kubelet: nobody listens at {machine.kubelet}/device-plugins/kubelet.sock"
+    assert f"the DRA driver is not registered with the kubelet: {reason}" in found["problems"]
+    await machine.stand.node.start()
+    await until_registered(True)
 
 
 async def test_it_agrees_with_the_kubelet_on_every_step_of_a_day(asked: Asked, made_up: MadeUpHost, node: Node) -> None:

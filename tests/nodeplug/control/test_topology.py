@@ -53,7 +53,7 @@ def test_a_drawing_says_to_a_reader_what_it_shows() -> None:
     named = {each.get("id"): each.text for each in tree if each.get("id")}
     assert tree.get("aria-labelledby", "").split() == list(named)
     assert named["title"] == "Devices of worker-1"
-    assert (named["summary"] or "").startswith("2 devices on 1 NUMA nodes; 1 leased, 1 unhealthy")
+    assert (named["summary"] or "").startswith("devices: 2, NUMA nodes: 1, leased: 1, unhealthy: 1")
     (group,) = [x for x in tree.iter(f"{XML}g") if x.get("role") == "list"]
     assert group.get("aria-label") == "NUMA node 0, pci0000:00"
     ill, well = [x for x in tree.iter(f"{XML}g") if x.get("role") == "listitem"]

@@ -47,6 +47,8 @@ async def test_a_life_with_a_device_that_is_withheld(asked: Asked, node: Node) -
 
     result = await asked.run("withhold", "misc-fuse", "--reason", "smoke")
     assert result.stdout.startswith("withheld: misc-fuse (smoke)\n")
+    result = await asked.run("withhold", "misc-fuse")  # without a reason the one that was given stays
+    assert result.stdout.startswith("withheld: misc-fuse (smoke)\n")
     result = await asked.run("readmit", "fuse")
     assert result.stdout.startswith("readmitted: misc-fuse, withheld since ")
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
@@ -54,6 +56,7 @@ async def test_a_life_with_a_device_that_is_withheld(asked: Asked, node: Node) -
     found = [(x.kind, x.device, x.message) for x in asked.telemetry.events.since(0)]
     assert [x for x in found if x[0] in ("withheld", "readmitted")] == [
         ("withheld", "misc-fuse", "noise"),
+        ("withheld", "misc-fuse", "smoke"),
         ("withheld", "misc-fuse", "smoke"),
         ("readmitted", "misc-fuse", "pods can be given it again"),
     ]

@@ -401,3 +401,13 @@ async def test_a_server_that_drips_does_not_keep_a_process_from_ending() -> None
         await peer.until_asked(1)
         await process.communicate(b"end\n")
         assert process.returncode == 0
+
+
+async def test_a_server_that_is_away_in_words() -> None:
+    with socket.socket() as unused:  # bound, so that nobody else has the port; and not listening
+        unused.bind(("127.0.0.1", 0))
+        credentials = Credentials(server=f"http://127.0.0.1:{unused.getsockname()[1]}")
+        client = AsyncClient(lambda: credentials, attempts=1)
+        with pytest.raises(Unreachable, match=r"connect to 127\.0\.0\.1:[0-9]+: Connection refused$"):
+            await get(client)
+        client.close()

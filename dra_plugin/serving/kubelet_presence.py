@@ -1,0 +1,32 @@
+"""Whether the kubelet that accepted the driver still runs.
+
+A kubelet registers a driver by calling it, and nothing tells the driver of that kubelet's end: connections also end
+when they are idle (before 1.34), and the socket of a kubelet that was killed stays. So the kubelet's own socket is
+dialled: whenever it changes, and now and then. Where it was never seen to listen nothing is concluded.
+"""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Final
+
+from folderwatch import FolderWatcher
+from grpcunix import is_live
+
+PERIOD: Final = 5.0  # seconds
+
+
+async def kubelet_gone(kubelet_socket: Path, watcher: FolderWatcher, period: float = PERIOD) -> None:
+    """Return once nobody listens at `kubelet_socket`, where somebody did before."""
+    changed = asyncio.Event()
+    watch = watcher.watch(kubelet_socket.parent, changed.set, lambda name: name == kubelet_socket.name)
+    has_listened = False
+    try:
+        while (listens := is_live(kubelet_socket)) or not has_listened:
+            has_listened |= listens
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(period):
+                    await changed.wait()
+            changed.clear()
+    finally:
+        watch.close()
