@@ -41,9 +41,10 @@ class Scanner:
         wanted = None if subsystems is None else frozenset(subsystems)
         for reader in self._readers:
             if wanted is None or reader not in self._findings or reader.subsystems & wanted:
+                before = self._findings.get(reader, ())
                 found = list(self._read(reader))
-                found += self._as_before(self._findings.get(reader, ()), found)
-                self._findings[reader] = found
+                found += self._as_before(before, found)
+                self._findings[reader] = _sharing(found, before)
         return _put_together(self._findings)
 
     def _read(self, reader: Reader) -> Iterator[Finding]:
@@ -81,6 +82,12 @@ class Scanner:
 def scan(host: Host, readers: Sequence[Reader] = READERS) -> Inventory:
     """Read everything once, in a thread that is given up where a read does not come back."""
     return host.reads.run(lambda: Scanner(host, readers).scan())
+
+
+def _sharing(found: list[Finding], before: Sequence[Finding]) -> list[Finding]:
+    """Return the same with the values of before for what did not change, so that nobody keeps thousands twice."""
+    known = {x.id: x for x in before if isinstance(x, Device)}
+    return [old if isinstance(x, Device) and (old := known.get(x.id)) == x else x for x in found]
 
 
 def _put_together(findings: Mapping[Reader, list[Finding]]) -> Inventory:
