@@ -88,11 +88,4 @@ class Specs:
         self.problem, self._written, self._described = "", wanted, wanted
 
     def _sync(self, wanted: Mapping[str, Descriptions]) -> None:
-        """Write one after the other: a spec of thousands of devices is larger than all that is known of them.
-
-        What is not wanted goes last, so that a name that stays is there at every moment.
-        """
-        names = {cdi.file_name(kind): each for kind, each in wanted.items()}
-        for name, each in names.items():
-            self._directory.write(name, each.spec())
-        self._directory.keep(names)
+        self._directory.sync((cdi.file_name(kind), each.spec()) for kind, each in wanted.items())
