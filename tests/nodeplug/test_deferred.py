@@ -79,7 +79,10 @@ def test_whoever_uses_it_has_it(use: str, shown: str) -> None:
 
 def test_a_client_of_the_api_server_needs_no_names_of_other_scripts_and_no_module_of_chance() -> None:
     code = """
-import asyncio, socket, sys
+import socket, sys
+from nodeplug.deferred import defer_unused
+defer_unused()
+import asyncio
 from resourceapi.client.backoff import delay
 from resourceapi.client.wire import dial
 async def main():
