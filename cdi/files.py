@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from cdi.errors import CdiError, InvalidSpec
@@ -108,14 +108,17 @@ class CdiDirectory:
             )
         )
 
-    def sync(self, wanted: Mapping[str, Spec]) -> None:
+    def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
         """Make our files exactly `wanted`: at start, after a reboot, after a crash. Raises as `write` does.
 
-        Writes come first, so that a name that stays is there at every moment.
+        Writes come first, so that a name that stays is there at every moment; one after the other, for a spec of
+        thousands of devices is large.
         """
-        for name, spec in wanted.items():
+        names = set()
+        for name, spec in wanted:
             self.write(name, spec)
-        self.keep(wanted)
+            names.add(name)
+        self.keep(names)
 
     def keep(self, names: Collection[str]) -> None:
         """Remove our files but these, and what a crash left half written. Raises OSError of the disk."""

@@ -1,7 +1,8 @@
 """A resource's list as the kubelet gets it, kept encoded.
 
-Building messages is what costs (41 ms for 10,000 devices; joining cached bytes 0.07 ms), so every unit is kept as the
-bytes of its entry in ListAndWatchResponse, and a health flip encodes one of them again.
+Building messages is what costs (41 ms for 10,000 devices; a search through the bytes of 10,000 0.05 ms), so the list is
+kept as one message, in which the bytes of a unit that changed are replaced. Of each unit there is no more than what it
+is listed with, one value for all that are alike.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,14 +12,14 @@ from msgspec import Struct
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+_MOST_SPLICED = 64  # units of which the bytes are replaced one by one, which copies the list each time
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """One unit in the list: whether it can be had, the NUMA nodes of its device, and its encoding."""
+    """What a unit is listed with: whether it can be had, and the NUMA nodes of its device."""
 
     is_healthy: bool
     numa_nodes: tuple[int, ...]
-    encoded: bytes
 
 
 class Advertised:
@@ -27,32 +28,35 @@ class Advertised:
     def __init__(self) -> None:
         """Start with an empty list, which a kubelet takes as 0 devices."""
         self._entries: dict[str, Entry] = {}
-        self._encoded: bytes | None = b""
+        self._encoded = b""
 
     @property
     def encoded(self) -> bytes:
         """The list as a ListAndWatchResponse; the same object until something changes."""
-        if self._encoded is None:
-            self._encoded = b"".join([entry.encoded for entry in self._entries.values()])
         return self._encoded
 
     def replace(self, units: Mapping[str, tuple[bool, tuple[int, ...]]]) -> bool:
         """Take over the whole list: health and NUMA nodes by unit. Returns whether anything changed."""
-        entries = {unit: self._entry(unit, *what) for unit, what in units.items()}
-        changed = list(entries.values()) != list(self._entries.values())
-        if changed:
-            self._entries, self._encoded = entries, None
-        return changed
+        alike: dict[tuple[bool, tuple[int, ...]], Entry] = {}
+        known = self._entries
+        entries: dict[str, Entry] = {}
+        for unit, what in units.items():
+            entry = known.get(unit)
+            if entry is None or (entry.is_healthy, entry.numa_nodes) != what:
+                entry = alike.setdefault(what, Entry(*what))
+            entries[unit] = entry
+        if entries == known and list(entries) == list(known):
+            return False
+        self._take(entries)
+        return True
 
     def set_health(self, units: Iterable[str], is_healthy: bool) -> bool:
         """Change the health of units that are listed. Returns whether anything changed."""
-        changed = False
-        for unit in units:
-            entry = self._entries[unit]
-            if entry.is_healthy != is_healthy:
-                self._entries[unit] = self._entry(unit, is_healthy, entry.numa_nodes)
-                changed, self._encoded = True, None
-        return changed
+        changed = [unit for unit in units if self._entries[unit].is_healthy != is_healthy]
+        if changed:
+            alike = {nodes: Entry(is_healthy, nodes) for nodes in map(self.numa_nodes, changed)}
+            self._take(self._entries | {unit: alike[self.numa_nodes(unit)] for unit in changed})
+        return bool(changed)
 
     def numa_nodes(self, unit: str) -> tuple[int, ...]:
         """Return the NUMA nodes with which a unit is listed, or none."""
@@ -71,11 +75,49 @@ class Advertised:
         entries = tuple(self._entries.values())  # another thread may ask
         return len(entries), sum(entry.is_healthy for entry in entries)
 
-    def _entry(self, unit: str, is_healthy: bool, numa_nodes: tuple[int, ...]) -> Entry:
-        known = self._entries.get(unit)
-        if known is not None and known.is_healthy == is_healthy and known.numa_nodes == numa_nodes:
-            return known
-        device = api.Device(ID=unit, health=HEALTHY if is_healthy else UNHEALTHY)
-        if numa_nodes:  # a topology without nodes would make the resource look aligned where it is not
-            device.topology.nodes.extend(api.NUMANode(ID=node) for node in numa_nodes)
-        return Entry(is_healthy, numa_nodes, api.ListAndWatchResponse(devices=[device]).SerializeToString())
+    def _take(self, entries: dict[str, Entry]) -> None:
+        """Take over another list, which is not the same."""
+        spliced = _spliced(self._encoded, self._entries, entries)
+        self._encoded = b"".join([_encode(*each) for each in entries.items()]) if spliced is None else spliced
+        self._entries = entries
+
+
+def _spliced(encoded: bytes, before: Mapping[str, Entry], now: Mapping[str, Entry]) -> bytes | None:
+    """Return the encoding of a list made from that of the one before it; None where too much is another one.
+
+    The bytes of a unit are found by a search. They begin with those of an end of line, a length that is none, and
+    another end of line: nothing but the beginning of a unit looks so where no id has an end of line in it.
+    """
+    gone = [unit for unit in before if unit not in now]
+    changed = [unit for unit, entry in now.items() if before.get(unit, entry) != entry]
+    added = {unit for unit in now if unit not in before}
+    if len(gone) + len(changed) + len(added) > _MOST_SPLICED or any("\n" in unit for unit in now):
+        return None
+    order = list(now)
+    if [unit for unit in order if unit not in added] != [unit for unit in before if unit in now]:
+        return None
+    for unit in gone:
+        encoded = _replaced(encoded, _encode(unit, before[unit]), b"")
+    for unit in changed:
+        encoded = _replaced(encoded, _encode(unit, before[unit]), _encode(unit, now[unit]))
+    for at in reversed([at for at, unit in enumerate(order) if unit in added]):
+        new = _encode(order[at], now[order[at]])
+        if at + 1 < len(order):
+            following = _encode(order[at + 1], now[order[at + 1]])
+            encoded = _replaced(encoded, following, new + following)
+        else:
+            encoded += new
+    return encoded
+
+
+def _replaced(encoded: bytes, old: bytes, new: bytes) -> bytes:
+    at = encoded.index(old)
+    return b"".join((encoded[:at], new, encoded[at + len(old) :]))
+
+
+def _encode(unit: str, entry: Entry) -> bytes:
+    """Return the bytes of one unit in a ListAndWatchResponse."""
+    device = api.Device(ID=unit, health=HEALTHY if entry.is_healthy else UNHEALTHY)
+    if entry.numa_nodes:  # a topology without nodes would make the resource look aligned where it is not
+        device.topology.nodes.extend(api.NUMANode(ID=node) for node in entry.numa_nodes)
+    return api.ListAndWatchResponse(devices=[device]).SerializeToString()

@@ -24,10 +24,11 @@ from checkpoint.lease import Book
 from checkpoint.withheld import why_withheld
 from deviceplugin import answered, container_record
 from deviceplugin.container_record import ContainerRecord
+from deviceplugin.descriptions import Terms
 from deviceplugin.device_info import variable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.peers import check_peers
-from deviceplugin.response import container_response, describe, has_own_names
+from deviceplugin.response import container_response, has_own_names
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, Unit, name_in, owner_of
 from hostdevices import Device, HostDevicesError
@@ -59,23 +60,11 @@ class Allocator:
         self._presence = presence
         self._ledger = ledger
         self._specs = specs
-        self._descriptions: dict[str, tuple[Device, Resource, cdi.Device]] = {}
 
     def update(self, units: Mapping[str, Unit]) -> None:
         """Take over the units that there are now."""
         self.devices = {unit.device.id: unit.device for unit in units.values()}
         self.units = units
-        self._descriptions = {i: known for i, known in self._descriptions.items() if i in self.devices}
-
-    def describe(self, device: Device) -> cdi.Device:
-        """Describe a device as it is offered: the same object for as long as it is the same one, of thousands."""
-        known = self._descriptions.get(device.id)
-        if known is not None and known[0] is device and known[1] is self.resource:
-            return known[2]
-        described = describe(self.resource, device)
-        if self.devices.get(device.id) is device:
-            self._descriptions[device.id] = (device, self.resource, described)
-        return described
 
     def is_described(self, device: Device) -> bool:
         """Tell whether a runtime finds the device by its CDI name, as it is now."""
@@ -86,7 +75,7 @@ class Allocator:
             kind = cdi.kind_of(resource.name)
         except cdi.CdiError:
             return False
-        return self._specs.has(kind, self.describe(device))
+        return self._specs.has(kind, Terms.of(resource), device)
 
     def check(self, unit_ids: Sequence[str]) -> list[Unit]:
         """Return the units of a request. Raises `AllocationRefused`."""

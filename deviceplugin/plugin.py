@@ -18,11 +18,11 @@ from msgspec import Struct
 import cdi
 from checkpoint import Lease, Ledger
 from checkpoint.holdings import UnitEntry
+from deviceplugin.descriptions import Descriptions
 from deviceplugin.folder import PluginFolder, new_instance, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
 from deviceplugin.resource_plugin import DeviceStatus, Registered, ResourcePlugin, ResourceStatus
-from deviceplugin.response import cdi_spec
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import RETRY, Specs
 from deviceplugin.units import API
@@ -250,13 +250,15 @@ class DevicePlugins:
         )
 
     def _describe(self) -> None:
-        specs: dict[str, cdi.Spec] = {}
+        specs: dict[str, Descriptions] = {}
         for name, plugin in self._plugins.items():
-            if devices := list(plugin.describe()):
-                try:
-                    specs[cdi.kind_of(name)] = cdi_spec(name, devices)
-                except cdi.CdiError as error:
-                    log.debug("not described: %s", error, extra={"resource": name})
+            try:
+                described = plugin.describe()
+            except cdi.CdiError as error:
+                log.debug("not described: %s", error, extra={"resource": name})
+                continue
+            if described is not None:
+                specs[described.kind] = described
         self._specs.want(specs)
         self._describe_for_multus()
 

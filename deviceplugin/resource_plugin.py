@@ -16,6 +16,7 @@ from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import NOT_DESCRIBED, Allocator
 from deviceplugin.container_record import ContainerRecord
+from deviceplugin.descriptions import Descriptions, Terms
 from deviceplugin.device_info import file_content, file_name
 from deviceplugin.limits import why_too_long
 from deviceplugin.peers import peer_lease
@@ -151,15 +152,19 @@ class ResourcePlugin:
             self._log({self._change(device, not reason, before): [device.id]})
             self.servicer.publish()
 
-    def describe(self) -> Iterator[cdi.Device]:
-        """Yield what a runtime must find: the devices offered, and those that containers have, as they are now."""
-        resource = self.resource
+    def describe(self) -> Descriptions | None:
+        """Return what a runtime must find: the devices offered, and those that containers have, as they are now.
+
+        None for nothing. Raises `CdiError` for a resource whose name cannot be a kind.
+        """
+        resource, offered = self.resource, self.allocator.devices
         self._held = self._described_as_leased()
-        if resource.cdi is not False:
-            for device in self.allocator.devices.values():
-                if device.devnodes and device.id not in self._held:
-                    yield self.allocator.describe(device)
-        yield from filter(None, self._held.values())
+        if resource.cdi is False:
+            offered = {}
+        elif self._held or not all(device.devnodes for device in offered.values()):
+            offered = {i: device for i, device in offered.items() if device.devnodes and i not in self._held}
+        held = {described.name: described for described in self._held.values() if described is not None}
+        return Descriptions(cdi.kind_of(resource.name), Terms.of(resource), offered, held) if offered or held else None
 
     def device_info(self) -> dict[str, bytes]:
         """Return the device-info files of what is offered, by name."""

@@ -7,7 +7,7 @@ either.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import cdi
@@ -69,16 +69,6 @@ def has_own_names(resource_name: str, response: api.ContainerAllocateResponse) -
 def env_name(resource_name: str) -> str:
     """Return the variable that tells a container which units it has: `NODEPLUG_EXAMPLE_COM_GPU`."""
     return "NODEPLUG_" + re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
-
-
-def cdi_spec(resource_name: str, devices: Iterable[cdi.Device]) -> cdi.Spec:
-    """Describe a resource's devices to the container runtime. Raises `CdiError` for a name that cannot be a kind."""
-    return cdi.Spec.of(cdi.kind_of(resource_name), devices)
-
-
-def describe(resource: Resource, device: Device) -> cdi.Device:
-    """Describe one device as its resource offers it."""
-    return cdi_device(device, resource.permissions, resource.access, with_driver=resource.userspace is not None)
 
 
 def cdi_device(device: Device, permissions: str, access: NodeAccess | None, *, with_driver: bool = False) -> cdi.Device:

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 import cdi
+from deviceplugin.descriptions import Descriptions, Terms
+from hostdevices import Device
 
 RETRY = 10.0  # seconds until specs are written again that could not be: a disk that has room again tells nobody
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -23,18 +25,20 @@ class Specs:
         self._directory = directory
         self._changed = changed
         self._retry = retry
-        self._wanted: Mapping[str, cdi.Spec] | None = None
-        self._written: Mapping[str, cdi.Spec] | None = None  # None while nobody knows what is on disk
-        self._described: dict[str, dict[str, cdi.Device]] = {}  # by kind and name
+        self._wanted: Mapping[str, Descriptions] | None = None
+        self._written: Mapping[str, Descriptions] | None = None  # None while nobody knows what is on disk
+        self._described: Mapping[str, Descriptions] = {}
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
 
-    def want(self, specs: Mapping[str, cdi.Spec]) -> None:
+    def want(self, specs: Mapping[str, Descriptions]) -> None:
         """Have exactly these on disk, by their kinds."""
         if specs != self._wanted:
             self._wanted = specs
             self._settled.clear()
             self._wake.set()
+        elif self._written is self._wanted:
+            self._wanted = self._written = self._described = specs  # the same of devices that there are now
 
     def recheck(self) -> None:
         """Have what is on disk compared with what is wanted: somebody may have removed it."""
@@ -42,9 +46,10 @@ class Specs:
         self._settled.clear()
         self._wake.set()
 
-    def has(self, kind: str, device: cdi.Device) -> bool:
-        """Tell whether a runtime finds this device as it is now."""
-        return self._described.get(kind, {}).get(device.name) == device
+    def has(self, kind: str, terms: Terms, device: Device) -> bool:
+        """Tell whether a runtime finds this device as it is now, described on these terms."""
+        known = self._described.get(kind)
+        return known is not None and known.has(terms, device)
 
     async def settled(self, patience: float) -> None:
         """Return once what is wanted was written, or could not be; after `patience` seconds at the latest."""
@@ -67,10 +72,10 @@ class Specs:
             if self._described != before:
                 self._changed()
 
-    async def _write(self, wanted: Mapping[str, cdi.Spec]) -> None:
+    async def _write(self, wanted: Mapping[str, Descriptions]) -> None:
         self._written, self._described = None, {}
         try:
-            await asyncio.to_thread(self._directory.sync, {cdi.file_name(kind): spec for kind, spec in wanted.items()})
+            await asyncio.to_thread(self._sync, wanted)
         except (OSError, cdi.CdiError) as error:
             reason = str(error)
             if isinstance(error, OSError) and error.filename:
@@ -80,5 +85,7 @@ class Specs:
                 log.error("%s; it is tried again every %g s", problem, self._retry)
             self.problem = problem
             return
-        self.problem, self._written = "", wanted
-        self._described = {kind: {device.name: device for device in spec.devices} for kind, spec in wanted.items()}
+        self.problem, self._written, self._described = "", wanted, wanted
+
+    def _sync(self, wanted: Mapping[str, Descriptions]) -> None:
+        self._directory.sync((cdi.file_name(kind), each.spec()) for kind, each in wanted.items())

@@ -27,6 +27,7 @@ from inotify_simple import INotify, flags, parse_events
 
 CHECK_INTERVAL = 30.0  # seconds between checks while inotify works
 POLL_INTERVAL = 5.0  # seconds between looks at a folder that cannot be watched
+_MOST_NAMES = 1000  # that are named to who is called; after more it could be any
 _CHUNK = 16384  # bytes of events; the loop gets its turn between two chunks
 _NAMES = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO
 _MASK = _NAMES | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
@@ -45,6 +46,8 @@ class FolderWatch:
         self._changed = changed
         self._concerns = concerns
         self._is_pending = self._is_closed = False
+        self._names: set[str] | None = set()
+        self.names: frozenset[str] | None = None  # those that came or went before the call of `changed`; None: unknown
 
     def close(self) -> None:
         """Stop watching: `changed` is not called any more. Idempotent."""
@@ -54,12 +57,19 @@ class FolderWatch:
 
     def notify(self, name: str = "") -> None:
         """Have `changed` called soon if it concerns itself with `name`; without a name in any case."""
-        if not self._is_pending and (not name or self._concerns is None or self._concerns(name)):
+        if name and self._concerns is not None and not self._concerns(name):
+            return
+        if not name or self._names is None or len(self._names) == _MOST_NAMES:
+            self._names = None
+        else:
+            self._names.add(name)
+        if not self._is_pending:
             self._is_pending = True
             asyncio.get_running_loop().call_soon(self._deliver)
 
     def _deliver(self) -> None:
         self._is_pending = False
+        self.names, self._names = None if self._names is None else frozenset(self._names), set()
         if not self._is_closed:
             self._changed()
 

@@ -49,6 +49,14 @@ def signals(host: Host, device: Device) -> Signals:
     return Signals(sample.faults, sample.counters)
 
 
+def has_signals(device: Device) -> bool:
+    """Tell whether sysfs can say anything about the health of `device`: without, `signals` never has anything."""
+    reader = BY_KIND.get(device.kind)
+    if reader is not None and reader.signals is not None:
+        return True
+    return (reader is None or reader.is_judged_by_function) and function_above(device.syspath) is not None
+
+
 class HealthHistory(Struct, frozen=True, gc=False):
     """What is known of one device from sample to sample."""
 
@@ -112,7 +120,8 @@ class HealthTracker:
         """Return the inventory with the devices' health; call it after each scan, and at the interval if polled.
 
         Devices whose ids are not among `offered` are passed over (all are meant without). A device that was read
-        within the interval keeps its verdict. Blocks for as long as sysfs does: call it in a thread.
+        within the interval keeps its verdict; one without signals has no history, of which there would be thousands.
+        Blocks for as long as sysfs does: call it in a thread.
         """
         now = self._clock()
         meant = inventory.devices.keys() if offered is None else offered
@@ -123,8 +132,12 @@ class HealthTracker:
             # What the scan could not read begins again when it can.
             if device is None or not device.health.healthy:
                 continue
-            histories[identity] = history = self._next(host, device, now)
-            health = Health(False, "it has no device node") if _lacks_node(device) else history.health
+            health = HEALTHY
+            if has_signals(device):
+                histories[identity] = history = self._next(host, device, now)
+                health = history.health
+            if _lacks_node(device):
+                health = Health(False, "it has no device node")
             if health != device.health:
                 devices[identity] = structs.replace(device, health=health)
         self._histories = histories

@@ -28,8 +28,8 @@ class Presence:
     def __init__(self, host: Host) -> None:
         """Start without devices."""
         self._host = host
-        self._devices: Mapping[str, Device] = {}
         self._scanned: Mapping[str, Device] = {}  # with all their nodes, whatever is offered of them
+        self._offered: dict[str, Device] = {}  # those that are offered otherwise than they were scanned
         self._fingerprints = Fingerprints(host)
 
     def update(self, devices: Mapping[str, Device], offered: Iterable[Device], leased: Iterable[str] = ()) -> None:
@@ -39,12 +39,13 @@ class Presence:
         """
         self._scanned = devices
         watched = [*(devices[each] for each in leased if each in devices), *offered]
-        self._devices = {**devices, **{device.id: device for device in watched}}
+        last = {device.id: device for device in watched}
+        self._offered = {i: device for i, device in last.items() if devices.get(i) is not device}
         self._fingerprints.update(watched)
 
     def get(self, device_id: str) -> Device | None:
         """Return a device as the last scan found it."""
-        return self._devices.get(device_id)
+        return self._offered.get(device_id) or self._scanned.get(device_id)
 
     def scanned(self, ids: Iterable[str]) -> list[Device]:
         """Return those of these devices that the last scan has found, with all their nodes, whatever is offered."""
@@ -52,7 +53,8 @@ class Presence:
 
     def devices(self) -> Iterable[Device]:
         """Return all devices as the last scan found them."""
-        return self._devices.values()
+        yield from (self._offered.get(i, device) for i, device in self._scanned.items())
+        yield from (device for i, device in self._offered.items() if i not in self._scanned)
 
     def lacks(self, paths: Iterable[str]) -> str:
         """Return the first of these paths below /dev where there is no node now; empty where all have one."""
@@ -60,7 +62,7 @@ class Presence:
 
     def owner_of(self, path: str) -> str:
         """Return the id of a device that has the node at `path`, in words; `nothing` where none has."""
-        return next((x.id for x in self._devices.values() if any(n.path == path for n in x.devnodes)), "nothing")
+        return next((x.id for x in self.devices() if any(n.path == path for n in x.devnodes)), "nothing")
 
     def at(self, paths: Collection[str]) -> frozenset[str]:
         """Return the ids of the devices that have nodes at these paths."""
@@ -95,7 +97,7 @@ class Presence:
         its USB port is what is plugged in there.
         """
         given = seen.device
-        found = self._devices.get(given.id)
+        found = self.get(given.id)
         if found is None:
             return given if self.is_same(seen) else None
         is_group = given.kind == "group"

@@ -11,6 +11,7 @@ from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory, Problem
 from hostdevices.readers import READERS, Finding, Reader, parts_of_other_devices
+from hostdevices.readers.before import Before
 from hostdevices.verify import enumeration
 
 _log = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ class Scanner:
     def __init__(self, host: Host, readers: Sequence[Reader] = READERS) -> None:
         """Prepare to read `host`; nothing is read yet."""
         self._cache = CachedTree(host.tree)
+        self._plain_host = host
         self._host = Host(host.root, self._cache, host.reads)
         self._readers = readers
         self._findings: dict[Reader, list[Finding]] = {}
@@ -33,22 +35,28 @@ class Scanner:
 
         With `syspaths` only the attributes of those devices, of their parents and of new devices are read again.
         """
-        if subsystems is None or syspaths is None:
-            self._cache.forget()
-        else:
-            for syspath in syspaths:
-                self._cache.forget(syspath)
+        named = None if subsystems is None or syspaths is None else frozenset(syspaths)
+        for syspath in (None,) if named is None else named:
+            self._cache.forget(syspath)
         wanted = None if subsystems is None else frozenset(subsystems)
         for reader in self._readers:
             if wanted is None or reader not in self._findings or reader.subsystems & wanted:
-                found = list(self._read(reader))
-                found += self._as_before(self._findings.get(reader, ()), found)
-                self._findings[reader] = found
+                before = self._findings.get(reader, ())
+                found = list(self._read(reader, before, named))
+                found += self._as_before(before, found)
+                self._findings[reader] = _sharing(found, before)
         return _put_together(self._findings)
 
-    def _read(self, reader: Reader) -> Iterator[Finding]:
+    def _read(self, reader: Reader, before: Sequence[Finding], named: frozenset[str] | None) -> Iterator[Finding]:
+        """Run a reader; `named` are the devices of events, None where nothing that is known can be trusted."""
         try:
-            yield from map(self._enumerated, reader.read(self._host))
+            if reader.read_again is None:
+                findings = reader.read(self._host)
+            else:
+                is_trusted = named is not None and not self.reads.stuck
+                known = [x for x in before if isinstance(x, Device) and x.health.healthy] if is_trusted else []
+                findings = reader.read_again(self._plain_host, Before(known, named or frozenset()))
+            yield from map(self._enumerated, findings)
         except UnreadableFile as error:
             yield Problem.of(f"reader {reader.kind}", error, hides_kind=True)
         except Exception as error:  # a mistake in one reader must not hide what all the others find
@@ -81,6 +89,12 @@ class Scanner:
 def scan(host: Host, readers: Sequence[Reader] = READERS) -> Inventory:
     """Read everything once, in a thread that is given up where a read does not come back."""
     return host.reads.run(lambda: Scanner(host, readers).scan())
+
+
+def _sharing(found: list[Finding], before: Sequence[Finding]) -> list[Finding]:
+    """Return the same with the values of before for what did not change, so that nobody keeps thousands twice."""
+    known = {x.id: x for x in before if isinstance(x, Device)}
+    return [old if isinstance(x, Device) and (old := known.get(x.id)) == x else x for x in found]
 
 
 def _put_together(findings: Mapping[Reader, list[Finding]]) -> Inventory:

@@ -26,6 +26,16 @@ def fingerprint(host: Host, device: Device) -> Fingerprint:
     return tuple(values)
 
 
+def expected_fingerprint(device: Device) -> Fingerprint:
+    """Return the fingerprint of a device of which nothing is otherwise than its scan said; reads nothing."""
+    values: list[str] = []
+    for node in device.devnodes:
+        values += (f"{node.kind} {node.major}:{node.minor}", device.syspath)
+    if device.syspath:
+        values.append(f"USB device {device.enumeration}" if device.enumeration else "present")
+    return tuple(values)
+
+
 def why_changed(host: Host, device: Device, before: Fingerprint) -> str:
     """Return in words what differs from the fingerprint taken at the scan; empty when nothing does."""
     now = fingerprint(host, device)
@@ -50,36 +60,44 @@ class Fingerprints:
     def __init__(self, host: Host) -> None:
         """Start without devices."""
         self._host = host
-        self._taken: dict[str, tuple[Device, Fingerprint]] = {}
+        self._devices: dict[str, Device] = {}
+        self._unexpected: dict[str, Fingerprint] = {}  # nearly all are what the device says: thousands are not kept
 
     def update(self, devices: Iterable[Device]) -> None:
         """Take over the devices that there are now. One that did not change keeps the fingerprint that it has."""
-        known, self._taken = self._taken, {}
+        known, unexpected = self._devices, self._unexpected
+        self._devices, self._unexpected = {}, {}
         for device in map(_without_health, devices):
             before = known.get(device.id)
-            is_known = before is not None and (before[0] is device or before[0] == device)
-            taken = before[1] if before is not None and is_known else fingerprint(self._host, device)
-            self._taken[device.id] = (device, taken)
+            if before is not None and (before is device or before == device):
+                taken = unexpected.get(device.id)
+            else:
+                taken = fingerprint(self._host, device)
+                taken = None if taken == expected_fingerprint(device) else taken
+            self._devices[device.id] = device
+            self._unexpected.pop(device.id, None)
+            if taken is not None:
+                self._unexpected[device.id] = taken
 
     def why_changed(self, device: Device) -> str:
         """Return in words what makes `device` another one than at the scan; empty when nothing does."""
-        taken = self._taken.get(device.id)
+        known = self._devices.get(device.id)
         plain = _without_health(device)
-        if taken is None or (taken[0] is not plain and taken[0] != plain):
+        if known is None or (known is not plain and known != plain):
             return "it was scanned anew"
-        return why_changed(self._host, device, taken[1])
+        return why_changed(self._host, device, self.taken(device))
 
     def devnodes(self, identity: str) -> tuple[Devnode, ...]:
         """Return the nodes that the device with this id has now; none where it has changed since the scan, or is gone.
 
         Takes microseconds: whoever handed out nodes of a device long ago asks here whether they still are its.
         """
-        taken = self._taken.get(identity)
-        return () if taken is None or why_changed(self._host, *taken) else taken[0].devnodes
+        known = self._devices.get(identity)
+        return () if known is None or why_changed(self._host, known, self.taken(known)) else known.devnodes
 
     def taken(self, device: Device) -> Fingerprint:
         """Return the fingerprint of a device at the scan, which it still has if `why_changed` says nothing."""
-        return self._taken[device.id][1]
+        return self._unexpected.get(device.id) or expected_fingerprint(self._devices[device.id])
 
 
 def _without_health(device: Device) -> Device:

@@ -22,6 +22,8 @@ _MODULES = (
     "pickle",  # protobuf's containers
     "shutil",  # tempfile and ctypes.util; it brings the compression libraries
     "tempfile",  # ctypes.util, and certificates from a kubeconfig
+    "textwrap",  # traceback
+    "tokenize",  # inspect and linecache, for the source of a traceback
 )
 
 

@@ -139,7 +139,7 @@ def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owner
         return taken
     if resource.dangerous:
         return ""
-    given = structs.replace(device, devnodes=_handed_out(resource, device.devnodes))
+    given = structs.replace(device, devnodes=_handed_out(resource, device.devnodes)) if resource.nodes else device
     if reason := why_dangerous(given):
         return f"{reason}; only a resource with `dangerous: true` may offer it"
     if (whole := hierarchy.named(device)) and (reason := why_dangerous(whole)):

@@ -76,4 +76,6 @@ def _why_node(node: Devnode) -> str:
         if node.minor in minors:
             return reason
     names = [name for name in (node.path, node.target) if _ANY_NAME.match(name)]
+    if not names:
+        return ""
     return next((reason for glob, reason in _NAMES if any(fnmatchcase(name, glob) for name in names)), "")

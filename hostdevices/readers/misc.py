@@ -5,14 +5,19 @@ from collections.abc import Iterator
 from hostdevices.device import Device
 from hostdevices.host import Host
 from hostdevices.identity import device_id
+from hostdevices.readers.before import NOTHING, Before
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, each, entries
 from hostdevices.readers.sysfs import devnodes, numa_nodes
 
 
-def read(host: Host) -> Iterator[Finding]:
+def read(host: Host, before: Before = NOTHING) -> Iterator[Finding]:
     """Yield one device per entry of /sys/class/misc that has a node."""
+    known = before.known(lambda device: device.syspath)
 
     def singleton(syspath: str) -> Device | None:
+        device = known.get(syspath)
+        if device is not None and all(host.devnode(node.path) == node for node in device.devnodes):
+            return device
         name = syspath.rpartition("/")[2]
         nodes = devnodes(host, syspath)
         if not nodes:
@@ -33,6 +38,7 @@ def read(host: Host) -> Iterator[Finding]:
 MISC = Reader(
     "misc",
     frozenset({"misc"}),
+    read,
     read,
     one_per="/sys/class/misc entry with a node: kvm, fuse, tun",
     presets={

@@ -14,6 +14,7 @@ from hostdevices.globs import path_pattern
 from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.inventory import Problem
+from hostdevices.readers.before import NOTHING, Before
 from hostdevices.readers.reader import Finding, Reader, attributes, each
 from hostdevices.readers.sysfs import known, numa_nodes, text_value
 
@@ -23,14 +24,19 @@ _MOST_FOLDERS = 4096  # that are listed for one glob
 def paths_reader(globs: Iterable[str]) -> Reader:
     """Return a reader of what the globs match; wake it with events of the subsystem `path`."""
     patterns = tuple(dict.fromkeys(globs))
-    return structs.replace(PATH, read=lambda host: read_paths(host, patterns))
+    return structs.replace(
+        PATH,
+        read=lambda host: read_paths(host, patterns),
+        read_again=lambda host, before: read_paths(host, patterns, before),
+    )
 
 
-def read_paths(host: Host, globs: Iterable[str]) -> Iterator[Finding]:
+def read_paths(host: Host, globs: Iterable[str], before: Before = NOTHING) -> Iterator[Finding]:
     """Yield one device of kind `path` per device node or link to one that a glob matches.
 
     `*` does not cross `/`, `**` does (see matching.path_pattern). What is no device node is passed over.
     """
+    known = before.known(lambda device: device.devnodes[0].path)
     folders = DeviceFolders(host)
     found: set[str] = set()
     for glob in globs:
@@ -41,7 +47,7 @@ def read_paths(host: Host, globs: Iterable[str]) -> Iterator[Finding]:
             if listed.is_last:
                 wanted = path_pattern(listed.names)
                 found.update(f"{listed.folder}/{name}" for name in host.list(listed.folder) if wanted.fullmatch(name))
-    yield from each(sorted(found), lambda path: _device(host, path))
+    yield from each(sorted(found), lambda path: known.get(path) or _device(host, path))
 
 
 def parts_of_other_devices(devices: Iterable[Device]) -> Iterator[Device]:

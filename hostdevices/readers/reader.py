@@ -15,6 +15,7 @@ from hostdevices.device import Device
 from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
 from hostdevices.inventory import Problem
+from hostdevices.readers.before import Before
 from hostdevices.readers.signals import Sample
 from hostdevices.readers.sysfs import natural_order
 
@@ -42,6 +43,7 @@ class PresetFacts(Struct, frozen=True):
 class Reader(Struct, frozen=True, eq=False):
     """One device class. `read` yields devices and problems, again whenever a uevent of `subsystems` arrives.
 
+    `read_again` does so where it is known what was found before (before.py).
     `attributes` are those that it gives besides the ones that every place gives (location.py).
     `signals` takes a sample of a device's health. Without it the signals of its PCI function count, which do so for
     every device on one unless `is_judged_by_function` is False. Where no kernel event announces that they changed, they
@@ -52,6 +54,7 @@ class Reader(Struct, frozen=True, eq=False):
     kind: str
     subsystems: frozenset[str]
     read: Callable[[Host], Iterator[Finding]]
+    read_again: Callable[[Host, Before], Iterator[Finding]] | None = None
     one_per: str = ""  # what makes one device, in words
     attributes: Mapping[str, Attribute] = {}
     presets: Mapping[str, PresetFacts] = {}

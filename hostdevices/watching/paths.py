@@ -7,6 +7,7 @@ sysfs tells inotify nothing: this is for /dev. What is watched are the folders t
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain
 
 from folderwatch import FolderWatch, FolderWatcher
@@ -59,8 +60,11 @@ class PathEvents:
             watch.close()
         self._watches.clear()
 
-    def _changed(self) -> None:
-        self._wake(self._subsystem, "")
+    def _changed(self, folder: str = "") -> None:
+        """Report the names in `folder` that came or went; what is not known by name as a change of any."""
+        names = self._watches[folder][1].names if folder in self._watches else None
+        for path in [""] if names is None else [f"{folder}/{name}" for name in names]:
+            self._wake(self._subsystem, path)
         if self._has_wildcard_folders:
             self._follow()
 
@@ -106,7 +110,7 @@ class PathEvents:
         new = wanted.keys() - self._watches.keys()
         for folder in new:
             path = f"{self._host.root}{self._host.resolve(folder) or folder}".replace("//", "/")
-            watch = self._watcher.watch(path, self._changed, _any_of(wanted[folder]))
+            watch = self._watcher.watch(path, partial(self._changed, folder), _any_of(wanted[folder]))
             self._watches[folder] = (wanted[folder], watch)
         return bool(new)
 

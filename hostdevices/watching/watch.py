@@ -246,7 +246,7 @@ class Watcher:
             self._everything = True
         elif subsystem in self._scanner.subsystems:
             self._subsystems.add(subsystem)
-            if len(self._syspaths) < MOST_SYSPATHS:
+            if syspath and len(self._syspaths) < MOST_SYSPATHS:
                 self._syspaths.add(syspath)
             else:
                 self._every_device = True
@@ -266,7 +266,7 @@ class Watcher:
 
     def _take(self, now: float) -> _Task:
         """Return what to scan, and begin to collect anew."""
-        syspaths = None if self._every_device else frozenset(self._syspaths - {""})
+        syspaths = None if self._every_device else frozenset(self._syspaths)
         task = _Task(frozenset(self._subsystems), syspaths, self._noticed_at)
         if self._everything or self._full_scan_at <= now:
             task, self._full_scan_at = _Task(None, None, self._noticed_at), now + self._interval

@@ -5,11 +5,10 @@ What fails is tried again later each time; only a stream that lived for a while 
 """
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from resourceapi.client.backoff import delay
+from resourceapi.client.backoff import chance, delay
 from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable
 from resourceapi.client.transport import Transport
 from resourceapi.objects import DecodeError, parse_json
@@ -74,7 +73,8 @@ async def watch(
                 version = page.version
                 held.replace(page)
                 yield Event("LISTED", page.items, version)
-            seconds, events = random.randint(_SHORTEST, _LONGEST), 0  # noqa: S311 - clients must not come back together
+            seconds = _SHORTEST + int((_LONGEST - _SHORTEST) * chance())  # clients must not come back together
+            events = 0
             async with transport.lines(path(), {**query, **_stream(version, seconds)}, seconds + _GRACE) as lines:
                 opened = loop.time()
                 async for line in lines:

@@ -61,7 +61,8 @@ class Wire(asyncio.Protocol):
     async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
         """Speak TLS from now on, with a server of this name. Raises OSError."""
         loop = asyncio.get_running_loop()
-        transport = await loop.start_tls(self._transport, self, context, server_hostname=name)
+        server = name.encode() if name.isascii() else name  # as in _looked_up
+        transport = await loop.start_tls(self._transport, self, context, server_hostname=server)  # type: ignore[arg-type]
         if transport is None:
             raise ConnectionResetError("the connection was closed while TLS began")
         self._transport = transport
@@ -142,5 +143,6 @@ async def _addresses(host: str, port: int) -> list[_Address]:
 
 
 def _looked_up(host: str, port: int, flags: int) -> list[_Address]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    name = host.encode() if host.isascii() else host  # of a text the codec for international names is asked always
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=flags)
     return [(str(address[0]), port) for *_, address in found]

@@ -78,7 +78,7 @@ def test_only_our_own_files_are_listed_and_removed(tmp_path: Path) -> None:
     mine.write("a", spec())
     other.write("b", spec(kind="example.com/claim"))
     assert (mine.ours(), other.ours()) == (("a",), ("b",))
-    mine.sync({})
+    mine.sync(())
     assert files(tmp_path) == ["nodeplug-dra~b.json", "nodeplug.json", "nvidia.yaml"]
     assert not mine.remove("a")
     assert other.remove("b")
@@ -91,7 +91,7 @@ def test_sync_writes_the_missing_removes_the_unwanted_and_clears_what_a_crash_le
     inode = (tmp_path / "nodeplug-dra~kept.json").stat().st_ino
     (tmp_path / ".nodeplug-dra~kept.json.1234abcd.tmp").write_text("{")
     (tmp_path / ".nodeplug-device-plugin~x.json.1234abcd.tmp").write_text("somebody is writing this")
-    folder.sync({"kept": spec(), "new": spec("/dev/new")})
+    folder.sync((("kept", spec()), ("new", spec("/dev/new"))))
     assert folder.ours() == ("kept", "new")
     assert (tmp_path / "nodeplug-dra~kept.json").stat().st_ino == inode
     assert [x for x in files(tmp_path) if x.endswith(".tmp")] == [".nodeplug-device-plugin~x.json.1234abcd.tmp"]
@@ -103,7 +103,7 @@ def test_a_folder_that_vanished_is_empty_and_comes_back_with_the_next_write(tmp_
     shutil.rmtree(tmp_path / "cdi")
     assert folder.ours() == ()
     assert not folder.remove("a")
-    folder.sync({"a": spec()})
+    folder.sync((("a", spec()),))
     assert folder.ours() == ("a",)
 
 
@@ -174,10 +174,10 @@ def test_what_is_no_folder_in_the_place_of_the_folder_is_refused_and_stays(
     since = HeldSince()
     for _ in range(5):
         with pytest.raises(OSError, match="cdi"):
-            folder.sync({"a": spec()})
+            folder.sync((("a", spec()),))
     assert since.descriptors() == []
     folder.path.unlink()
-    folder.sync({"a": spec()})
+    folder.sync((("a", spec()),))
     assert folder.ours() == ("a",)
 
 

@@ -1,5 +1,10 @@
 """The list that the kubelet gets."""
 
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from deviceplugin.advertise import Advertised
 from deviceplugin.units import name_in
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -37,14 +42,48 @@ def test_an_equal_list_is_no_change() -> None:
     assert advertised.encoded is before
 
 
-def test_health_changes_of_some_units_encode_those_again() -> None:
+def test_health_changes_of_some_units_leave_the_bytes_of_the_others() -> None:
     advertised = Advertised()
     advertised.replace({f"d{i}": (True, ()) for i in range(1000)})
-    before = {**advertised._entries}
     assert advertised.set_health(["d500", "d501"], False)
-    assert [unit for unit, entry in advertised._entries.items() if entry is not before[unit]] == ["d500", "d501"]
     assert advertised.counts() == (1000, 998)
     assert [x.health for x in listed(advertised)[499:503]] == ["Healthy", "Unhealthy", "Unhealthy", "Healthy"]
+
+
+def test_thousands_of_units_that_are_alike_are_kept_once() -> None:
+    advertised = Advertised()
+    advertised.replace({f"d{i}": (i % 2 == 0, (i % 3,)) for i in range(5000)})
+    assert len({id(entry) for entry in advertised._entries.values()}) == 6
+    advertised.set_health([f"d{i}" for i in range(5000)], True)
+    assert len({id(entry) for entry in advertised._entries.values()}) <= 6
+
+
+_IDS = st.sampled_from([*(f"misc-{i}" for i in range(12)), "a", "a" * 63, "0000:3b:00.0::3", "\n", "a\n\x0ba", "ü"])
+_WHAT = st.tuples(st.booleans(), st.lists(st.integers(0, 12) | st.just(1023), max_size=40).map(tuple))
+_LIST = st.dictionaries(_IDS, _WHAT) | st.lists(st.tuples(_IDS, _WHAT)).map(lambda x: dict(reversed(x)))
+
+
+@given(first=_LIST, steps=st.lists(_LIST | st.tuples(st.lists(_IDS), st.booleans()), max_size=8))
+def test_a_list_that_changes_is_the_list_that_is_made_at_once(
+    first: dict[str, Any], steps: list[dict[str, Any] | tuple[list[str], bool]]
+) -> None:
+    advertised, units = Advertised(), dict(first)
+    advertised.replace(units)
+    for step in steps:
+        before, sent = list(units.items()), advertised.encoded
+        if isinstance(step, dict):
+            units = {**units, **step} if len(step) % 2 else {x: units.get(x, what) for x, what in step.items()}
+            has_changed = advertised.replace(units)
+        else:
+            some, is_healthy = [x for x in step[0] if x in units], step[1]
+            units |= {x: (is_healthy, units[x][1]) for x in some}
+            has_changed = advertised.set_health(some, is_healthy)
+        whole = Advertised()
+        whole.replace(units)
+        assert advertised.encoded == whole.encoded
+        assert has_changed == (list(units.items()) != before)
+        assert has_changed or advertised.encoded is sent
+        assert advertised.counts() == whole.counts()
 
 
 def test_a_units_id_reads_back() -> None:

@@ -82,6 +82,29 @@ async def test_a_burst_is_one_call_and_what_is_no_name_is_none(by_events: Folder
     assert calls.count == 1
 
 
+async def test_who_is_called_knows_the_names_or_that_they_are_not_known(
+    by_events: FolderWatcher, tmp_path: Path
+) -> None:
+    calls, folder = Calls(), tmp_path / "folder"
+    folder.mkdir()
+    watch = by_events.watch(folder, calls, lambda name: name != "other")
+    for name in ("a", "b", "other"):
+        (folder / name).touch()
+    await calls.next()
+    assert watch.names == frozenset("ab")
+    (folder / "b").unlink()
+    await calls.next()
+    assert watch.names == frozenset("b")
+    for number in range(1100):
+        (folder / str(number)).touch()
+    await calls.next()
+    seen = watch.names
+    folder.rename(tmp_path / "moved")
+    await calls.next()
+    assert watch.names is None
+    assert seen is None or len(seen) <= 1000
+
+
 async def test_names_of_no_concern_wake_nobody(by_events: FolderWatcher, tmp_path: Path) -> None:
     sockets, everything = Calls(), Calls()
     by_events.watch(tmp_path, sockets, lambda name: name.endswith(".sock"))

@@ -1,12 +1,18 @@
 """Scans: what is read again after an event, and what is trusted until the next full scan."""
 
+import shutil
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hostdevices import Device, Host, Inventory, Problem, Scanner, UnreadableFile, scan
-from hostdevices.readers import Finding, Reader
+from hostdevices.readers import READERS, Finding, Reader, paths_reader
+from hostdevices.tree import Folder, Node
+from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.tree import Tree
 
 PARENT = "/sys/devices/pci0000:00/0000:00:01.0"
@@ -117,3 +123,73 @@ def test_an_unreadable_number_of_a_usb_device_hides_no_other(tmp_path: Path) -> 
     inventory = scan(tree.host)
     assert [device.name for device in inventory.devices.values() if device.kind == "usb"] == ["1-1", "1-3", "1-4"]
     assert [problem.where for problem in inventory.problems] == [sticks[1]]
+
+
+class Asked(Folder):
+    """A folder that notes the nodes that it is asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.nodes: list[str] = []
+
+    def node(self, path: str) -> Node | None:
+        self.nodes.append(path)
+        return super().node(path)
+
+
+def test_an_event_of_one_path_asks_nothing_of_the_others(tmp_path: Path) -> None:
+    made_up = MadeUpHost(tmp_path, *(f"d{number}" for number in range(9)))
+    tree = Asked(tmp_path.resolve())
+    scanner = Scanner(Host(tmp_path, tree), [paths_reader(["/dev/d*"])])
+    before = scanner.scan()
+    made_up.renumber("d5", 77)
+    tree.nodes.clear()
+    after = scanner.scan({"path"}, {"/dev/d5"})
+    assert set(tree.nodes) == {"/dev/d5"}
+    assert [i for i, device in after.devices.items() if device is not before.devices[i]] == ["path-d5"]
+
+
+def test_a_scan_that_finds_the_same_keeps_the_values_of_before(tmp_path: Path) -> None:
+    made_up = MadeUpHost(tmp_path, "a", "b", "c")
+    scanner = Scanner(made_up.host, (*READERS, paths_reader(["/dev/*"])))
+    before = scanner.scan()
+    made_up.unplug("b")
+    after = scanner.scan()
+    assert before.devices.keys() - after.devices.keys() == {"misc-b", "path-b"}
+    assert all(device is before.devices[i] for i, device in after.devices.items() if device.kind == "misc")
+
+
+_NAMES = st.sampled_from(["a", "ab", "a-1", "b", "c"])
+_CHANGES = st.lists(st.tuples(st.sampled_from(["add", "remove", "renumber", "lose", "label"]), _NAMES), max_size=4)
+
+
+@given(changes=st.lists(_CHANGES, max_size=6))
+def test_what_is_read_of_named_devices_alone_is_what_a_scan_of_all_finds(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[list[tuple[str, str]]]
+) -> None:
+    made_up, minors = MadeUpHost(tmp_path_factory.mktemp("host"), "a", "b"), count(10)
+    readers = (*READERS, paths_reader(["/dev/a*", "/dev/b"]))
+    scanner, there = Scanner(made_up.host, readers), {"a", "b"}
+    scanner.scan()
+    for some in changes:
+        named: set[str] = set()
+        for what, name in some:
+            syspath = f"/sys/devices/virtual/misc/{name}"
+            if what == "add" and name not in there:
+                made_up.add(name, next(minors))
+                there.add(name)
+            elif what == "remove" and name in there:
+                (made_up.root / "dev" / name).touch()
+                made_up.unplug(name)
+                shutil.rmtree(made_up.root / syspath[1:])
+                there.remove(name)
+            elif what == "renumber" and name in there:
+                made_up.renumber(name, next(minors))
+            elif what == "lose" and name in there:
+                (made_up.root / "dev" / name).unlink(missing_ok=True)
+            elif what == "label" and name in there:
+                (made_up.root / syspath[1:] / "numa_node").write_text(f"{next(minors)}\n")
+            else:
+                continue
+            named |= {syspath, f"/dev/{name}"}
+        assert scanner.scan({"misc", "path"}, named) == Scanner(made_up.host, readers).scan()

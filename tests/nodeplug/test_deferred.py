@@ -1,5 +1,6 @@
 """TLS comes with its first user."""
 
+import platform
 import subprocess
 import sys
 
@@ -74,3 +75,40 @@ def test_claims_whose_devices_keep_their_drivers_need_nothing_that_changes_them(
 )
 def test_whoever_uses_it_has_it(use: str, shown: str) -> None:
     assert output(_DAEMON + "print('--')\n" + use).partition("--\n")[2] == shown
+
+
+def test_a_client_of_the_api_server_needs_no_names_of_other_scripts_and_no_module_of_chance() -> None:
+    code = """
+import socket, sys
+from nodeplug.deferred import defer_unused
+defer_unused()
+import asyncio
+from resourceapi.client.backoff import delay
+from resourceapi.client.wire import dial
+async def main():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        (await dial("localhost", server.getsockname()[1])).close()
+asyncio.run(main())
+assert 0.5 <= delay(1) <= 0.625
+print([x for x in ("random", "encodings.idna", "unicodedata") if x in sys.modules])
+"""
+    assert output(code) == "[]\n"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no arenas")
+def test_threads_allocate_from_one_arena() -> None:
+    """The kernel is asked for 64 MiB of addresses for each further one."""
+    code = """
+import threading
+from nodeplug.process import _share_one_arena
+def mapped():
+    return int(open("/proc/self/statm").read().split()[0]) * 4 // 1024
+_share_one_arena()
+before, ends = mapped(), threading.Event()
+for _ in range(3):
+    began = threading.Event()
+    threading.Thread(target=lambda: (bytearray(5000), began.set(), ends.wait()), daemon=True).start()
+    began.wait()
+print(mapped() - before - 3 * 8 < 64)
+"""
+    assert output(code) == "True\n"

@@ -1,6 +1,7 @@
 """Wake-ups from folders that hold what configured globs mean."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,6 +44,23 @@ async def test_names_that_match_come_and_go(tmp_path: Path) -> None:
         await told(queue)
         (tmp_path / "dev/ttyUSB1").unlink()
         await told(queue)
+
+
+async def test_names_that_come_and_go_are_told_by_their_paths(tmp_path: Path) -> None:
+    (tmp_path / "dev/snd").mkdir(parents=True)
+    told: asyncio.Queue[tuple[str | None, str]] = asyncio.Queue()
+    events = PathEvents(["/dev/tty*", "/dev/snd/*"], "path", Host(tmp_path, Folder(str(tmp_path))), FolderWatcher())
+    events.start(lambda *what: told.put_nowait(what))
+    with contextlib.closing(events):
+        for path in ("dev/ttyS0", "dev/snd/timer"):
+            (tmp_path / path).touch()
+            assert await asyncio.wait_for(told.get(), 30) == ("path", f"/{path}")
+        (tmp_path / "dev/ttyS0").rename(tmp_path / "dev/ttyS1")
+        (tmp_path / "dev/snd/timer").unlink()
+        renamed = {await asyncio.wait_for(told.get(), 30) for _ in range(3)}
+        assert renamed == {("path", "/dev/ttyS0"), ("path", "/dev/ttyS1"), ("path", "/dev/snd/timer")}
+        (tmp_path / "dev/snd").rmdir()
+        assert await asyncio.wait_for(told.get(), 30) == ("path", "")  # whatever was in it
 
 
 async def test_other_names_and_mere_opening_are_not_told(tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""How a resource's devices are described to the container runtime: by what they are made of, and as a CDI spec.
+
+A node has thousands of devices, and the description of one is larger than the device: so what is kept of it is the
+device, and the description is made when the spec is written. Two devices that differ in something else than what a
+description says (their health) are described alike.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+import cdi
+from deviceplugin.response import cdi_device
+from hostdevices import Device
+from resources.resource import NodeAccess, Resource
+
+
+class Terms(Struct, frozen=True):
+    """What a resource says of all its devices to the runtime."""
+
+    permissions: str
+    access: NodeAccess | None
+    with_driver: bool
+
+    @classmethod
+    def of(cls, resource: Resource) -> "Terms":
+        """Return what `resource` says."""
+        return cls(resource.permissions, resource.access, resource.userspace is not None)
+
+    def describe(self, device: Device) -> cdi.Device:
+        """Describe one device, as it is now."""
+        return cdi_device(device, self.permissions, self.access, with_driver=self.with_driver)
+
+
+class Descriptions(Struct, frozen=True, eq=False):
+    """The devices of a resource that a runtime must find, by id: as they are offered, or as containers have them."""
+
+    kind: str
+    terms: Terms
+    offered: Mapping[str, Device]
+    held: Mapping[str, cdi.Device] = {}
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether the spec is the same, in the same order."""
+        if not isinstance(other, Descriptions):
+            return NotImplemented
+        return (
+            (self.kind, self.held) == (other.kind, other.held)
+            and list(self.held) == list(other.held)
+            and list(self.offered) == list(other.offered)
+            and all(other.describes(self.terms, device) for device in self.offered.values())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def has(self, terms: Terms, device: Device) -> bool:
+        """Tell whether a device is described as it is now, on these terms."""
+        held = self.held.get(device.id)
+        return self.describes(terms, device) if held is None else held == terms.describe(device)
+
+    def describes(self, terms: Terms, device: Device) -> bool:
+        """Tell whether a device is among those offered, and described as on these terms."""
+        known = self.offered.get(device.id)
+        if known is None:
+            return False
+        if terms == self.terms:
+            if known is device:
+                return True
+            if (known.devnodes, known.driver_files) == (device.devnodes, device.driver_files):
+                return True
+        return self.terms.describe(known) == terms.describe(device)
+
+    def spec(self) -> cdi.Spec:
+        """Return the spec that says so."""
+        return cdi.Spec.of(self.kind, (*map(self.terms.describe, self.offered.values()), *self.held.values()))

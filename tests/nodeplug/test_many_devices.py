@@ -1,0 +1,65 @@
+"""What the daemon keeps of each of thousands of devices."""
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from checkpoint import Ledger
+from deviceplugin import DevicePlugins, Paths
+from deviceplugin.descriptions import Descriptions, Terms
+from folderwatch import FolderWatcher
+from hostdevices import Health, Scanner
+from hostdevices.health import HealthTracker
+from hostdevices.presence import Presence
+from resources.assignment import assign
+from resources.resource import CdiPolicy, Resource
+from resources.selector import Kinds
+from tests.deviceplugin.host import MadeUpHost
+
+DEVICES = 500
+
+
+@pytest.mark.parametrize("cdi", ["auto", True, False])
+async def test_a_device_takes_little_more_than_what_it_is(tmp_path: Path, cdi: CdiPolicy) -> None:
+    """The texts, attributes and nodes of one are 850 bytes; what else is kept must be shared, or made when needed."""
+    made_up = MadeUpHost(tmp_path / "host", *(f"device-{number}" for number in range(DEVICES)))
+    resource, host = Resource("example.com/many", Kinds(("misc",)), cdi=cdi, dangerous=True), made_up.host
+    scanner, health, presence = Scanner(host), HealthTracker(), Presence(host)
+    ledger, watcher = Ledger(tmp_path / "state", "boot"), FolderWatcher()
+    paths = Paths(tmp_path / "device-plugins", tmp_path / "registry", tmp_path / "cdi")
+    plugins = DevicePlugins([resource], host, presence, ledger, paths, watcher)
+    Scanner(MadeUpHost(tmp_path / "other", "a").host).scan()  # what the first use loads is not of the devices
+    tracemalloc.start()
+    for _ in range(2):  # again, and nothing is kept twice
+        inventory = health.sample(host, scanner.scan())
+        assignment = assign(inventory, [resource])
+        presence.update(inventory.devices, assignment.devices[resource.name])
+        plugins.update(assignment.devices)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(assignment.devices[resource.name]) == DEVICES
+    assert kept / DEVICES < 1600
+    assert not health._histories
+
+
+def test_what_a_description_does_not_say_is_no_other_description(tmp_path: Path) -> None:
+    devices = MadeUpHost(tmp_path, "a", "b").devices()
+    terms = Terms("rw", None, with_driver=False)
+    ill = {i: replace(device, health=Health(False, "too hot")) for i, device in devices.items()}
+    before = Descriptions("example.com/many", terms, devices)
+    assert before == Descriptions("example.com/many", terms, ill)
+    assert before.has(terms, ill["misc-a"])
+    assert not before.has(Terms("r", None, with_driver=False), ill["misc-a"])
+    moved = replace(devices["misc-a"], devnodes=devices["misc-b"].devnodes)
+    assert not before.has(terms, moved)
+    assert before != Descriptions("example.com/many", terms, devices | {"misc-a": moved})
+    assert before != Descriptions("example.com/many", terms, dict(reversed(devices.items())))
+    held = {"misc-c": terms.describe(moved)}
+    assert before != Descriptions("example.com/many", terms, devices, held)
+    assert [x.name for x in Descriptions("example.com/many", terms, devices, held).spec().devices] == [
+        "misc-a",
+        "misc-b",
+        "misc-a",
+    ]
