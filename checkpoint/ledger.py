@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -415,9 +416,8 @@ class Ledger:
         self._notify([lease for change in changes for lease in (*change.ended, *change.begun)])
         if any(change.withheld or change.readmitted for change in changes):
             self._notify_withheld()
-        loop = asyncio.get_running_loop()
-        for committed in self._commit_observers if refusal is None else ():
-            loop.call_soon(loop.call_soon, committed, changes)  # once the answers have left
+        if refusal is None:
+            _call_after_answers([partial(committed, changes) for committed in self._commit_observers])
 
     def _note(self, changes: Sequence[Change], seconds: float) -> None:
         now = asyncio.get_running_loop().time()
@@ -437,8 +437,8 @@ class Ledger:
         self._notify_withheld()
 
     def _notify(self, leases: Sequence[Lease] | None) -> None:
-        for changed in self._observers if leases is None or leases else ():
-            asyncio.get_running_loop().call_soon(changed, leases)
+        if leases is None or leases:
+            _call_after_answers([partial(changed, leases) for changed in self._observers])
 
     def _notify_withheld(self) -> None:
         for changed in self._withheld_observers:
@@ -446,6 +446,22 @@ class Ledger:
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+
+
+def _call_after_answers(calls: Sequence[Callable[[], object]]) -> None:
+    """Make calls once the answers to those who wait for a transaction have left.
+
+    Allocate answers in the next turn of the loop, when its request to the ledger returns; the work for a claim returns
+    in that one, and whoever waits for it answers in the turn after.
+    """
+    loop = asyncio.get_running_loop()
+
+    def schedule() -> None:
+        for call in calls:
+            loop.call_soon(call)
+
+    if calls:
+        loop.call_soon(schedule)
 
 
 def _answer(batch: Sequence[_Request], outcomes: Sequence[Any]) -> None:
