@@ -215,7 +215,7 @@ class Ledger:
 
         Whether any were lost is known once the file can be read; until then this raises, too.
         """
-        if self.guard is None:
+        if self.guard is None or (self._is_owned.is_set() and self._is_loaded and self.is_complete):
             return
         await self._is_owned.wait()
         try:
