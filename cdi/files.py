@@ -36,7 +36,7 @@ def file_name(kind: str, key: str = "") -> str:
     return name
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: str | Path, data: bytes) -> None:
     """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
 
     Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps it as it was.
@@ -74,6 +74,7 @@ class CdiDirectory:
         if not _OWNER.fullmatch(owner):
             raise CdiError(f'owner "{owner}" must have only lower-case letters, digits and "-"')
         self.path = path
+        self._folder = os.fspath(path)
         self._prefix = f"nodeplug-{owner}~"
 
     def write(self, name: str, spec: Spec) -> bool:
@@ -93,7 +94,7 @@ class CdiDirectory:
     def remove(self, name: str) -> bool:
         """Remove the file and tell whether it was there. Raises OSError of the disk."""
         try:
-            self.file(name).unlink()
+            os.unlink(self.file(name))
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
@@ -127,22 +128,23 @@ class CdiDirectory:
                 self.remove(name)
         for entry in self._entries():
             if entry.startswith(f".{self._prefix}") and entry.endswith(".tmp"):
-                (self.path / entry).unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self._folder}/{entry}")
 
-    def file(self, name: str) -> Path:
+    def file(self, name: str) -> str:
         """Return where a spec lies. Raises `CdiError` for a name that `file_name` did not make."""
         if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
             raise CdiError(f'"{name}" cannot be a file name of ours; make it with file_name()')
-        return self.path / f"{self._prefix}{name}.json"
+        return f"{self._folder}/{self._prefix}{name}.json"
 
     def _entries(self) -> list[str]:
         try:
-            return os.listdir(self.path)
+            return os.listdir(self._folder)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
 
-def _content(path: Path, size: int) -> bytes | None:
+def _content(path: str, size: int) -> bytes | None:
     """Return the bytes of a regular file of this size, None for what is missing or anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, field
 from cdi.errors import InvalidSpec
 
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+_FIRST = "0.3.0"  # that we write
 
 Uint32: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -173,21 +174,29 @@ class Spec(_Object, frozen=True, kw_only=True):
 
 def required_version(spec: Spec) -> str:
     """Return the lowest version of CDI that has everything that `spec` uses."""
-    edits = [spec.container_edits, *(device.container_edits for device in spec.devices)]
-    rdts = [each.intel_rdt for each in edits if each.intel_rdt is not None]
-    if any(each.net_devices for each in edits) or any(rdt.schemata or rdt.enable_monitoring for rdt in rdts):
+    has_names = spec.annotations or "." in spec.kind.partition("/")[2]
+    own = "0.6.0" if has_names else _FIRST  # versions are of one form, and compare as texts
+    return max(own, _version_of_edits(spec.container_edits), *map(_version_of_device, spec.devices))
+
+
+def _version_of_device(device: Device) -> str:
+    own = "0.6.0" if device.annotations else "0.5.0" if device.name[:1].isdigit() else _FIRST
+    return max(own, _version_of_edits(device.container_edits))
+
+
+def _version_of_edits(edits: ContainerEdits) -> str:
+    rdt = edits.intel_rdt
+    if edits.net_devices or (rdt is not None and (rdt.schemata or rdt.enable_monitoring)):
         return "1.1.0"
-    if rdts or any(each.additional_gids for each in edits):
+    if rdt is not None or edits.additional_gids:
         return "0.7.0"
-    if spec.annotations or any(device.annotations for device in spec.devices) or "." in spec.kind.partition("/")[2]:
-        return "0.6.0"
-    if any(device.name[:1].isdigit() for device in spec.devices) or any(
-        node.host_path for each in edits for node in each.device_nodes
-    ):
-        return "0.5.0"
-    if any(mount.type for each in edits for mount in each.mounts):
-        return "0.4.0"
-    return "0.3.0"
+    for node in edits.device_nodes:
+        if node.host_path:
+            return "0.5.0"
+    for mount in edits.mounts:
+        if mount.type:
+            return "0.4.0"
+    return _FIRST
 
 
 def encode(spec: Spec) -> bytes:

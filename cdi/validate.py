@@ -35,7 +35,8 @@ def _problems(spec: Spec) -> Iterator[str]:
         yield f"the spec version must be at least v{least}"
     if problem := kind_problem(spec.kind):
         yield problem
-    yield from _annotation_problems(spec.annotations)
+    if spec.annotations:
+        yield from _annotation_problems(spec.annotations)
     if not spec.devices:
         yield "invalid spec, no devices"
     names: set[str] = set()
@@ -45,7 +46,7 @@ def _problems(spec: Spec) -> Iterator[str]:
         if device.name in names:
             yield f'invalid spec, multiple device "{device.name}"'
         names.add(device.name)
-        for problem in _annotation_problems(device.annotations):
+        for problem in _annotation_problems(device.annotations) if device.annotations else ():
             yield f'device "{device.name}": {problem}'
         if device.container_edits == NO_EDITS:
             yield f'device "{device.name}": invalid device, empty device edits'
@@ -55,7 +56,8 @@ def _problems(spec: Spec) -> Iterator[str]:
 
 
 def _all_edits(spec: Spec) -> Iterator[tuple[str, ContainerEdits]]:
-    yield "", spec.container_edits
+    if spec.container_edits != NO_EDITS:
+        yield "", spec.container_edits
     for device in spec.devices:
         yield f'device "{device.name}": ', device.container_edits
 
@@ -69,7 +71,8 @@ def _edit_problems(edits: ContainerEdits) -> Iterator[str]:
             yield f'device "{node.path}": invalid type "{node.type}"'
         if node.permissions != "none" and set(node.permissions) - set("rwm"):
             yield f'device "{node.path}": invalid permissions "{node.permissions}"'
-    yield from _net_device_problems(edits.net_devices)
+    if edits.net_devices:
+        yield from _net_device_problems(edits.net_devices)
     for hook in edits.hooks:
         if hook.hook_name not in _HOOKS:
             yield f'invalid hook name "{hook.hook_name}"'

@@ -224,7 +224,7 @@ class Ledger:
 
         Whether any were lost is known once the file can be read; until then this raises, too.
         """
-        if self.guard is None:
+        if self.guard is None or (self._is_owned.is_set() and self._is_loaded and self.is_complete):
             return
         await self._is_owned.wait()
         try:
@@ -437,7 +437,9 @@ class Ledger:
         else:
             self._note(changes, seconds)
         _answer(batch, outcomes)
-        asyncio.get_running_loop().call_soon(self._notify, changes, refusal is None)
+        # once the answers have left: Allocate's in this turn of the loop or the next, a claim's in the one after
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._notify, changes, refusal is None)
 
     def _note(self, changes: Sequence[Change], seconds: float) -> None:
         now = asyncio.get_running_loop().time()
@@ -455,36 +457,35 @@ class Ledger:
         self._answered = {lease.key: now for lease in book}
         self.is_complete = not self._database.began_empty
         self._notify_all()
-        self._notify_withheld()
 
     def _notify(self, changes: Sequence[Change], are_on_disk: bool) -> None:
-        """Call who observes leases, whose callers go on in this turn of the loop, and later who observes commits."""
-        if are_on_disk:
-            asyncio.get_running_loop().call_soon(self._call, self._commit_observers, changes)
         moved = [lease for change in changes for lease in (*change.ended, *change.begun)]
         moved += [new for change in changes for old, new in change.renewed if new.record != old.record]
         if moved:
-            self._call(self._observers, moved)
+            _call(self._observers, moved)
         if renewed := [new for change in changes for _, new in change.renewed]:
-            self._call(self._renewal_observers, renewed)
+            _call(self._renewal_observers, renewed)
         if any(change.withheld or change.readmitted for change in changes):
-            self._notify_withheld()
+            _call(self._withheld_observers)
+        if are_on_disk:
+            _call(self._commit_observers, changes)
 
     def _notify_all(self) -> None:
-        asyncio.get_running_loop().call_soon(self._call, self._observers, None)
-
-    def _notify_withheld(self) -> None:
-        asyncio.get_running_loop().call_soon(self._call, self._withheld_observers)
-
-    def _call(self, observers: Iterable[Callable[..., None]], *news: object) -> None:
-        for observer in observers:
-            try:
-                observer(*news)
-            except Exception:  # a defect of ours: the others must hear it all the same
-                log.exception("who observes leases has failed")
+        """Have everybody look again at everything."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(_call, self._observers, None)
+        loop.call_soon(_call, self._withheld_observers)
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+
+
+def _call(observers: Iterable[Callable[..., None]], *news: object) -> None:
+    for observer in observers:
+        try:
+            observer(*news)
+        except Exception:  # a defect of ours: the others must hear it all the same
+            log.exception("who observes leases has failed")
 
 
 def _answer(batch: Sequence[_Request], outcomes: Sequence[Any]) -> None:

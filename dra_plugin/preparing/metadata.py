@@ -87,16 +87,31 @@ def read_stream(text: str, *, validate: bool = True) -> DeviceMetadata:
     raise MetadataError("no metadata objects found in stream")
 
 
-def read_file(path: Path, *, validate: bool = True) -> DeviceMetadata:
+def read_file(path: str | Path, *, validate: bool = True) -> DeviceMetadata:
     """Return what a file says. Raises `MetadataError` with its path."""
     try:
-        text = path.read_text()
+        text = Path(path).read_text()
     except (OSError, UnicodeError) as error:
         raise MetadataError(f"open metadata file {path}: {error}") from error
     try:
         return read_stream(text, validate=validate)
     except MetadataError as error:
         raise MetadataError(f"{path}: {error}") from None
+
+
+def owner_uid(path: str) -> str:
+    """Return the uid of the claim whose file this is; empty where that cannot be read.
+
+    It is in the first object, whatever version that has: what else there is need not be known to remove a file.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            first = next(_objects(file.read()), None)
+    except (OSError, UnicodeError, MetadataError):
+        return ""
+    metadata = first.get("metadata") if isinstance(first, dict) else None
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    return uid if isinstance(uid, str) else ""
 
 
 def read_request_folder(folder: Path) -> DeviceMetadata:

@@ -21,7 +21,15 @@ from msgspec.structs import replace
 
 import cdi
 from dra_plugin.driver import ClaimRef
-from dra_plugin.preparing.metadata import DeviceEntry, DeviceMetadata, MetadataError, RequestEntry, encode, read_file
+from dra_plugin.preparing.metadata import (
+    DeviceEntry,
+    DeviceMetadata,
+    MetadataError,
+    RequestEntry,
+    encode,
+    owner_uid,
+    read_file,
+)
 from resourceapi.objects import ObjectMeta, to_dict, v1
 from resourceapi.objects.names import dns_label
 
@@ -86,15 +94,15 @@ class MetadataFolder:
 
     def __init__(self, path: Path, driver: str) -> None:
         """Prepare; nothing is touched yet."""
-        self.path = path
+        self._path = os.fspath(path)
         self._driver = driver
 
-    def file(self, claim: ClaimRef, request: str) -> Path:
+    def file(self, claim: ClaimRef, request: str) -> str:
         """Return where the metadata of a base request lies. Raises `MetadataError` for names that are none."""
         for name in (claim.namespace, claim.name, request):
             if not name or "/" in name or "\0" in name or name.startswith("."):
                 raise MetadataError(f"claim {claim}: {name!r} cannot be a part of a path")
-        return self.path.joinpath(_folder_name(claim), request, _FILE)
+        return f"{self._path}/{_folder_name(claim)}/{request}/{_FILE}"
 
     def write(self, claim: ClaimRef, metadata: RequestMetadata) -> None:
         """Put a request's file in place. Raises `MetadataError` with the request and the cause."""
@@ -115,27 +123,27 @@ class MetadataFolder:
     def remove(self, claim: ClaimRef) -> None:
         """Remove a claim's files; none is fine. Those of a later claim of the same name stay. Raises OSError."""
         try:
-            folder = self.file(claim, "any").parent.parent
+            folder = self.file(claim, "any").removesuffix(f"/any/{_FILE}")
         except MetadataError:
             return  # it cannot have any
         requests = _names(folder)
-        others = {x for x in requests if self._is_of_another(claim, x)}
-        for path in [folder / x for x in requests if x not in others] if others else [folder]:
+        others = {x for x in requests if owner_uid(f"{folder}/{x}/{_FILE}") not in (claim.uid, "")}
+        for path in [f"{folder}/{x}" for x in requests if x not in others] if others else [folder]:
             _remove(path)
 
     def keep(self, claims: Sequence[ClaimRef]) -> None:
         """Remove the files of all claims but these. Raises OSError."""
         kept = set(map(_folder_name, claims))
-        for name in _names(self.path):
+        for name in _names(self._path):
             if name not in kept:
-                _remove(self.path / name)
+                _remove(f"{self._path}/{name}")
 
     def cdi_spec(self, claim: ClaimRef, metadata: Sequence[RequestMetadata]) -> cdi.Spec:
         """Describe to the runtime where containers find the files of a claim."""
         devices = []
         for each in metadata:
             mount = cdi.Mount(
-                host_path=str(self.file(claim, each.request)),
+                host_path=self.file(claim, each.request),
                 container_path=self._in_container(claim, each),
                 options=("ro", "bind"),
             )
@@ -147,12 +155,6 @@ class MetadataFolder:
         pod_claim = metadata.content.get("podClaimName", "")
         folder = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{claim.name}"
         return f"{_IN_CONTAINERS}/{folder}/{metadata.request}/{self._driver}-metadata.json"
-
-    def _is_of_another(self, claim: ClaimRef, request: str) -> bool:
-        try:
-            return read_file(self.file(claim, request), validate=False).metadata.uid != claim.uid
-        except MetadataError:
-            return False
 
 
 def _folder_name(claim: ClaimRef) -> str:
@@ -173,7 +175,7 @@ def _device_name(uid: str, request: str) -> str:
     return f"{uid}_{request}"
 
 
-def _names(folder: Path) -> list[str]:
+def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError as error:
@@ -182,13 +184,13 @@ def _names(folder: Path) -> list[str]:
         raise
 
 
-def _remove(path: Path) -> None:
+def _remove(path: str) -> None:
     """Remove a folder, or whatever is in its place. Raises OSError."""
     try:
-        if path.is_dir() and not path.is_symlink():
+        if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         else:
-            path.unlink()
+            os.unlink(path)
     except OSError as error:
         if error.errno not in _NOTHING_THERE:
             raise

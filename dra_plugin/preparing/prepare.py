@@ -54,6 +54,7 @@ from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.preparing.lost_claims import LostClaims, uid_by_name
 from dra_plugin.preparing.metadata_files import MetadataFolder
 from dra_plugin.preparing.sharing import check_shares
+from dra_plugin.preparing.together import together
 from dra_plugin.preparing.turns import ClaimTurns
 from hostdevices import Host, HostDevicesError
 from hostdevices.presence import Presence
@@ -174,13 +175,13 @@ class Preparer:
     async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
         """Make the devices of allocated claims ready; return every claim's outcome by uid."""
         wanted = {claim.metadata.uid: claim for claim in claims}
-        outcomes = await asyncio.gather(*map(self._prepare, wanted.values()))
+        outcomes = await together([self._prepare(claim) for claim in wanted.values()])
         return dict(zip(wanted, outcomes, strict=True))
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
         """Undo `prepare`, without the claim objects; return every claim's outcome by uid. Unknown claims are done."""
         wanted = {claim.uid: claim for claim in claims}
-        outcomes = await asyncio.gather(*map(self._unprepare, wanted.values()))
+        outcomes = await together([self._unprepare(claim) for claim in wanted.values()])
         return dict(zip(wanted, outcomes, strict=True))
 
     async def known(self) -> None:

@@ -4,9 +4,46 @@ Everything that works for a claim goes through here; there is no other queue. Cl
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
 from weakref import WeakValueDictionary
+
+
+class Turn:
+    """The turn with some claims, from `async with` to its end, or to the end of whoever it is handed on to."""
+
+    def __init__(self, locks: Sequence[asyncio.Lock]) -> None:
+        """Prepare; nobody waits yet."""
+        self._locks = locks
+        self._held: list[asyncio.Lock] = []
+
+    async def __aenter__(self) -> Self:
+        """Wait for it."""
+        try:
+            for lock in self._locks:
+                await lock.acquire()
+                self._held.append(lock)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End it, unless it was handed on."""
+        self._end()
+
+    def hand_on(self) -> "Turn":
+        """Return the same turn for somebody else, whose `async with` ends it."""
+        other = Turn(())
+        other._held, self._held = self._held, []
+        return other
+
+    def _end(self) -> None:
+        while self._held:
+            self._held.pop().release()
 
 
 class ClaimTurns:
@@ -21,16 +58,15 @@ class ClaimTurns:
         lock = self._locks.get(uid)
         return lock is not None and lock.locked()
 
-    @asynccontextmanager
-    async def take(self, uids: Iterable[str]) -> AsyncIterator[AsyncExitStack]:
-        """Have the turn with all of these claims; `pop_all` of what is yielded hands it on.
+    def take(self, uids: Iterable[str]) -> Turn:
+        """Return the turn with all of these claims, to be waited for.
 
         All callers go by one order, so that no two wait for each other.
         """
-        async with AsyncExitStack() as turn:
-            for uid in sorted(uids):
-                lock = self._locks.get(uid)
-                if lock is None:
-                    lock = self._locks[uid] = asyncio.Lock()
-                await turn.enter_async_context(lock)
-            yield turn
+        return Turn([self._lock(uid) for uid in sorted(uids)])
+
+    def _lock(self, uid: str) -> asyncio.Lock:
+        lock = self._locks.get(uid)
+        if lock is None:
+            lock = self._locks[uid] = asyncio.Lock()
+        return lock

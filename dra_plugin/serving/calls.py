@@ -11,13 +11,14 @@ Source: DRA specification, sections 1.7 and 2.6.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeVar
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
 
 from dra_plugin.driver import ClaimFailed, ClaimRef, Driver, Prepared
 from dra_plugin.errors import NotAnsweredInTime
-from dra_plugin.preparing.turns import ClaimTurns
+from dra_plugin.preparing.together import together
+from dra_plugin.preparing.turns import ClaimTurns, Turn
 from dra_plugin.serving.claims import ClaimSource, Fetched, why_malformed
 from resourceapi.objects import v1
 from telemetry.trace import CLAIMS, PODS, current, part
@@ -30,11 +31,39 @@ _STOPPING = "the driver is stopping; its next instance will answer"
 class Call:
     """One call under way: what it waits for, and whether the driver works for it."""
 
-    def __init__(self, timer: asyncio.Timeout) -> None:
-        """Begin; `timer` ends it."""
+    def __init__(self, limit: float | None, calls: "set[Call]") -> None:
+        """Begin with `async with`, which ends it after `limit` seconds; meanwhile it is one of `calls`."""
         self.waits_for = "an earlier call for the same claim"
-        self.timer = timer
         self.works = False
+        self.is_told_to_end = False
+        self._calls = calls
+        self._timer = asyncio.timeout(limit)
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        await self._timer.__aenter__()
+        self._calls.add(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End. Raises NotAnsweredInTime where the time is over; what the driver raises comes through."""
+        self._calls.discard(self)
+        try:
+            await self._timer.__aexit__(kind, error, traceback)
+        except TimeoutError:
+            if self.is_told_to_end:
+                raise NotAnsweredInTime(_STOPPING) from None
+            raise NotAnsweredInTime(f"still waiting for {self.waits_for}; the next call goes on from here") from None
+
+    def end(self) -> None:
+        """End it now, if it only waits."""
+        if self.works:
+            return
+        self.is_told_to_end = True
+        if not self._timer.expired():
+            self._timer.reschedule(asyncio.get_running_loop().time())
 
 
 class ClaimCalls:
@@ -60,26 +89,26 @@ class ClaimCalls:
         outcomes: dict[str, Prepared] = {**refused}
         if not wanted:
             return outcomes
-        async with self._call(limit) as call, AsyncExitStack() as turns:
+        async with self._call(limit) as call:
             driver = await self._ready(call)
             call.waits_for = "what pods hold, of which the record was lost"
             await driver.known()
             call.waits_for = "an earlier call for the same claim"
-            turn = await turns.enter_async_context(self._turns.take(wanted))
-            call.waits_for = "the API server"
-            fetched = await asyncio.gather(*(self._fetch(ref) for ref in wanted.values()))
-            claims: list[v1.ResourceClaim] = []
-            for ref, claim in zip(wanted.values(), fetched, strict=True):
-                if isinstance(claim, ClaimFailed):
-                    outcomes[ref.uid] = claim
-                    _log_refusal(ref, claim)
-                else:
-                    claims.append(claim)
-            if claims:
-                _name_pods(claims)
-                self._begin(call)
-                done = await self._to_the_end(turn, driver.prepare(claims))
-                outcomes |= _complete([claim.metadata.uid for claim in claims], done)
+            async with self._turns.take(wanted) as turn:
+                call.waits_for = "the API server"
+                fetched = await together([self._fetch(ref) for ref in wanted.values()])
+                claims: list[v1.ResourceClaim] = []
+                for ref, claim in zip(wanted.values(), fetched, strict=True):
+                    if isinstance(claim, ClaimFailed):
+                        outcomes[ref.uid] = claim
+                        _log_refusal(ref, claim)
+                    else:
+                        claims.append(claim)
+                if claims:
+                    _name_pods(claims)
+                    self._begin(call)
+                    done = await self._to_the_end(turn, driver.prepare(claims))
+                    outcomes |= _complete([claim.metadata.uid for claim in claims], done)
         return outcomes
 
     async def unprepare(self, refs: Sequence[ClaimRef], limit: float | None = None) -> Mapping[str, ClaimFailed | None]:
@@ -107,8 +136,7 @@ class ClaimCalls:
         """End the calls that only wait, and those to come."""
         self._closing = True
         for call in self._calls:
-            if not call.works and not call.timer.expired():
-                call.timer.reschedule(asyncio.get_running_loop().time())
+            call.end()
 
     async def finish(self, grace: float) -> None:
         """Return when the driver does nothing more for us; what takes longer than `grace` seconds is cancelled."""
@@ -120,28 +148,16 @@ class ClaimCalls:
         if late:
             await asyncio.wait(late)
 
-    @asynccontextmanager
-    async def _call(self, limit: float | None) -> AsyncIterator[Call]:
+    def _call(self, limit: float | None) -> Call:
         if self._closing:
             raise NotAnsweredInTime(_STOPPING)
-        timer = asyncio.timeout(limit)
-        call = Call(timer)
-        self._calls.add(call)
-        try:
-            async with timer:
-                yield call
-        except TimeoutError:
-            if not timer.expired():
-                raise  # the driver's own
-            if self._closing and not call.works:
-                raise NotAnsweredInTime(_STOPPING) from None
-            raise NotAnsweredInTime(f"still waiting for {call.waits_for}; the next call goes on from here") from None
-        finally:
-            self._calls.discard(call)
+        return Call(limit, self._calls)
 
     async def _ready(self, call: Call) -> Driver:
         if not isinstance(self._driver, asyncio.Future):
             return self._driver
+        if self._driver.done():
+            return self._driver.result()
         call.waits_for = "this node's state, which another instance of the driver still owns"
         return await asyncio.shield(self._driver)
 
@@ -151,16 +167,16 @@ class ClaimCalls:
             raise NotAnsweredInTime(_STOPPING)
         call.works, call.waits_for = True, "the driver"
 
-    async def _to_the_end(self, turn: AsyncExitStack, work: Awaitable[T]) -> T:
+    async def _to_the_end(self, turn: Turn, work: Awaitable[T]) -> T:
         """Let the driver work, whatever becomes of the caller; the turn ends with the work."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(_work(turn.pop_all(), work, result))
+        task = asyncio.create_task(_work(turn.hand_on(), work, result))
         self._work.add(task)
         task.add_done_callback(self._work.discard)
         return await result
 
 
-async def _work(turn: AsyncExitStack, work: Awaitable[T], result: asyncio.Future[T]) -> None:
+async def _work(turn: Turn, work: Awaitable[T], result: asyncio.Future[T]) -> None:
     """Put the outcome of `work` into `result`, if anybody still waits for it."""
     async with turn:
         try:

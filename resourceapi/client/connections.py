@@ -85,6 +85,7 @@ class Connections:
         self._used: set[_Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._latest: tuple[list[tuple[str, str]], h11.Request] | None = None  # a request, and its headers as they came
 
     async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         """Send a request and return its answer, which is the caller's to close.
@@ -132,10 +133,15 @@ class Connections:
         if self._proxy is not None and not self._server.is_tls:
             target = f"http://{self._server.shown}{target}"
             all_headers |= self._proxy.authorization
+        plain = list(all_headers.items())
         try:
-            return h11.Request(method=method, target=target, headers=list(all_headers.items()))
+            if self._latest is not None and self._latest[0] == plain:  # most are alike, and checking them takes a while
+                return h11.Request(method=method, target=target, headers=self._latest[1].headers)
+            request = h11.Request(method=method, target=target, headers=plain)
         except (h11.LocalProtocolError, ValueError) as error:
             raise ClientError(f"the request cannot be sent: {error}") from error
+        self._latest = (plain, request)
+        return request
 
     def _take(self) -> "_Connection | None":
         while self._idle:

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TypeAlias
 
 _MOST_UNREAD = 256 * 1024  # bytes that are taken from the kernel before somebody reads them
+_BUFFER = 16 * 1024  # bytes that come at once
 _KEEP_ALIVE = (  # a watch is silent for minutes: a connection that something in between has lost is found in a minute
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -19,14 +20,18 @@ _KEEP_ALIVE = (  # a watch is silent for minutes: a connection that something in
 _Address: TypeAlias = tuple[str, int]
 
 
-class Wire(asyncio.Protocol):
-    """Bytes as they come, up to a limit: then the peer waits."""
+class Wire(asyncio.BufferedProtocol):
+    """Bytes as they come, up to a limit: then the peer waits. One reads at a time.
+
+    They come into a buffer that stays: asyncio's own would be 256 KiB, mapped and given back for each answer.
+    """
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
+        self._buffer = memoryview(bytearray(_BUFFER))
         self._pieces: deque[bytes] = deque()
         self._size = 0
-        self._arrived = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None  # who waits
         self._end: Exception | None = None  # how it ended; EOFError where the peer just hung up
 
     @property
@@ -45,13 +50,14 @@ class Wire(asyncio.Protocol):
 
     async def read(self) -> bytes:
         """Return what has come, as soon as something has; nothing at the end. Raises OSError."""
-        await self._arrived.wait()
+        if not self._pieces and self._end is None:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         if self._pieces:
             data = b"".join(self._pieces)
             self._pieces.clear()
             self._size = 0
             if self._end is None:
-                self._arrived.clear()
                 self._transport.resume_reading()
             return data
         if isinstance(self._end, OSError):
@@ -76,13 +82,18 @@ class Wire(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the transport may put what comes next."""
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Keep what came; a reader that is slow stops the peer."""
-        self._pieces.append(data)
-        self._size += len(data)
+        self._pieces.append(bytes(self._buffer[:nbytes]))
+        self._size += nbytes
         if self._size > _MOST_UNREAD:
             self._transport.pause_reading()
-        self._arrived.set()
+        self._wake()
 
     def eof_received(self) -> None:
         """The peer sends no more."""
@@ -94,7 +105,11 @@ class Wire(asyncio.Protocol):
 
     def _ended(self, error: Exception) -> None:
         self._end = self._end or error
-        self._arrived.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
 
 async def dial(host: str, port: int) -> Wire:

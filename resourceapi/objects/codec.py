@@ -24,6 +24,7 @@ R = TypeVar("R", bound=Record)
 
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 _GROUP = "resource.k8s.io"  # stands for the version of that group in the names of types
+_STRICT_JSON = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -303,7 +304,7 @@ def _map_kind(item_kind: _Kind) -> _Kind:
 def _read_free_form(value: Any) -> Any:
     """A value that we only carry: it must be possible to write it again."""
     try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        _STRICT_JSON.encode(value).encode()
     except RecursionError:
         raise Mismatch(reason="json: exceeded max depth") from None
     except (TypeError, ValueError, OverflowError) as error:

@@ -175,7 +175,7 @@ def test_the_longest_names_have_files_and_they_go(tmp_path: Path, namespace: str
     assert folder.file(claim, "gpu") != folder.file(other, "gpu")
     spec = folder.cdi_spec(claim, [RequestMetadata("gpu", {})])
     (mount,) = spec.devices[0].container_edits.mounts
-    assert mount.host_path == str(folder.file(claim, "gpu"))
+    assert mount.host_path == folder.file(claim, "gpu")
     assert f"/resourceclaims/{name}/gpu/" in mount.container_path
     folder.keep([claim])
     assert folder.read(other, "gpu") is None
@@ -201,7 +201,7 @@ def test_other_things_in_the_place_of_a_folder_go_too(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "all").mkdir()
-    place = folder.file(claim, "any").parent.parent
+    place = Path(folder.file(claim, "any")).parent.parent
     place.symlink_to(outside)
     folder.remove(claim)
     place.write_text("x")

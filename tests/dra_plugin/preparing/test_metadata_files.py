@@ -78,7 +78,7 @@ async def test_preparing_writes_a_stream_and_a_mount(world: World) -> None:
 @scenario(22)
 def test_a_device_without_attributes_is_listed(folder: MetadataFolder) -> None:
     write(folder, "gpu")
-    text = folder.file(MINE, "gpu").read_text()
+    text = Path(folder.file(MINE, "gpu")).read_text()
     first = json.JSONDecoder().raw_decode(text)[0]
     assert first["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "misc-fuse"}]
 
@@ -162,3 +162,23 @@ def test_names_that_lead_elsewhere_are_refused(folder: MetadataFolder, name: str
     ):
         with pytest.raises(MetadataError, match="cannot be a part of a path"):
             folder.file(claim_ref, request)
+
+
+@pytest.mark.parametrize(
+    ("content", "stays"),
+    [
+        ('{"apiVersion": "metadata.resource.k8s.io/v9", "kind": "Other", "metadata": {"uid": "later"}} {', True),
+        ('{"apiVersion": "metadata.resource.k8s.io/v9", "kind": "Other", "metadata": {"uid": "' + UID + '"}}', False),
+        ('{"apiVersion": "metadata.resource.k8s.io/v9", "kind": "Other", "metadata": []}', False),
+        ("[1]", False),
+        ("", False),
+    ],
+)
+def test_a_file_stays_that_says_it_is_of_a_later_claim(folder: MetadataFolder, content: str, stays: bool) -> None:
+    """Also in a version that is not known here: another version of ours may have written it."""
+    write(folder, "gpu")
+    file = Path(folder.file(MINE, "gpu"))
+    file.write_text(content)
+    folder.remove(MINE)
+    assert file.exists() is stays
+    assert file.parent.parent.exists() is stays

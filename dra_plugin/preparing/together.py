@@ -1,0 +1,18 @@
+"""Work for several claims of a call, at the same time.
+
+Most calls are for one claim: its work needs no task of its own, nor the turns of the loop that one takes to begin and
+to be heard of.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return what all of `works` return, in their order. Raises the first error that comes, as `asyncio.gather`."""
+    if len(works) == 1:
+        return [await works[0]]
+    return await asyncio.gather(*works)

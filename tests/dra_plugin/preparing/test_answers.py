@@ -1,0 +1,26 @@
+"""When answers leave: before anybody else hears of what was done."""
+
+import asyncio
+from collections.abc import Sequence
+
+from checkpoint.lease import Change
+from tests.dra_plugin.preparing.world import World, claim, result
+
+
+async def test_the_kubelet_is_answered_before_others_hear_that_a_lease_ended(world: World) -> None:
+    """Lists and events of leases are for people and for the other API; a pod waits for the answer."""
+    made = claim(result("misc-fuse"))
+    await world.prepare(made)
+    order: list[str] = []
+    told = asyncio.Event()
+
+    def recorded(_: Sequence[Change]) -> None:
+        order.append("recorded")
+        told.set()
+
+    world.ledger.observe(lambda _: order.append("shown"))
+    world.ledger.observe_commits(recorded)
+    await world.unprepare(made)
+    order.append("answered")
+    await told.wait()
+    assert order == ["answered", "shown", "recorded"]
