@@ -10,7 +10,6 @@ from tests.dra_plugin.preparing.world import World, claim, result
 async def test_the_kubelet_is_answered_before_others_hear_that_a_lease_ended(world: World) -> None:
     """Lists and events of leases are for people and for the other API; a pod waits for the answer."""
     made = claim(result("misc-fuse"))
-    await world.prepare(made)
     order: list[str] = []
     told = asyncio.Event()
 
@@ -20,6 +19,10 @@ async def test_the_kubelet_is_answered_before_others_hear_that_a_lease_ended(wor
 
     world.ledger.observe(lambda _: order.append("shown"))
     world.ledger.observe_commits(recorded)
+    await world.prepare(made)
+    await told.wait()
+    told.clear()
+    order.clear()
     await world.unprepare(made)
     order.append("answered")
     await told.wait()

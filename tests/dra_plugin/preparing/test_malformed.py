@@ -81,7 +81,7 @@ async def live(wanted: v1.ResourceClaim, names: list[str]) -> None:
         world.resources = [resource("fuse"), resource("kvm", shares=4)]
         async with world:
             before = everything(world)
-            outcome = (await world.preparer.prepare([wanted]))[wanted.metadata.uid]
+            outcome = (await world.outcomes(wanted))[wanted.metadata.uid]
             if isinstance(outcome, ClaimFailed):
                 assert outcome.reason
                 assert "nodeplug failed" not in outcome.reason
@@ -89,7 +89,7 @@ async def live(wanted: v1.ResourceClaim, names: list[str]) -> None:
             else:
                 assert [x.device for x in outcome] == names
                 world.specs()
-            assert await world.preparer.unprepare([ref(wanted)]) == {wanted.metadata.uid: None}
+            assert await world.failures(ref(wanted)) == {wanted.metadata.uid: None}
             assert (world.units(), world.files()) == ([], [])
             assert everything(world) == before
 
