@@ -7,28 +7,43 @@ dead, before a witness can have restored them.
 
 import asyncio
 import contextlib
-import itertools
+import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 
 from checkpoint import LedgerUnavailable
 from checkpoint.database import Database
 from controlplane.apiserver import write_kubeconfig
 from grpcunix.channel import is_live
-from tests.controlplane.scheduler.kit import claim, request
+from tests.controlplane.scheduler.kit import Json, claim, request
 from tests.deviceplugin.host import MadeUpHost
+from tests.faults.daemon import Daemon
 from tests.faults.outcome import Outcome
 from tests.faults.shim import Fault, cut_power, environment, was_met
 from tests.nodeplug.cluster import ClusterStand, using
 from tests.nodeplug.machine import RESOURCES, Machine
 
 KVM = "kvm.example.com"
-_RELOADED = [  # what the file says from the reload on
-    each | ({"access": {"uid": 1000, "mode": "0660"}} if "access" in each else {}) for each in RESOURCES
-]
+_MODE = "example.com/mode"
+_MODES = "0600", "0660"  # of the claimed device's node, before and after the reload
+_AFTER_THE_RELOAD = 3  # claims that come and go: the ledger's log is folded in one life more than once
+_PAUSE = 0.01  # seconds between two looks, in which half a second passes for the kubelet
+
+
+def _resources(mode: str) -> list[Json]:
+    """Return what the file says; the attribute tells in slices which mode claims get."""
+    return [
+        each | {"access": {"uid": 1000, "mode": mode}, "dra": {"attributes": {_MODE: mode}}}
+        if "access" in each
+        else each
+        for each in RESOURCES
+    ]
+
+
 _SECONDS = 100.0  # for a step of a life, real time
 _LASTING = (
     2.0  # seconds for which a fault that stays holds a step up, before the process is ended and the fault with it
@@ -50,11 +65,11 @@ class Life:
         self._loses_power = loses_power
         self._promised: set[tuple[str, str]] = set()  # API and unit of leases that were acknowledged
         self._wrong: list[str] = []
-        self._logs: list[str] = []
+        self._daemons: list[Daemon] = []
         self._starts = 0
         self._step = ""
         self._step_began = 0.0
-        self._resources = RESOURCES
+        self._mode = _MODES[0]
         self._claim = ""  # the one that is there at the end
 
     async def live(self) -> Outcome:
@@ -65,7 +80,7 @@ class Life:
             host = MadeUpHost(self._folder.parent / "host", "fuse", "kvm")
             self._machine = machine = Machine(self._folder, stand, host, kubelet)
             write_kubeconfig(machine.kubeconfig, stand.server.url, stand.server.token)
-            stack.push_async_callback(machine.end)
+            stack.push_async_callback(self._kill)
             await machine.classes()
             supervisor = asyncio.create_task(self._supervise())
             try:
@@ -76,18 +91,28 @@ class Life:
                 supervisor.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await supervisor
-        return Outcome(self._wrong, self._starts, "".join(self._logs), was_met(self.calls))
+        logs = (x.errors.read_text(errors="replace") for x in self._daemons)
+        return Outcome(self._wrong, self._starts, "".join(logs), was_met(self.calls))
+
+    def _start(self, uid: str, faults: Mapping[str, str] = MappingProxyType({})) -> Daemon:
+        environment = os.environ | faults | {"POD_UID": uid}
+        errors = self._folder.with_name(f"errors{len(self._daemons)}")
+        daemon = Daemon(self._machine.words(_resources(self._mode)), environment, errors)
+        self._daemons.append(daemon)
+        return daemon
+
+    async def _kill(self) -> None:
+        for daemon in self._daemons:
+            daemon.kill()
+            await daemon.wait()
 
     async def _supervise(self) -> None:
         while True:
             fault = self._fault if self._starts == 0 else None
             self._starts += 1
-            process = await self._machine.start(
-                environment(self._folder, self.calls, self._synced, fault) | {"POD_UID": "one"}, self._resources
-            )
+            process = self._start("one", environment(self._folder, self.calls, self._synced, fault))
             self._process = process
-            _, errors = await process.communicate()
-            self._logs.append(errors.decode(errors="replace"))
+            await process.wait()
             if self._loses_power and self._starts == 1 and self._step != "stop":
                 cut_power(self._machine.state, self._synced)
                 shutil.rmtree(self._machine.cdi, ignore_errors=True)
@@ -96,6 +121,7 @@ class Life:
             self._look_for_promises(f"after exit {process.returncode} in {self._step}")
             if self._starts == _STARTS:
                 self._wrong.append(f"crash loop in {self._step}: exit {process.returncode}")
+                return
 
     def _look_for_promises(self, when: str) -> None:
         found: set[tuple[str, str]] = set()
@@ -156,23 +182,31 @@ class Life:
             await self._until(step, self._is_gone(kind, self._claim))
 
     async def _reload(self) -> None:
-        """Change the file; claims are prepared, one after the other, until one is as it says now."""
-        self._resources = _RELOADED
+        """Change the file. Once slices are as it says claims are, too; then a few more come and go."""
+        before, self._mode = self._mode, _MODES[1]
         for path in self._folder.glob("config*.yaml"):
-            path.write_text(path.read_text().replace("0600", "0660"))
-        async with asyncio.timeout(_SECONDS):
-            for number in itertools.count():
-                await self._unprepare("reload")
-                await self._prepare(f"e{number}", "reload")
-                nodes = [
-                    n for s in self._machine.specs() for d in s["devices"] for n in d["containerEdits"]["deviceNodes"]
-                ]
-                if [node.get("fileMode") for node in nodes] == [0o660]:
-                    return
+            path.write_text(path.read_text().replace(before, self._mode))
+
+        async def is_published() -> bool:
+            modes = [x["attributes"].get(_MODE) for x in (await self._machine.published()).values()]
+            return {"string": self._mode} in modes
+
+        await self._until("reload", is_published)
+        for number in range(1 + _AFTER_THE_RELOAD):
+            await self._unprepare("unprepare again")
+            await self._prepare(f"e{number}", "prepare with the new mode")
+            found = {
+                node.get("fileMode")
+                for spec in self._machine.specs()
+                for device in spec["devices"]
+                for node in device["containerEdits"]["deviceNodes"]
+            }
+            if found != {int(self._mode, 8)}:
+                self._wrong.append(f"after the reload claims get the modes {found}")
 
     async def _upgrade(self) -> None:
         self._step, self._step_began = "stop", asyncio.get_running_loop().time()
-        second = await self._machine.start({"POD_UID": "two"}, self._resources)
+        second = self._start("two")
         registry = self._stand.node.plugins_registry
 
         async def beside() -> bool:
@@ -243,12 +277,14 @@ class Life:
             self._step, self._step_began = step, asyncio.get_running_loop().time()
         async with asyncio.timeout(_SECONDS):
             while not await holds():
+                if self._starts == _STARTS and self._process.returncode is not None:
+                    raise TimeoutError  # a crash loop, of which it was said
                 waited = asyncio.get_running_loop().time() - self._step_began
                 if self._lasts and waited > _LASTING and self._starts == 1 and self._process.returncode is None:
                     self._lasts = False
                     self._process.terminate()
                 await self._stand.clock.advance(0.5)
-                await asyncio.sleep(0.01)  # the daemon is another process
+                await asyncio.sleep(_PAUSE)  # the daemon is another process
 
 
 async def live(fault: Fault | None = None, *, loses_power: bool = False, calls: Path | None = None) -> Outcome:
