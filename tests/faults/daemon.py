@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerContext
@@ -63,7 +64,8 @@ class Daemon:
 
     def _signal(self, number: int) -> None:
         if not self._ended.is_set() and self._process.pid is not None:
-            os.kill(self._process.pid, number)
+            with suppress(ProcessLookupError):  # it has just ended, and the loop does not know yet
+                os.kill(self._process.pid, number)
 
     def _end(self) -> None:
         self._loop.remove_reader(self._process.sentinel)
