@@ -6,6 +6,7 @@ Rules:
 2. Calls for one claim take turns, in the order in which they came; calls for different claims do not wait for others.
 3. Until the driver works, a call that the kubelet gave up is dropped. From then on the work goes on without the caller,
    and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
+4. Who waits for the driver has no claim's turn: it repairs claims, with their turns, before it is there.
 Source: DRA specification, sections 1.7 and 2.6.
 """
 
@@ -117,10 +118,12 @@ class ClaimCalls:
         outcomes: dict[str, ClaimFailed | None] = {**refused}
         if not wanted:
             return outcomes
-        async with self._call(limit) as call, self._turns.take(wanted) as turn:
+        async with self._call(limit) as call:
             driver = await self._ready(call)
-            self._begin(call)
-            done = await self._to_the_end(turn, driver.unprepare(tuple(wanted.values())))
+            call.waits_for = "an earlier call for the same claim"
+            async with self._turns.take(wanted) as turn:
+                self._begin(call)
+                done = await self._to_the_end(turn, driver.unprepare(tuple(wanted.values())))
             outcomes |= _complete(wanted, done)
         return outcomes
 

@@ -3,9 +3,10 @@
     python -m tests.faults [--call CALL...] [--kind KIND] [--path GLOB] [--life LIFE] [--every | --sample SEED]
                            [--order SEED] [--jobs N] [--json FILE]
 
-A life is a daemon's of today (`whole`), or the start of one on a ledger of an older schema (`from 1`: version 1). The
-first two of each kind record the calls. Of a call that is made often, the first, the middle and the last are tried,
-with `--every` each, with `--sample` one that is drawn for each fault.
+A life is a daemon's of today (`whole`), that of a newer one beside it (`update`), or the start of one on a ledger of an
+older schema (`from 1`: version 1). The first two of each kind record the calls. Of a call that is made
+often, the first, the middle and the last are tried, with `--every` each, with `--sample` one that is drawn for each
+fault.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import functools
 import json
 import sys
 import tempfile
+import time
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -50,6 +52,7 @@ _KILLS = ("kill", "killed-after")
 
 LIVES: dict[str, Callable[..., Awaitable[Outcome]]] = {
     "whole": live,
+    "update": functools.partial(live, at_update=True),
     **{f"from {version}": functools.partial(upgrade, version) for version in OLDER},
 }
 
@@ -122,13 +125,15 @@ async def _all(options: argparse.Namespace) -> int:
 
     async def one(trial: Trial) -> None:
         async with turns:
+            began = time.monotonic()
             try:
                 outcome = await LIVES[trial.life](trial.fault, loses_power=trial.loses_power)
             except Exception:  # what the stand-ins could not bear is a finding, too
                 outcome = Outcome([traceback.format_exc()], 0, "", met=True)
         results.append({"fault": str(trial), "starts": outcome.starts, "met": outcome.met, "wrong": outcome.wrong})
+        found = "WRONG" if outcome.wrong else "ok" if outcome.met else "missed"
         print(
-            f"{'WRONG' if outcome.wrong else 'ok' if outcome.met else 'missed':7}{outcome.starts:3} starts  {trial}",
+            f"{found:7}{outcome.starts:3} starts {time.monotonic() - began:5.1f} s  {trial}",
             *outcome.wrong,
             sep="\n    ",
         )

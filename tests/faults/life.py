@@ -1,34 +1,51 @@
 """A daemon's life under a supervisor, with a fault in it, and what must be true afterwards.
 
-The life: start, Allocate, prepare, unprepare, prepare, reload and prepare as it then says, an update beside it, stop.
-What dies is started again, without the fault. Leases that were acknowledged are looked for as soon as the process is
+The life: start, Allocate, prepare, unprepare, prepare, reload and prepare as it then says, an update beside it, stop,
+and prepare by the newer one. Or, for a fault of the newer one: start, Allocate, prepare, an update, stop, prepare. What
+dies is started again, without the fault. Leases that were acknowledged are looked for as soon as the process is
 dead, before a witness can have restored them.
 """
 
 import asyncio
-import contextlib
-import itertools
+import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 
 from checkpoint import LedgerUnavailable
 from checkpoint.database import Database
 from controlplane.apiserver import write_kubeconfig
 from grpcunix.channel import is_live
-from tests.controlplane.scheduler.kit import claim, request
+from tests.controlplane.scheduler.kit import Json, claim, request
 from tests.deviceplugin.host import MadeUpHost
+from tests.faults.daemon import Daemon
 from tests.faults.outcome import Outcome
 from tests.faults.shim import Fault, cut_power, environment, was_met
 from tests.nodeplug.cluster import ClusterStand, using
 from tests.nodeplug.machine import RESOURCES, Machine
+from tests.running import running
 
 KVM = "kvm.example.com"
-_RELOADED = [  # what the file says from the reload on
-    each | ({"access": {"uid": 1000, "mode": "0660"}} if "access" in each else {}) for each in RESOURCES
-]
+_MODE = "example.com/mode"
+_MODES = "0600", "0660"  # of the claimed device's node, before and after the reload
+_AFTER_THE_RELOAD = 3  # claims that come and go: the ledger's log is folded in one life more than once
+_PAUSE = 0.01  # seconds between two looks, in which half a second passes for the kubelet
+
+
+def _resources(mode: str) -> list[Json]:
+    """Return what the file says; the attribute tells in slices which mode claims get."""
+    return [
+        each | {"access": {"uid": 1000, "mode": mode}, "dra": {"attributes": {_MODE: mode}}}
+        if "access" in each
+        else each
+        for each in RESOURCES
+    ]
+
+
 _SECONDS = 100.0  # for a step of a life, real time
 _LASTING = (
     2.0  # seconds for which a fault that stays holds a step up, before the process is ended and the fault with it
@@ -37,9 +54,11 @@ _STARTS = 3  # of one life before it counts as a crash loop: the fault's, and on
 
 
 class Life:
-    """One machine, one fault."""
+    """One machine, one fault: of the daemon that is there first, or `at_update` of the one that comes beside it."""
 
-    def __init__(self, folder: Path, fault: Fault | None = None, *, loses_power: bool = False) -> None:
+    def __init__(
+        self, folder: Path, fault: Fault | None = None, *, loses_power: bool = False, at_update: bool = False
+    ) -> None:
         self.calls = folder / "calls"
         self._synced = folder / "synced"
         self._synced.mkdir()
@@ -50,11 +69,16 @@ class Life:
         self._loses_power = loses_power
         self._promised: set[tuple[str, str]] = set()  # API and unit of leases that were acknowledged
         self._wrong: list[str] = []
-        self._logs: list[str] = []
-        self._starts = 0
+        self._daemons: list[Daemon] = []
+        self._faulty = "two" if at_update else "one"
+        self._running: dict[str, Daemon] = {}
+        self._has_power = asyncio.Event()
+        self._has_power.set()
+        self._starts: Counter[str] = Counter()
+        self._loops = False
         self._step = ""
         self._step_began = 0.0
-        self._resources = RESOURCES
+        self._mode = _MODES[0]
         self._claim = ""  # the one that is there at the end
 
     async def live(self) -> Outcome:
@@ -65,37 +89,61 @@ class Life:
             host = MadeUpHost(self._folder.parent / "host", "fuse", "kvm")
             self._machine = machine = Machine(self._folder, stand, host, kubelet)
             write_kubeconfig(machine.kubeconfig, stand.server.url, stand.server.token)
-            stack.push_async_callback(machine.end)
+            stack.push_async_callback(self._kill)
             await machine.classes()
-            supervisor = asyncio.create_task(self._supervise())
             try:
-                await self._all_steps()
+                async with running(self._supervise("one")):
+                    await self._steps_before()
+                    async with running(self._supervise("two")):
+                        await self._update()
+                        await self._unprepare("unprepare after the update")
+                        await self._prepare("f", "prepare after the update")
+                        await self._end_state()
             except TimeoutError:
                 self._wrong.append(f"{self._step}: not reached within {_SECONDS:g} s")
-            finally:
-                supervisor.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await supervisor
-        return Outcome(self._wrong, self._starts, "".join(self._logs), was_met(self.calls))
+        logs = (x.errors.read_text(errors="replace") for x in self._daemons)
+        return Outcome(self._wrong, self._starts[self._faulty], "".join(logs), was_met(self.calls))
 
-    async def _supervise(self) -> None:
+    def _start(self, uid: str, faults: Mapping[str, str] = MappingProxyType({})) -> Daemon:
+        environment = os.environ | faults | {"POD_UID": uid}
+        errors = self._folder.with_name(f"errors{len(self._daemons)}")
+        daemon = Daemon(self._machine.words(_resources(self._mode)), environment, errors)
+        self._daemons.append(daemon)
+        return daemon
+
+    async def _kill(self) -> None:
+        for daemon in self._daemons:
+            daemon.kill()
+            await daemon.wait()
+
+    async def _supervise(self, uid: str) -> None:
+        """Start one again whenever it ends, until the newer one has its place."""
+        is_faulty = uid == self._faulty
         while True:
-            fault = self._fault if self._starts == 0 else None
-            self._starts += 1
-            process = await self._machine.start(
-                environment(self._folder, self.calls, self._synced, fault) | {"POD_UID": "one"}, self._resources
-            )
-            self._process = process
-            _, errors = await process.communicate()
-            self._logs.append(errors.decode(errors="replace"))
-            if self._loses_power and self._starts == 1 and self._step != "stop":
-                cut_power(self._machine.state, self._synced)
-                shutil.rmtree(self._machine.cdi, ignore_errors=True)
-            if self._step == "stop":
+            await self._has_power.wait()
+            fault = self._fault if is_faulty and not self._starts[uid] else None
+            self._starts[uid] += 1
+            noted = environment(self._folder, self.calls if is_faulty else None, self._synced, fault)
+            self._running[uid] = daemon = self._start(uid, noted)
+            await daemon.wait()
+            if is_faulty and self._loses_power and self._starts[uid] == 1 and self._step != "stop":
+                await self._cut_power()
+            if self._step == "stop" and uid == "one":
                 return
-            self._look_for_promises(f"after exit {process.returncode} in {self._step}")
-            if self._starts == _STARTS:
-                self._wrong.append(f"crash loop in {self._step}: exit {process.returncode}")
+            self._look_for_promises(f"after exit {daemon.returncode} in {self._step}")
+            if self._starts[uid] == _STARTS:
+                self._wrong.append(f"crash loop of {uid} in {self._step}: exit {daemon.returncode}")
+                self._loops = True
+                return
+
+    async def _cut_power(self) -> None:
+        self._has_power.clear()
+        for daemon in self._running.values():
+            daemon.kill()
+            await daemon.wait()
+        cut_power(self._machine.state, self._synced)
+        shutil.rmtree(self._machine.cdi, ignore_errors=True)
+        self._has_power.set()
 
     def _look_for_promises(self, when: str) -> None:
         found: set[tuple[str, str]] = set()
@@ -107,7 +155,7 @@ class Life:
         for api, unit in sorted(self._promised - found):
             self._wrong.append(f"{when}: the lease of {unit} ({api}) is lost")
 
-    async def _all_steps(self) -> None:
+    async def _steps_before(self) -> None:
         stand, machine = self._stand, self._machine
 
         async def offered() -> bool:
@@ -117,11 +165,11 @@ class Life:
         await self._until("Allocate", self._plugin_pod())
         self._promised.add(("device-plugin", "misc-fuse"))
         await self._prepare("c", "prepare")
+        if self._faulty == "two":
+            return
         await self._unprepare("unprepare")
         await self._prepare("d", "prepare again")
         await self._reload()
-        await self._upgrade()
-        await self._end_state()
 
     def _plugin_pod(self) -> Callable[[], Awaitable[bool]]:
         names: list[str] = []
@@ -156,34 +204,39 @@ class Life:
             await self._until(step, self._is_gone(kind, self._claim))
 
     async def _reload(self) -> None:
-        """Change the file; claims are prepared, one after the other, until one is as it says now."""
-        self._resources = _RELOADED
+        """Change the file. Once slices are as it says claims are, too; then a few more come and go."""
+        before, self._mode = self._mode, _MODES[1]
         for path in self._folder.glob("config*.yaml"):
-            path.write_text(path.read_text().replace("0600", "0660"))
-        async with asyncio.timeout(_SECONDS):
-            for number in itertools.count():
-                await self._unprepare("reload")
-                await self._prepare(f"e{number}", "reload")
-                nodes = [
-                    n for s in self._machine.specs() for d in s["devices"] for n in d["containerEdits"]["deviceNodes"]
-                ]
-                if [node.get("fileMode") for node in nodes] == [0o660]:
-                    return
+            path.write_text(path.read_text().replace(before, self._mode))
 
-    async def _upgrade(self) -> None:
-        self._step, self._step_began = "stop", asyncio.get_running_loop().time()
-        second = await self._machine.start({"POD_UID": "two"}, self._resources)
+        async def is_published() -> bool:
+            modes = [x["attributes"].get(_MODE) for x in (await self._machine.published()).values()]
+            return {"string": self._mode} in modes
+
+        await self._until("reload", is_published)
+        for number in range(1 + _AFTER_THE_RELOAD):
+            await self._unprepare("unprepare again")
+            await self._prepare(f"e{number}", "prepare with the new mode")
+            found = {
+                node.get("fileMode")
+                for spec in self._machine.specs()
+                for device in spec["devices"]
+                for node in device["containerEdits"]["deviceNodes"]
+            }
+            if found != {int(self._mode, 8)}:
+                self._wrong.append(f"after the reload claims get the modes {found}")
+
+    async def _update(self) -> None:
+        """Once the newer one is registered, end the older one, as the update of a DaemonSet does."""
         registry = self._stand.node.plugins_registry
 
         async def beside() -> bool:
-            return len(list(registry.glob("*.sock"))) == 2 or self._process.returncode is not None
+            return len([x for x in registry.glob("*.sock") if is_live(x)]) == 2
 
-        if self._process.returncode is None:
-            await self._until("stop", beside)
-            if self._process.returncode is None:
-                self._process.terminate()
-            await self._process.wait()
-        self._second = second
+        await self._until("update", beside)
+        self._step = "stop"
+        self._running["one"].terminate()
+        await self._running["one"].wait()
 
     async def _end_state(self) -> None:
         stand, machine = self._stand, self._machine
@@ -216,12 +269,12 @@ class Life:
                 found.append(f"allocatable {stand.node.allocatable()}")
             if len(await machine.published()) != 2:
                 found.append(f"published {list(await machine.published())}")
-            if self._second.returncode is not None:
-                found.append(f"the second instance ended with {self._second.returncode}")
+            if self._running["two"].returncode is not None or (self._faulty == "one" and self._starts["two"] > 1):
+                found.append("the newer one ended")
             return found
 
         try:
-            await self._until("stop", as_it_should_be)
+            await self._until("end", as_it_should_be)
         except TimeoutError:
             self._wrong += await differences()
 
@@ -243,18 +296,22 @@ class Life:
             self._step, self._step_began = step, asyncio.get_running_loop().time()
         async with asyncio.timeout(_SECONDS):
             while not await holds():
+                if self._loops:
+                    raise TimeoutError
                 waited = asyncio.get_running_loop().time() - self._step_began
-                if self._lasts and waited > _LASTING and self._starts == 1 and self._process.returncode is None:
+                if self._lasts and waited > _LASTING and self._starts[self._faulty] == 1:
                     self._lasts = False
-                    self._process.terminate()
+                    self._running[self._faulty].terminate()
                 await self._stand.clock.advance(0.5)
-                await asyncio.sleep(0.01)  # the daemon is another process
+                await asyncio.sleep(_PAUSE)  # the daemon is another process
 
 
-async def live(fault: Fault | None = None, *, loses_power: bool = False, calls: Path | None = None) -> Outcome:
-    """Live one life in a folder of its own; `calls` is where the calls of its processes are written."""
+async def live(
+    fault: Fault | None = None, *, loses_power: bool = False, at_update: bool = False, calls: Path | None = None
+) -> Outcome:
+    """Live one life in a folder of its own; `calls` is where the calls of who has the fault are written."""
     with tempfile.TemporaryDirectory(prefix="f") as folder:
-        life = Life(Path(folder), fault, loses_power=loses_power)
+        life = Life(Path(folder), fault, loses_power=loses_power, at_update=at_update)
         outcome = await life.live()
         if calls is not None and life.calls.exists():
             calls.write_text(life.calls.read_text())

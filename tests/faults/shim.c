@@ -1,6 +1,7 @@
 /* Records the calls of a process that change files below a folder or speak on its sockets, and makes one of them fail.
  *
- * Loaded with LD_PRELOAD; SQLite's calls come through here, too. Environment:
+ * Loaded with LD_PRELOAD; SQLite's calls come through here, too. Nothing is recorded until `faults_begin` is called.
+ * Environment, as it is then:
  *   FAULTS_ROOT    the folder (without a final slash); other files are left alone
  *   FAULTS_LOG     a file to which each call adds a line: its name, a space, the path; "!" before the one that fails
  *   FAULTS_AT      "CALL KIND NUMBER PATTERN": the NUMBERth CALL whose path (below FAULTS_ROOT) fits the glob PATTERN;
@@ -36,11 +37,14 @@ static int kills;
 static char wanted_call[32], pattern[PATH_MAX];
 static atomic_int seen;
 
-__attribute__((constructor)) static void begin(void) {
+static const char *copied(const char *text) { return text ? strdup(text) : NULL; }
+
+/* Begin to record, by what is in the environment now; for a process that is forked off one without it. */
+void faults_begin(void) {
     char word[32];
     const char *at = getenv("FAULTS_AT"), *log = getenv("FAULTS_LOG");
-    root = getenv("FAULTS_ROOT");
-    synced = getenv("FAULTS_SYNCED");
+    root = copied(getenv("FAULTS_ROOT")); /* the environment may change while threads read this */
+    synced = copied(getenv("FAULTS_SYNCED"));
     if (log) log_fd = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (at && sscanf(at, "%31s %31s %d %4095s", wanted_call, word, &wanted_number, pattern) == 4) {
         size_t length = strlen(word);

@@ -52,12 +52,10 @@ def library() -> Path | None:
     return target
 
 
-def environment(root: Path, log: Path, synced: Path, fault: Fault | None) -> dict[str, str]:
-    """Return what a process needs in its environment to be recorded, and to meet `fault`."""
-    built = library()
-    assert built is not None, "no C compiler"
-    made = {"LD_PRELOAD": str(built), "FAULTS_ROOT": str(root), "FAULTS_LOG": str(log), "FAULTS_SYNCED": str(synced)}
-    return made | ({"FAULTS_AT": str(fault)} if fault else {})
+def environment(root: Path, log: Path | None, synced: Path, fault: Fault | None) -> dict[str, str]:
+    """Return what a `Daemon` needs in its environment to be recorded, and to meet `fault`."""
+    made = {"FAULTS_ROOT": str(root), "FAULTS_SYNCED": str(synced)}
+    return made | ({"FAULTS_LOG": str(log)} if log else {}) | ({"FAULTS_AT": str(fault)} if fault else {})
 
 
 def recorded(log: Path) -> Counter[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Two faults of the many, so that the command which tries them all keeps working."""
+"""Some faults of the many, so that the command which tries them all keeps working."""
 
 import errno
 
@@ -20,3 +20,10 @@ async def test_a_socket_that_keeps_its_first_name_is_made_again_and_leaves_nothi
     outcome = await live(Fault("unlink", str(errno.EIO), 1, "k/device-plugins/.*.tmp"))
     assert not outcome.wrong
     assert outcome.met
+
+
+@pytest.mark.skipif(library() is None, reason="no C compiler")
+async def test_a_newer_one_that_dies_as_it_takes_over_loses_no_lease_and_is_started_again() -> None:
+    outcome = await live(Fault("open", "kill", 1, "state/ledger.sqlite3-wal"), at_update=True)
+    assert not outcome.wrong
+    assert outcome.starts == 2

@@ -5,9 +5,7 @@ import contextlib
 import json
 import os
 import sqlite3
-import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 from checkpoint.database import FILE_NAME, Database
@@ -15,6 +13,7 @@ from checkpoint.migrations import MIGRATIONS
 from checkpoint.migrations import version as schema_version
 from tests.checkpoint.older import LEASED, write_older
 from tests.deviceplugin.host import MadeUpHost
+from tests.faults.daemon import Daemon
 from tests.faults.outcome import Outcome
 from tests.faults.shim import Fault, cut_power, environment, note_synced, was_met
 
@@ -43,19 +42,18 @@ async def upgrade(
             met_before = outcome.starts > 0
             outcome.starts += 1
             made = environment(folder, log, Path(name) / "synced", None if met_before else fault)
-            process = await _start(folder, host, made)
-            ended = asyncio.create_task(process.communicate())
+            process = _start(folder, host, made)
+            ended = asyncio.create_task(process.wait())
             loop = asyncio.get_running_loop()
             deadline = loop.time() + (_SECONDS if fault is None or met_before else _PATIENCE)
             while not ended.done() and not _is_current(state) and loop.time() < deadline:
                 await asyncio.wait([ended], timeout=0.02)  # its file is looked at meanwhile
-            if process.returncode is None:
-                process.terminate()
-            _, errors = await ended
-            outcome.log += errors.decode(errors="replace")
+            process.terminate()
+            await ended
             if loses_power and not met_before:
                 cut_power(state, Path(name) / "synced")
         outcome.met = was_met(log)
+        outcome.log = folder.with_name("errors").read_text(errors="replace")
         if aside := [x.name for x in state.iterdir() if x.name.startswith(f"{FILE_NAME}.")]:
             outcome.wrong.append(f"set aside: {aside}")
         if not outcome.wrong and (found := {(x.api, x.unit) for x in Database(state).peek()}) != LEASED:
@@ -73,15 +71,12 @@ def _is_current(state: Path) -> bool:
         return False
 
 
-async def _start(folder: Path, host: MadeUpHost, faults: dict[str, str]) -> Process:
+def _start(folder: Path, host: MadeUpHost, faults: dict[str, str]) -> Daemon:
     config = folder.with_name("config.yaml")
     settings = {"kubeletRoot": "k", "stateDirectory": "state", "cdiDirectory": "cdi"}
     resources = [{"name": "example.com/fuse", "select": "fuse"}]
     config.write_text(
         json.dumps({"settings": {key: str(folder / x) for key, x in settings.items()}, "resources": resources})
     )
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nodeplug", "run", "--config", str(config), "--root", str(host.root)),
-        stderr=PIPE,
-        env=os.environ | faults,
-    )
+    words = ("run", "--config", str(config), "--root", str(host.root))
+    return Daemon(words, os.environ | faults, folder.with_name("errors"))

@@ -33,10 +33,21 @@ class Machine:
         self.kubeconfig = folder / "kubeconfig"
         self._folder = folder
         self._running: list[Process] = []
+        self._configurations = 0
 
     async def start(
         self, environment: dict[str, str] | None = None, resources: Sequence[Json] = RESOURCES, **settings: Any
     ) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "nodeplug", *self.words(resources, **settings)),
+            stderr=PIPE,
+            env={**os.environ, **(environment or {})},
+        )
+        self._running.append(process)
+        return process
+
+    def words(self, resources: Sequence[Json] = RESOURCES, **settings: Any) -> tuple[str, ...]:
+        """Return the words behind `nodeplug` of a daemon with a configuration file of its own."""
         base = {
             "kubeletRoot": str(self.kubelet),
             "stateDirectory": str(self.state),
@@ -45,15 +56,10 @@ class Machine:
             "nodeName": NODE,
             "lockWaitSeconds": 20,
         }
-        path = self._folder / f"config{len(self._running)}.yaml"
+        path = self._folder / f"config{self._configurations}.yaml"
+        self._configurations += 1
         path.write_text(json.dumps({"settings": base | settings, "resources": list(resources)}))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nodeplug", "run", "--config", str(path), "--root", str(self.host.root)),
-            stderr=PIPE,
-            env={**os.environ, **(environment or {})},
-        )
-        self._running.append(process)
-        return process
+        return ("run", "--config", str(path), "--root", str(self.host.root))
 
     async def classes(self, driver: str = "nodeplug.dev") -> None:
         """Create the DeviceClasses."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from controlplane.apiserver import Server
 from dra_plugin.driver import ClaimFailed, ClaimRef, Driver, Prepared
 from dra_plugin.errors import NotAnsweredInTime
+from dra_plugin.preparing.turns import ClaimTurns
 from dra_plugin.serving.calls import ClaimCalls
 from grpcunix import RpcError, Status
 from resourceapi.objects import ObjectMeta, v1
@@ -139,6 +140,19 @@ async def test_a_failure_that_nobody_waits_for_is_logged(
     with pytest.raises(RpcError, match="disk is full"):
         await kubelet.prepare(claim)
     assert caplog.messages.count("the driver failed") == 2
+
+
+async def test_a_call_that_waits_for_the_driver_does_not_keep_it_from_repairing_the_claim(
+    driver: SteeredDriver,
+) -> None:
+    claim = ClaimRef("default", "one", "uid-1")
+    promise: asyncio.Future[Driver] = asyncio.get_running_loop().create_future()
+    turns = ClaimTurns()
+    call = asyncio.create_task(ClaimCalls(promise, NoClaims(), turns).unprepare([claim]))
+    await asyncio.wait([call], timeout=0)  # it goes as far as it can
+    async with asyncio.timeout(PATIENCE), turns.take([claim.uid]):
+        promise.set_result(driver)
+    assert await call == {claim.uid: None}
 
 
 async def test_calls_wait_for_a_driver_that_is_still_to_come(

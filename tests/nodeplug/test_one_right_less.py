@@ -1,0 +1,154 @@
+"""Each right of the shipped role is there for something: without it that is lost and said, and the rest works."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from msgspec import to_builtins
+
+from resourceapi.manifests import read_documents
+from tests.controlplane.scheduler.kit import Json, claim, request, slice_
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.cluster import NODE, ClusterStand, using
+from tests.nodeplug.machine import Machine
+from tests.nodeplug.test_run_with_its_role import KVM, RESOURCES, SHIPPED, as_account
+from tests.running import running
+
+_SLICES, _CLAIMS = "resourceslices", "resourceclaims"
+_DEVICES = "changing status.devices requires"
+Right: TypeAlias = tuple[str, str]
+LOST: dict[Right, tuple[str, str]] = {  # what does not work without it, and what the daemon says
+    (_SLICES, "list"): ("published", f'cannot list resource \\"{_SLICES}\\"'),
+    (_SLICES, "create"): ("published", f'cannot create resource \\"{_SLICES}\\"'),
+    ("nodes", "get"): ("published", 'cannot get resource \\"nodes\\"'),
+    (_SLICES, "update"): ("changed", f'cannot update resource \\"{_SLICES}\\"'),
+    (_SLICES, "delete"): ("published", f'cannot delete resource \\"{_SLICES}\\"'),  # what is too much goes first
+    (_SLICES, "watch"): ("", f'cannot watch resource \\"{_SLICES}\\"'),  # what others do is noticed in lists alone
+    (_SLICES, "get"): ("", ""),  # after a conflict: tests/dra_plugin/publishing has it
+    (_CLAIMS, "get"): ("prepared", f'cannot get resource \\"{_CLAIMS}\\"'),
+    (f"{_CLAIMS}/status", "patch"): ("status", f'cannot patch resource \\"{_CLAIMS}/status\\"'),
+    (f"{_CLAIMS}/driver", "associated-node:patch"): ("status", _DEVICES),
+}
+
+
+def shipped() -> list[Json]:
+    found = to_builtins(read_documents(SHIPPED.read_bytes()))
+    assert isinstance(found, list)
+    return found
+
+
+def rules(manifests: list[Json]) -> list[Json]:
+    (found,) = (each["rules"] for each in manifests if each["kind"] == "ClusterRole")
+    assert isinstance(found, list)
+    return found
+
+
+def test_every_right_of_the_role_is_tried() -> None:
+    rights = {(resource, verb) for rule in rules(shipped()) for resource in rule["resources"] for verb in rule["verbs"]}
+    assert rights == LOST.keys()
+
+
+@pytest.mark.parametrize("right", LOST, ids=" ".join)
+async def test_without_one_right_its_function_is_lost_and_said_and_no_other(
+    right: Right, tmp_path: Path, socket_dir: Path
+) -> None:
+    resource, verb = right
+    lost, words = LOST[right]
+    async with AsyncExitStack() as stack:
+        stand = ClusterStand(socket_dir, authorization="RBAC")
+        manifests = shipped()
+        for rule in rules(manifests):
+            if rule["resources"] == [resource]:
+                rule["verbs"].remove(verb)
+        rules(manifests)[:] = [rule for rule in rules(manifests) if rule["verbs"]]
+        for manifest in manifests:
+            stand.server.write(manifest)
+        await stack.enter_async_context(stand)
+        machine = Machine(tmp_path, stand, MadeUpHost(tmp_path / "host", "fuse", "kvm"), socket_dir)
+        stack.push_async_callback(machine.end)
+        await machine.classes()
+        await stand.until(lambda: stand.get("Node", NODE))
+        await stand.create(slice_(NODE, "stray", driver="nodeplug.dev", name="stray"))  # of an earlier life
+        as_account(machine, NODE)
+        process = await machine.start(resources=RESOURCES)
+        said: list[str] = []
+
+        async def listen() -> None:
+            assert process.stderr is not None
+            while line := await process.stderr.readline():
+                said.append(line.decode())
+
+        await stack.enter_async_context(running(listen()))
+
+        async def has_said() -> bool:
+            return any(words in line for line in said)
+
+        async def come(holds: Callable[[], Awaitable[bool]]) -> None:
+            async with asyncio.timeout(30):
+                while not await holds():
+                    await stand.clock.advance(1.0)
+                    await asyncio.sleep(0.01)  # the daemon is another process
+
+        for function, (act, holds) in functions(machine, tmp_path / "config0.yaml").items():
+            await act()
+            if function == lost or (function == "status" and lost == "prepared"):
+                await come(has_said)
+                assert not await holds()
+                if lost == "published":
+                    return
+            else:
+                await come(holds)
+        if words:
+            await come(has_said)
+        else:
+            assert not any("orbidden" in line for line in said)
+
+
+def functions(
+    machine: Machine, config: Path
+) -> dict[str, tuple[Callable[[], Awaitable[object]], Callable[[], Awaitable[bool]]]]:
+    """Return what the daemon does in the cluster: what makes it do so, and how one sees that it did."""
+    stand = machine.stand
+
+    async def nothing() -> None:
+        return
+
+    async def published() -> bool:
+        return {"misc-fuse", "misc-kvm"} <= (await machine.published()).keys()
+
+    async def claimed() -> None:
+        await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
+
+    async def prepared() -> bool:
+        return bool((await stand.get("Pod", "p")).get("status", {}).get("phase") == "Running")
+
+    async def has_status() -> bool:
+        return bool((await stand.get("ResourceClaim", "c")).get("status", {}).get("devices"))
+
+    async def delete_slices() -> None:
+        for each in await stand.all("ResourceSlice"):
+            await stand.delete("ResourceSlice", each["metadata"]["name"])
+
+    async def tidied() -> bool:
+        return not await stand.get("ResourceSlice", "stray")
+
+    async def configure() -> None:
+        content = json.loads(config.read_text())
+        content["resources"] = [x | {"dra": {"attributes": {"example.com/x": "y"}}} for x in content["resources"]]
+        config.write_text(json.dumps(content))
+
+    async def changed() -> bool:
+        return any("example.com/x" in x.get("attributes", {}) for x in (await machine.published()).values())
+
+    return {
+        "published": (nothing, published),
+        "prepared": (claimed, prepared),
+        "status": (nothing, has_status),
+        "tidied": (nothing, tidied),
+        "changed": (configure, changed),
+        "put back": (delete_slices, published),
+    }
