@@ -19,11 +19,11 @@ def record_digest(body: bytes) -> bytes:
 
 def row_checksum(*columns: str | bytes | float) -> bytes:
     """Return the checksum of a row's columns, in their order. It is on disks: it never changes."""
-    parts: list[bytes] = []
+    digest = blake2b(digest_size=8)
     for column in columns:
         if isinstance(column, str):
             contents = column.encode()
         else:
             contents = column if isinstance(column, bytes) else struct.pack(">d", float(column))
-        parts += (len(contents).to_bytes(4, "big"), contents)
-    return blake2b(b"".join(parts), digest_size=8).digest()
+        digest.update(len(contents).to_bytes(4, "big") + contents)
+    return digest.digest()

@@ -16,7 +16,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -461,8 +461,8 @@ def _row(lease: Lease, record: bytes) -> tuple[Any, ...]:
     )
 
 
-def _json(devices: Iterable[str]) -> str:
-    return msgspec.json.encode(sorted(devices)).decode()
+def _json(devices: Collection[str]) -> str:
+    return msgspec.json.encode(sorted(devices)).decode() if devices else "[]"
 
 
 def _size(path: Path) -> int:

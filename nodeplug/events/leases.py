@@ -32,20 +32,36 @@ def observe_ledger(events: EventLog, ledger: Ledger) -> None:
 def record_commits(events: EventLog, changes: Sequence[Change]) -> None:
     """Record what transactions changed that have reached the disk."""
     for change in changes:
-        ended = {x.key: x for x in change.replaced if x.phase == "done"}
-        begun = {x.key: x for x in change.granted}
-        # a claim's lease is granted twice, before the host is changed and after: it counts when that is done
-        released = [x for key, x in ended.items() if not _is_same_claim(x, begun.get(key))]
-        allocated = [x for key, x in begun.items() if x.phase == "done" and not _is_same_claim(x, ended.get(key))]
-        learned = [new for old, new in change.updated if new.holder and new.holder != old.holder]
+        released, allocated = _moved(change)
         _record(events, "released", "no longer with", released)
         _record(events, "allocated", "handed out to", allocated)
-        _record(events, "holder-known", "is with", learned)
+        if change.updated:
+            learned = [new for old, new in change.updated if new.holder and new.holder != old.holder]
+            _record(events, "holder-known", "is with", learned)
         for each in change.withheld:
             events.record("withheld", each.reason or "nobody new is given it", device=each.device)
         for each in change.readmitted:
             if not any(x.device == each.device for x in change.withheld):  # which has another reason
                 events.record("readmitted", "pods can be given it again", device=each.device)
+
+
+def _moved(change: Change) -> tuple[list[Lease], list[Lease]]:
+    """Return the leases whose holders have nothing of them any more, and those whose holders have got them.
+
+    A claim's lease is granted twice, before the host is changed and after: it counts when that is done.
+    """
+    ended = {x.key: x for x in change.ended}
+    granted = [*change.renewed, *((ended.pop(x.key, None), x) for x in change.begun)]
+    released, allocated = [x for x in ended.values() if x.phase == "done"], []
+    for old, new in granted:
+        was_done = old is not None and old.phase == "done"
+        if old is not None and was_done and new.api == "dra" and new.owner == old.owner:
+            continue  # the claim has it still
+        if old is not None and was_done:
+            released.append(old)
+        if new.phase == "done":
+            allocated.append(new)
+    return released, allocated
 
 
 def _record(events: EventLog, kind: EventKind, words: str, leases: Sequence[Lease]) -> None:
@@ -78,7 +94,3 @@ def who(holder: str) -> str:
         case ["claim", uid]:
             return f"claim {uid}"
     return "a pod that the kubelet has not named yet"
-
-
-def _is_same_claim(lease: Lease, other: Lease | None) -> bool:
-    return other is not None and lease.api == "dra" and lease.owner == other.owner
