@@ -328,8 +328,8 @@ class Ledger:
             is_next = self._busy is None and not self._is_scheduled
             self._is_scheduled |= is_next
             if is_next and self._come_alone and self._is_quick:
+                loop.call_soon(loop.call_soon, self._flush)  # who comes until then came while this was written
                 self._commit([request])
-                loop.call_soon(loop.call_soon, self._flush)  # who comes until then came while that was written
             else:
                 self._waiting.append(request)
                 if is_next:
