@@ -147,6 +147,13 @@ def test_a_capture_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeyp
         Host(file)
 
 
+def test_a_path_of_very_many_folders_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    file = tmp_path / "deep.jsonl.gz"
+    save(file, [Entry("/a" * 100_000, "there")], masked=False)
+    with pytest.raises(HostDevicesError, match=f"^{file}: more than 256 MiB of folders' paths$"):
+        Host(file)
+
+
 def test_a_capture_that_lies_breaks_nothing(tmp_path: Path) -> None:
     file = tmp_path / "odd.jsonl.gz"
     entries = [
