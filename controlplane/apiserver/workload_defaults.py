@@ -9,6 +9,7 @@ from functools import partial
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_defaults import with_template_defaults
 from controlplane.apiserver.service_defaults import with_claim_defaults
+from controlplane.apiserver.volume_defaults import with_missing
 from resourceapi.objects.release import Release
 
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
@@ -29,6 +30,7 @@ _JOB: Plain = {
     "podReplacementPolicy": "TerminatingOrFailed",
     "manualSelector": False,
 }
+_NO_LIMIT = 2**31 - 1
 _NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 _UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _LABELLED = ("Job", "ReplicationController")  # as their pods, if nobody says otherwise
@@ -105,11 +107,22 @@ def _replication_controller(spec: Plain) -> Plain:
 
 def _job(spec: Plain) -> Plain:
     filled = {**_JOB, "parallelism": 1, **spec}
+    if "backoffLimit" not in spec and spec.get("backoffLimitPerIndex") is not None:
+        filled["backoffLimit"] = _NO_LIMIT
     if "parallelism" not in spec and "completions" not in spec:
         filled["completions"] = 1
     if "podFailurePolicy" in spec:
         filled["podReplacementPolicy"] = spec.get("podReplacementPolicy", "Failed")
+        rules = (spec["podFailurePolicy"] or {}).get("rules") or ()
+        filled["podFailurePolicy"] = {**(spec["podFailurePolicy"] or {}), "rules": list(map(_failure_rule, rules))}
     return filled
+
+
+def _failure_rule(rule: Plain) -> Plain:
+    """A rule of a Job's for pods that fail; their conditions are true unless it says otherwise."""
+    if not rule.get("onPodConditions"):
+        return rule
+    return {**rule, "onPodConditions": [with_missing({"status": "True"}, each) for each in rule["onPodConditions"]]}
 
 
 def _strategy(strategy: Plain | None, rolling: Plain) -> Plain:
