@@ -83,6 +83,7 @@ _ROWS = (
             "Who is asked about writes; nobody is here.",
             namespaced=False,
             counts_generations=True,
+            must_be_current=True,
         )
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     ),

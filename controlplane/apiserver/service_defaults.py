@@ -5,6 +5,7 @@ admissionregistration/v1, defaults.go.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.volume_defaults import with_missing, with_source_defaults
@@ -146,10 +147,22 @@ def with_binding_defaults(obj: Plain) -> Plain:
     return {**obj, "spec": {**spec, "matchResources": _matched(spec["matchResources"])}}
 
 
+def _webhooks(obj: Plain, *, more: Plain) -> Plain:
+    return {**obj, "webhooks": [_webhook({**more, **each}) for each in obj["webhooks"]]} if obj.get("webhooks") else obj
+
+
+def _webhook(webhook: Plain) -> Plain:
+    filled = _matched(with_missing({"failurePolicy": "Fail", "timeoutSeconds": 10}, webhook))
+    client = filled.get("clientConfig") or {}
+    if isinstance(client.get("service"), dict):
+        filled["clientConfig"] = {**client, "service": with_missing({"port": 443}, client["service"])}
+    return filled
+
+
 def _matched(match: Plain) -> Plain:
-    """Which requests a policy is about."""
+    """Which requests a policy or a webhook is about."""
     filled = {"namespaceSelector": {}, "objectSelector": {}, **with_missing({"matchPolicy": "Equivalent"}, match)}
-    for name in ("resourceRules", "excludeResourceRules"):
+    for name in ("rules", "resourceRules", "excludeResourceRules"):
         if filled.get(name):
             filled[name] = [with_missing({"scope": "*"}, each) for each in filled[name]]
     return filled
@@ -163,12 +176,14 @@ _FILLS: Mapping[str, Callable[[Plain], Plain]] = {
     "HorizontalPodAutoscaler": lambda obj: {**obj, "spec": {"minReplicas": 1, "metrics": [_CPU], **obj["spec"]}},
     "IngressClass": _ingress_class,
     "LimitRange": _limit_range,
+    "MutatingWebhookConfiguration": partial(_webhooks, more={"reinvocationPolicy": "Never"}),
     "NetworkPolicy": _network_policy,
     "PersistentVolumeClaim": with_claim_defaults,
     "PersistentVolume": _volume,
     "PriorityClass": lambda obj: {"preemptionPolicy": "PreemptLowerPriority", **obj},
     "RoleBinding": _role_binding,
     "Service": _service,
+    "ValidatingWebhookConfiguration": partial(_webhooks, more={}),
     "StorageClass": lambda obj: {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", **obj},
 }
 

@@ -383,3 +383,31 @@ def test_a_pod_keeps_its_priority_and_tolerations_where_a_put_leaves_them_out(ap
     put = api.ok("PUT", f"{path}/p", body)
     assert put["spec"] == made["spec"]
     assert put["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [("ValidatingWebhookConfiguration", {}), ("MutatingWebhookConfiguration", {"reinvocationPolicy": "Never"})],
+)
+def test_webhooks(api: Http, kind: str, more: Any) -> None:
+    hook = {
+        "name": "a.b.c",
+        "clientConfig": {"service": {"name": "s", "namespace": "n"}},
+        "rules": [{"operations": ["*"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    version = "admissionregistration.k8s.io/v1"
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "webhooks": [hook]}
+    (made,) = api.ok("POST", f"/apis/{version}/{kind.lower()}s", body)["webhooks"]
+    assert made == {
+        **hook,
+        "clientConfig": {"service": {"name": "s", "namespace": "n", "port": 443}},
+        "rules": [{"operations": ["*"], "scope": "*"}],
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "timeoutSeconds": 10,
+        **more,
+    }
