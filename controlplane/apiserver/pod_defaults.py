@@ -31,6 +31,8 @@ def with_pod_defaults(spec: Plain) -> Plain:
     for name in ("containers", "initContainers"):
         if filled.get(name):
             filled[name] = [_with_requests(each) for each in filled[name]]
+            if filled.get("hostNetwork"):
+                filled[name] = list(map(_with_host_ports, filled[name]))
     return filled
 
 
@@ -52,6 +54,14 @@ def _with_requests(container: Any) -> Any:
         return container
     requests = {**resources["limits"], **(resources.get("requests") or {})}
     return {**container, "resources": {**resources, "requests": requests}}
+
+
+def _with_host_ports(container: Any) -> Any:
+    """A container in the host's network has its ports there."""
+    if not isinstance(container, dict) or not container.get("ports"):
+        return container
+    ports = [{**each, "hostPort": each.get("hostPort") or each.get("containerPort")} for each in container["ports"]]
+    return {**container, "ports": ports}
 
 
 def _container(container: Plain) -> Plain:

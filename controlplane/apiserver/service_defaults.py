@@ -27,6 +27,16 @@ _CPU: Plain = {
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
 }
 
+_DOUBLE: Plain = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_BEHAVIOR: Plain = {
+    "scaleUp": {
+        "stabilizationWindowSeconds": 0,
+        "selectPolicy": "Max",
+        "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}, _DOUBLE],
+    },
+    "scaleDown": {"selectPolicy": "Max", "policies": [_DOUBLE]},
+}
+
 
 def with_claim_defaults(claim: Plain) -> Plain:
     """A claim for storage."""
@@ -55,6 +65,13 @@ def _service(obj: Plain) -> Plain:
         spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": _STICKY_SECONDS}})
     if spec.get("ports"):
         spec["ports"] = [{**each, "targetPort": each.get("targetPort") or each.get("port")} for each in spec["ports"]]
+    return {**obj, "spec": spec}
+
+
+def _autoscaler(obj: Plain) -> Plain:
+    spec = {"minReplicas": 1, "metrics": [_CPU], **obj["spec"]}
+    if spec.get("behavior"):  # each way of one that is said has its rules
+        spec["behavior"] = {way: {**rules, **(spec["behavior"].get(way) or {})} for way, rules in _BEHAVIOR.items()}
     return {**obj, "spec": spec}
 
 
@@ -173,7 +190,7 @@ _FILLS: Mapping[str, Callable[[Plain], Plain]] = {
     "ClusterRoleBinding": _role_binding,
     "EndpointSlice": _endpoint_slice,
     "Endpoints": _endpoints,
-    "HorizontalPodAutoscaler": lambda obj: {**obj, "spec": {"minReplicas": 1, "metrics": [_CPU], **obj["spec"]}},
+    "HorizontalPodAutoscaler": _autoscaler,
     "IngressClass": _ingress_class,
     "LimitRange": _limit_range,
     "MutatingWebhookConfiguration": partial(_webhooks, more={"reinvocationPolicy": "Never"}),

@@ -62,13 +62,18 @@ def with_selector(new: Plain, old: Plain | None) -> Plain:
     matched = {_UID_LABELS[0]: uid, **(selector.get("matchLabels") or {})}
     return {
         **new,
-        "metadata": metadata if metadata.get("labels") else {**metadata, "labels": labels},
+        # labels that are the template's are the same map for a real server, which then writes into both
+        "metadata": {**metadata, "labels": labels} if _has_labels_of(template, metadata) else metadata,
         "spec": {
             **spec,
             "selector": {**selector, "matchLabels": matched},
             "template": {**template, "metadata": {**of_template, "labels": labels}},
         },
     }
+
+
+def _has_labels_of(template: Plain, metadata: Plain) -> bool:
+    return (metadata.get("labels") or {}) == ((template.get("metadata") or {}).get("labels") or {})
 
 
 ADVANCES: Mapping[str, Callable[[Plain, Plain | None], Plain]] = {

@@ -113,7 +113,9 @@ def test_a_count_that_is_none_begins_anew(api: Http, annotation: str) -> None:
 def test_jobs(api: Http) -> None:
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
     job = _made(api, "batch/v1", "Job", "jobs", {"template": template})
-    assert job["metadata"]["labels"] == {"app": "a"}
+    generated = {"batch.kubernetes.io/job-name": "x", "job-name": "x"}
+    generated |= dict.fromkeys(("batch.kubernetes.io/controller-uid", "controller-uid"), job["metadata"]["uid"])
+    assert job["metadata"]["labels"] == job["spec"]["template"]["metadata"]["labels"] == {"app": "a"} | generated
     assert {name: item for name, item in job["spec"].items() if name not in ("template", "selector")} == {
         "parallelism": 1,
         "completions": 1,
@@ -411,3 +413,25 @@ def test_webhooks(api: Http, kind: str, more: Any) -> None:
         "timeoutSeconds": 10,
         **more,
     }
+
+
+def test_a_behaviour_of_an_autoscaler(api: Http) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}
+    behavior = {"scaleUp": {"stabilizationWindowSeconds": 3}, "scaleDown": {}}
+    spec = {"scaleTargetRef": target, "maxReplicas": 3, "behavior": behavior}
+    made = _made(api, "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", spec)["spec"]
+    double = {"type": "Percent", "value": 100, "periodSeconds": 15}
+    assert made["behavior"] == {
+        "scaleUp": {
+            "stabilizationWindowSeconds": 3,
+            "selectPolicy": "Max",
+            "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}, double],
+        },
+        "scaleDown": {"selectPolicy": "Max", "policies": [double]},
+    }
+
+
+def test_ports_in_the_network_of_the_host(api: Http) -> None:
+    container = {"name": "c", "image": "i:1", "ports": [{"containerPort": 80}]}
+    made = _made(api, "v1", "Pod", "pods", {"hostNetwork": True, "containers": [container]})
+    assert made["spec"]["containers"][0]["ports"] == [{"hostPort": 80, "containerPort": 80, "protocol": "TCP"}]
