@@ -56,14 +56,22 @@ class Recording(StoredTree):
     """The tree of a recording, in memory."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        """Take entries in any order; the later one of two for a path counts."""
+        """Take entries in any order; the later one of two for a path counts.
+
+        Raises ValueError for deeper folders than memory should be spent on.
+        """
         self._entries: dict[str, Entry] = {}
         self._below: dict[str, set[str]] = {"": set()}
+        size = 0  # of the folders' paths, which grow with the square of a path's depth
         for entry in entries:
             self._entries[entry.path] = entry
             path = entry.path
             while path:
                 path, _, name = path.rpartition("/")
+                if path not in self._below:
+                    size += len(path)
+                    if size > _MOST:
+                        raise ValueError(f"more than {_MOST >> 20} MiB of folders' paths")
                 siblings = self._below.setdefault(path, set())
                 if name in siblings:
                     break
@@ -88,7 +96,10 @@ class Recording(StoredTree):
             raise ValueError(f"{file}: cut short after line {number}") from None
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ValueError(f"{file}:{number}: not a capture of nodeplug: {error}") from None
-        return cls(entries)
+        try:
+            return cls(entries)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
 
     def _read(self, real: str, limit: int) -> bytes | None:
         match self._entries.get(real):

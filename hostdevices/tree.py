@@ -258,11 +258,15 @@ class Folder(StoredTree):
         return node or parse_node(self._read(real, 64) or b"")
 
 
+_LONGEST_NUMBERS = 21  # characters: 32 bits, a colon, 32 bits
+
+
 def parse_node(text: bytes) -> Node | None:
     """Read a node as captures write it, `c 10:229`; None for anything else."""
     kind, _, numbers = text.decode(errors="replace").strip().partition(" ")
     major, _, minor = numbers.partition(":")
-    if kind not in ("c", "b") or not (major.isdecimal() and minor.isdecimal()):
+    is_number = major.isdecimal() and minor.isdecimal() and len(numbers) <= _LONGEST_NUMBERS
+    if kind not in ("c", "b") or not is_number:
         return None
     return Node("c" if kind == "c" else "b", int(major), int(minor))
 

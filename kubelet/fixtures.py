@@ -160,13 +160,16 @@ class Kubelet:
     def until(self, predicate: Callable[[], T], seconds: float = SECONDS) -> T:
         """Wait until `predicate` is true; it is asked after each change of the node, and may ask this object anything.
 
-        Raises TimeoutError.
+        Raises TimeoutError, which says what the predicate returned last.
         """
         deadline = time.monotonic() + seconds
         changes = self.node.changes
         while not (value := predicate()):
             left = max(0.0, deadline - time.monotonic())
-            changes = self.thread.run(functools.partial(self.node.changed_since, changes, left), left + SECONDS)
+            try:
+                changes = self.thread.run(functools.partial(self.node.changed_since, changes, left), left + SECONDS)
+            except TimeoutError:
+                raise TimeoutError(f"not within {seconds:g} s; what was waited for is {value!r}") from None
         return value
 
 

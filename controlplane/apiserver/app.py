@@ -18,6 +18,7 @@ from controlplane.apiserver import discovery, listing, tables
 from controlplane.apiserver.authentication import Authenticator
 from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
 from controlplane.apiserver.bodies import apart, body_of, kind_checked, read_to_its_end
+from controlplane.apiserver.decoding import decode
 from controlplane.apiserver.identity import Caller, User
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
@@ -287,7 +288,7 @@ class Application:
     async def _scale_body(self, request: Request, target: Target, options: WriteOptions) -> Decoded:
         of_scale = scale_target(target)
         try:
-            return self._rest.decode(of_scale, await self._body(request, of_scale), options)
+            return decode(of_scale, await self._body(request, of_scale), options)
         except ApiError as error:
             raise unregistered() if error.code == 400 and target.kind.from_definition else error from None
 

@@ -83,6 +83,7 @@ _ROWS = (
             "Who is asked about writes; nobody is here.",
             namespaced=False,
             counts_generations=True,
+            must_be_current=True,
         )
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     ),
@@ -223,9 +224,9 @@ _ROWS = (
         short=("pc",),
         counts_generations=True,
     ),
-    _Row("storage.k8s.io", "CSIDriver", "A driver for storage.", namespaced=False),
-    _Row("storage.k8s.io", "CSINode", "The storage drivers of a node.", namespaced=False),
-    _Row("storage.k8s.io", "CSIStorageCapacity", "How much storage is left."),
+    _Row("storage.k8s.io", "CSIDriver", "A driver for storage.", namespaced=False, must_be_current=True),
+    _Row("storage.k8s.io", "CSINode", "The storage drivers of a node.", namespaced=False, must_be_current=True),
+    _Row("storage.k8s.io", "CSIStorageCapacity", "How much storage is left.", must_be_current=True),
     _Row(
         "storage.k8s.io",
         "StorageClass",
@@ -234,7 +235,14 @@ _ROWS = (
         namespaced=False,
         short=("sc",),
     ),
-    _Row("storage.k8s.io", "VolumeAttachment", "A volume on a node.", namespaced=False, status=True),
+    _Row(
+        "storage.k8s.io",
+        "VolumeAttachment",
+        "A volume on a node.",
+        namespaced=False,
+        status=True,
+        must_be_current=True,
+    ),
 )
 
 
@@ -269,9 +277,14 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
 
 def policy_kinds() -> Iterator[Kind]:
     """Admission policies, whose expressions are compiled when they are written, and their bindings."""
-    for kind, description, check in (
-        ("ValidatingAdmissionPolicy", "What writes must be.", check_policy),
-        ("ValidatingAdmissionPolicyBinding", "Where a policy counts.", None),
+    for kind, description, check, fill in (
+        ("ValidatingAdmissionPolicy", "What writes must be.", check_policy, service_defaults.with_policy_defaults),
+        (
+            "ValidatingAdmissionPolicyBinding",
+            "Where a policy counts.",
+            None,
+            service_defaults.with_binding_defaults,
+        ),
     ):
         yield open_kind(
             kind,
@@ -281,8 +294,10 @@ def policy_kinds() -> Iterator[Kind]:
             group=GROUP,
             namespaced=False,
             status=check is not None,
-            counts_generations=check is not None,
+            counts_generations=True,
             check=check,
+            fill=fill,
+            must_be_current=True,
         )
 
 

@@ -16,8 +16,9 @@ from controlplane.apiserver.definitions import definition_kind
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.pod_admission import check_change
+from controlplane.apiserver.pod_admission import check_change, readmitted
 from controlplane.apiserver.pod_defaults import with_pod_defaults
+from controlplane.apiserver.service_defaults import with_ranges
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
 from resourceapi.objects.release import Release
@@ -147,6 +148,7 @@ def _core() -> list[Kind]:
             status=True,
             namespaced=False,
             has_status_at_first=True,
+            fill=with_ranges,
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
         open_kind(
@@ -217,8 +219,10 @@ def _pod(obj: Plain) -> Plain:
 
 
 def _pending(new: Plain, old: Plain | None) -> Plain:
-    """A new pod waits for its node."""
-    return new if old is not None else {**new, "status": {"phase": "Pending"} | new["status"]}
+    """A new pod waits for its node; a later one keeps what it was admitted with."""
+    if old is not None:
+        return readmitted(new, old)
+    return {**new, "status": {"phase": "Pending"} | new["status"]}
 
 
 def _secret(obj: Plain) -> Plain:

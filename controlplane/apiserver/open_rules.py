@@ -158,12 +158,12 @@ class OpenRules(Rules):
             new = {name: item for name, item in new.items() if name != "status"}
             if "status" in old:
                 new["status"] = old["status"]
+        if self._advance is not None:
+            new = self._advance(new, old)
         if self._counts_generations:
             ours = {*new, *old} - {*_TYPE, "status"}
             changed = not all(json_equal(new.get(name), old.get(name)) for name in ours)
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
-        if self._advance is not None:
-            new = self._advance(new, old)
         return self._checked_update(new, old, context)
 
     def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:

@@ -36,6 +36,17 @@ def admitted(store: Store, pod: Plain) -> Plain:
     return {**pod, "spec": spec, "status": {"phase": "Pending", "qosClass": qos_class(map(_resources, containers))}}
 
 
+def readmitted(pod: Plain, old: Plain) -> Plain:
+    """A changed pod, which has its priority and its tolerations even where its author leaves them out."""
+    spec, before = {**(pod.get("spec") or {})}, old.get("spec") or {}
+    for name in ("priority", "preemptionPolicy"):
+        if spec.get(name) is None and before.get(name) is not None:
+            spec[name] = before[name]
+    if missing := _tolerations(spec.get("tolerations") or []):
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), *missing]
+    return {**pod, "spec": spec}
+
+
 def _priority(store: Store, pod: Plain, spec: Plain) -> Plain:
     name = spec.get("priorityClassName") or ""
     found: Plain | None = {"value": _OF_THE_SYSTEM[name]} if name in _OF_THE_SYSTEM else None

@@ -6,6 +6,7 @@ Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go; kubernetes.io "Pod", the
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.volume_defaults import pull_policy, with_field_version, with_missing, with_volume_defaults
 
 _SPEC: Plain = {
     "restartPolicy": "Always",
@@ -21,8 +22,7 @@ _CONTAINER: Plain = {
 }
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE: Plain = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
-_MODE = 0o644  # of files in volumes
-_SOURCES = ("configMap", "secret", "downwardAPI", "projected")
+_HANDLERS = ("postStart", "preStop")
 
 
 def with_pod_defaults(spec: Plain) -> Plain:
@@ -31,6 +31,8 @@ def with_pod_defaults(spec: Plain) -> Plain:
     for name in ("containers", "initContainers"):
         if filled.get(name):
             filled[name] = [_with_requests(each) for each in filled[name]]
+            if filled.get("hostNetwork"):
+                filled[name] = list(map(_with_host_ports, filled[name]))
     return filled
 
 
@@ -41,7 +43,7 @@ def with_template_defaults(spec: Plain) -> Plain:
         if isinstance(filled.get(name), list):
             filled[name] = [_container(each) if isinstance(each, dict) else each for each in filled[name]]
     if isinstance(filled.get("volumes"), list):
-        filled["volumes"] = [_volume(each) if isinstance(each, dict) else each for each in filled["volumes"]]
+        filled["volumes"] = [with_volume_defaults(x) if isinstance(x, dict) else x for x in filled["volumes"]]
     return filled
 
 
@@ -54,13 +56,26 @@ def _with_requests(container: Any) -> Any:
     return {**container, "resources": {**resources, "requests": requests}}
 
 
+def _with_host_ports(container: Any) -> Any:
+    """A container in the host's network has its ports there."""
+    if not isinstance(container, dict) or not container.get("ports"):
+        return container
+    ports = [{**each, "hostPort": each.get("hostPort") or each.get("containerPort")} for each in container["ports"]]
+    return {**container, "ports": ports}
+
+
 def _container(container: Plain) -> Plain:
     image = str(container.get("image") or "")
-    filled = {**_CONTAINER, "imagePullPolicy": _pull_policy(image)}
+    filled = {**_CONTAINER, "imagePullPolicy": pull_policy(image)}
     filled |= {name: item for name, item in container.items() if item not in (None, "")}
     for name in _PROBES:
         if isinstance(filled.get(name), dict):
             filled[name] = _probe(filled[name])
+    if isinstance(lifecycle := filled.get("lifecycle"), dict):
+        filled["lifecycle"] = {
+            name: _handler(each) if name in _HANDLERS and isinstance(each, dict) else each
+            for name, each in lifecycle.items()
+        }
     if isinstance(filled.get("ports"), list):
         filled["ports"] = [{"protocol": "TCP", **each} if isinstance(each, dict) else each for each in filled["ports"]]
     if isinstance(filled.get("env"), list):
@@ -68,34 +83,20 @@ def _container(container: Plain) -> Plain:
     return filled
 
 
-def _pull_policy(image: str) -> str:
-    """Images without a tag, or of the tag `latest`, are pulled anew."""
-    name, _, digest = image.partition("@")
-    tag = name.rpartition("/")[2].partition(":")[2]
-    return "Always" if tag in ("", "latest") and not digest else "IfNotPresent"
-
-
 def _probe(probe: Plain) -> Plain:
-    filled = {**_PROBE, **probe}
-    if isinstance(filled.get("httpGet"), dict):
-        filled["httpGet"] = {"path": "/", "scheme": "HTTP", **filled["httpGet"]}
+    filled = _handler({**_PROBE, **probe})
+    if isinstance(filled.get("grpc"), dict):
+        filled["grpc"] = {**filled["grpc"], "service": filled["grpc"].get("service") or ""}
     return filled
+
+
+def _handler(handler: Plain) -> Plain:
+    """What is done to a container, by HTTP or otherwise."""
+    if not isinstance(handler.get("httpGet"), dict):
+        return handler
+    return {**handler, "httpGet": with_missing({"path": "/", "scheme": "HTTP"}, handler["httpGet"])}
 
 
 def _variable(variable: Any) -> Any:
     source = variable.get("valueFrom") if isinstance(variable, dict) else None
-    if not isinstance(source, dict) or not isinstance(source.get("fieldRef"), dict):
-        return variable
-    return {**variable, "valueFrom": {**source, "fieldRef": {"apiVersion": "v1", **source["fieldRef"]}}}
-
-
-def _volume(volume: Plain) -> Plain:
-    if not any(item is not None for name, item in volume.items() if name != "name"):
-        return {**volume, "emptyDir": {}}
-    filled = {**volume}
-    for name in _SOURCES:
-        if isinstance(filled.get(name), dict):
-            filled[name] = {"defaultMode": _MODE, **filled[name]}
-    if isinstance(filled.get("hostPath"), dict):
-        filled["hostPath"] = {"type": "", **filled["hostPath"]}
-    return filled
+    return variable if source is None else {**variable, "valueFrom": with_field_version(source)}

@@ -14,11 +14,12 @@ import msgspec
 
 from controlplane.apiserver.admission import Admission, Write
 from controlplane.apiserver.apply import apply, in_order, untyped
+from controlplane.apiserver.decoding import configuration, decode, decode_patched, in_namespace
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
 from controlplane.apiserver.go_values import go_text
 from controlplane.apiserver.grace import PODS, is_graceful, seconds_to_end
-from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
+from controlplane.apiserver.kinds import Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
 from controlplane.apiserver.patch import (
@@ -29,7 +30,6 @@ from controlplane.apiserver.patch import (
     checked_merge_patch,
     json_patch,
     merge_patch,
-    undecoded_to_apply,
 )
 from controlplane.apiserver.pod_admission import admitted
 from controlplane.apiserver.preconditions import (
@@ -50,17 +50,15 @@ from controlplane.apiserver.status import (
     bad_request,
     conflict,
     forbidden,
-    go_name,
     internal,
-    invalid,
     not_found,
     telling,
     version_in_the_future,
 )
 from controlplane.apiserver.store import Store
-from controlplane.apiserver.strategic import strategic_merge, unconverted
+from controlplane.apiserver.strategic import strategic_merge
 from controlplane.apiserver.target import Target
-from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, format_time, from_dict, to_dict
+from resourceapi.objects import ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
 
@@ -115,7 +113,7 @@ class Rest:
 
     def create(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
         """A new object."""
-        decoded = self.decode(target, value, options)
+        decoded = decode(target, value, options)
         with telling(decoded.problems):
             obj = in_namespace(target, decoded.object)
             check_namespace(self.store, target, _asked_name(obj))
@@ -125,7 +123,7 @@ class Rest:
 
     def update(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
         """A replaced object, or its status."""
-        decoded = self.decode(target, value, options)
+        decoded = decode(target, value, options)
         with telling(decoded.problems):
             check_name(target, decoded.object)
             new = in_namespace(target, decoded.object)
@@ -165,7 +163,7 @@ class Rest:
         else:
             value = merge_patch(served, checked_merge_patch(patch.value))
             shown = _text(value)
-        decoded = self.decode_patched(target, value, options, shown, patch)
+        decoded = decode_patched(target, value, options, shown, patch)
         with telling(decoded.problems):
             check_name(target, decoded.object)
             return self._update(target, in_namespace(target, decoded.object), options, manager, decoded.problems)
@@ -229,7 +227,7 @@ class Rest:
         )
         check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
-        decoded = self.decode_patched(target, without_managed(merged), options, go_text(config), None)
+        decoded = decode_patched(target, without_managed(merged), options, go_text(config), None)
         obj = in_namespace(target, decoded.object)
         obj = {**obj, "metadata": {**obj["metadata"], **({"managedFields": managed} if managed else {})}}
         if old is not None:
@@ -360,51 +358,6 @@ class Rest:
             Write(operation, target.kind, target.version, *where, user, new, old, is_dry_run=is_dry_run)
         )
 
-    def decode(self, target: Target, value: Plain, options: WriteOptions) -> Decoded:
-        """What a body says; raises ApiError 400 for what is not of the kind."""
-        kind = target.kind
-        found = f'{kind.kind} in version "{target.version}" cannot be handled as a {kind.kind}'
-        try:
-            decoded = kind.rules.decode(value, target.version)
-        except DecodeError as error:
-            raise bad_request(f"{found}: {error.reason}") from None
-        if options.field_validation == "Strict" and decoded.problems:
-            raise bad_request(f"{found}: strict decoding error: {', '.join(decoded.problems)}")
-        return decoded if options.field_validation == "Warn" else decoded._replace(problems=())
-
-    def decode_patched(
-        self, target: Target, value: Plain, options: WriteOptions, shown: str, patch: Patch | None
-    ) -> Decoded:
-        """What a patch has made, which refusals show as `shown`; raises ApiError 422 for what is not of the kind."""
-        kind, errors = target.kind, ErrorList()
-        if not kind.from_definition:  # what a patch takes away of the type is what the path says
-            value = {"apiVersion": target.api_version, "kind": kind.kind} | {
-                member: item for member, item in value.items() if item not in (None, "") or member not in _TYPE
-            }
-        api_version, name = value.get("apiVersion"), value.get("kind")
-        is_strategic = patch is not None and patch.type == STRATEGIC_MERGE_PATCH
-        try:
-            for text in (api_version, name) if is_strategic else ():
-                if not isinstance(text, str):
-                    found = "float64" if isinstance(text, float) else go_name(text)
-                    raise DecodeError(f"json: cannot unmarshal {found} into Go value of type string")
-            for member, text in (("apiVersion", api_version), ("kind", name)):
-                if not isinstance(text, str) and not kind.from_definition:
-                    found = f"cannot unmarshal {go_name(text)} into Go struct field .{member} of type string"
-                    raise DecodeError(f"couldn't get version/kind; json parse error: json: {found}")
-            if (api_version, name) != (target.api_version, kind.kind):
-                where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
-                raise DecodeError(f'no kind "{name}" is registered {where}')
-            decoded = (kind.rules.decode if patch else kind.rules.decode_applied)(value, target.version)
-        except DecodeError as error:
-            errors.invalid("patch", shown, unconverted(error.reason) if is_strategic else error.reason)
-            raise invalid("", "", "", errors) from None
-        problems = tuple(dict.fromkeys((*(patch.problems if patch else ()), *decoded.problems)))
-        if options.field_validation == "Strict" and problems:
-            errors.invalid("patch", shown, f"strict decoding error: {', '.join(problems)}")
-            raise invalid("", "", "", errors)
-        return decoded._replace(problems=problems if options.field_validation == "Warn" else ())
-
     def _schema(self, target: Target) -> Any:
         served = target.kind.served(target.version)
         assert served is not None, "the path was found by it"
@@ -427,19 +380,6 @@ class Rest:
         raise ApiError(409, "the server was not able to generate a unique name for the object", "AlreadyExists")
 
 
-def configuration(target: Target, value: Any, release: Release) -> Plain:
-    """What is to be applied, if it is of the type that the path means; raises ApiError 400."""
-    config = {} if value is None else value
-    if not isinstance(config, dict):
-        found = f"json: cannot unmarshal {go_name(config)} into Go value of type map[string]interface {{}}"
-        raise bad_request(f"{undecoded_to_apply(release)}: error unmarshaling JSON: while decoding JSON: {found}")
-    api_version, kind = (_text_of(config.get(member)) for member in ("apiVersion", "kind"))
-    if (api_version, kind) != (target.api_version, target.kind.kind):
-        group, _, version = api_version.rpartition("/")
-        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
-    return config
-
-
 def _asked_name(obj: Plain) -> str:
     """The name of a new object, or what the server is to make one from."""
     metadata = obj["metadata"]
@@ -451,18 +391,6 @@ def is_finished(obj: Plain) -> bool:
     metadata = obj["metadata"]
     is_held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
     return bool(metadata.get("deletionTimestamp")) and not is_held
-
-
-def in_namespace(target: Target, obj: Plain) -> Plain:
-    """The object with the namespace of the request; one of the cluster has none."""
-    metadata = {**obj["metadata"]}
-    if not target.kind.namespaced:
-        metadata.pop("namespace", None)
-        return {**obj, "metadata": metadata}
-    if metadata.get("namespace", target.namespace) not in ("", target.namespace):
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    metadata["namespace"] = target.namespace
-    return {**obj, "metadata": metadata}
 
 
 def _carry_over(new: Plain, old: Plain) -> Plain:
@@ -510,11 +438,6 @@ def _with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
         return metadata
     result: Plain = to_dict(from_dict(ObjectMeta, {**metadata, "finalizers": finalizers}))
     return result
-
-
-def _text_of(value: Any) -> str:
-    """A text; what is none counts as no text."""
-    return value if isinstance(value, str) else ""
 
 
 def _text(value: Any) -> str:

@@ -6,12 +6,13 @@ Who owns the number of replicas is kept as if the scale were an object of its ow
 import json
 from collections.abc import Callable
 
+from controlplane.apiserver.decoding import configuration, decode_patched, in_namespace
 from controlplane.apiserver.kinds import Decoded, Plain, ScalePaths
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed
 from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, patched
 from controlplane.apiserver.preconditions import check_name, check_uid
-from controlplane.apiserver.rest import Outcome, Rest, configuration, in_namespace
+from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.scale import (
     API_VERSION,
     SCALE,
@@ -56,7 +57,7 @@ def patch_scale(
     def change(scale: Plain) -> tuple[Plain, tuple[str, ...]]:
         value = patched(scale, patch, is_checked=options.field_validation != "Ignore")
         shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        decoded = rest.decode_patched(of_scale, value, options, shown, patch)
+        decoded = decode_patched(of_scale, value, options, shown, patch)
         check_name(target, decoded.object)
         return decoded.object, decoded.problems
 

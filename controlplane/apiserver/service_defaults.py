@@ -1,11 +1,14 @@
-"""What kinds around pods, of networks and storage, say where their author did not.
+"""What kinds around pods, of networks, storage and access, say where their author did not.
 
-Source: k8s.io/kubernetes pkg/apis/core/v1, discovery/v1, networking/v1, storage/v1 and autoscaling/v2, defaults.go.
+Source: k8s.io/kubernetes pkg/apis/core/v1, discovery/v1, networking/v1, storage/v1, rbac/v1, autoscaling/v2 and
+admissionregistration/v1, defaults.go.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.volume_defaults import with_missing, with_source_defaults
 from resourceapi.objects.release import Release
 
 _SERVICE: Plain = {"type": "ClusterIP", "sessionAffinity": "None"}
@@ -24,12 +27,28 @@ _CPU: Plain = {
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
 }
 
+_DOUBLE: Plain = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_BEHAVIOR: Plain = {
+    "scaleUp": {
+        "stabilizationWindowSeconds": 0,
+        "selectPolicy": "Max",
+        "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}, _DOUBLE],
+    },
+    "scaleDown": {"selectPolicy": "Max", "policies": [_DOUBLE]},
+}
+
 
 def with_claim_defaults(claim: Plain) -> Plain:
     """A claim for storage."""
+    spec = {"volumeMode": "Filesystem", **claim["spec"]}
+    reference = spec.get("dataSourceRef")
+    if reference and not spec.get("dataSource") and not reference.get("namespace"):
+        spec["dataSource"] = {name: reference.get(name) for name in ("apiGroup", "kind", "name")}
+    elif spec.get("dataSource") and not reference:
+        spec["dataSourceRef"] = spec["dataSource"]
     return {
         **claim,
-        "spec": {"volumeMode": "Filesystem", **claim["spec"]},
+        "spec": spec,
         "status": {"phase": "Pending", **claim["status"]},
     }
 
@@ -46,6 +65,13 @@ def _service(obj: Plain) -> Plain:
         spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": _STICKY_SECONDS}})
     if spec.get("ports"):
         spec["ports"] = [{**each, "targetPort": each.get("targetPort") or each.get("port")} for each in spec["ports"]]
+    return {**obj, "spec": spec}
+
+
+def _autoscaler(obj: Plain) -> Plain:
+    spec = {"minReplicas": 1, "metrics": [_CPU], **obj["spec"]}
+    if spec.get("behavior"):  # each way of one that is said has its rules
+        spec["behavior"] = {way: {**rules, **(spec["behavior"].get(way) or {})} for way, rules in _BEHAVIOR.items()}
     return {**obj, "spec": spec}
 
 
@@ -75,14 +101,106 @@ def _with_protocols(holder: Plain) -> Plain:
     return {**holder, "ports": [{"protocol": "TCP", **port} for port in holder["ports"]]}
 
 
+def _volume(obj: Plain) -> Plain:
+    spec = with_source_defaults(obj["spec"])
+    return {
+        **obj,
+        "spec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem", **spec},
+        "status": {"phase": "Pending", **obj["status"]},
+    }
+
+
+def _limit_range(obj: Plain) -> Plain:
+    return {**obj, "spec": {**obj["spec"], "limits": list(map(_limits, obj["spec"].get("limits") or ()))}}
+
+
+def _limits(item: Plain) -> Plain:
+    """What a container may have at most it has by default, and asks for by default."""
+    if item.get("type") != "Container":
+        return item
+    limits = {**(item.get("max") or {}), **(item.get("default") or {})}
+    requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
+    found = {"default": limits, "defaultRequest": requests}
+    return {**item, **{name: amounts for name, amounts in found.items() if amounts}}
+
+
+def with_ranges(obj: Plain) -> Plain:
+    """A node whose range of addresses is the first of its ranges."""
+    spec = obj["spec"]
+    if not spec.get("podCIDR") or spec.get("podCIDRs"):
+        return obj
+    return {**obj, "spec": {**spec, "podCIDRs": [spec["podCIDR"]]}}
+
+
+def _ingress_class(obj: Plain) -> Plain:
+    parameters = obj["spec"].get("parameters")
+    if not parameters:
+        return obj
+    return {**obj, "spec": {**obj["spec"], "parameters": with_missing({"scope": "Cluster"}, parameters)}}
+
+
+def _role_binding(obj: Plain) -> Plain:
+    filled = {**obj, "roleRef": with_missing(_OF_ROLES, obj["roleRef"])}
+    if obj.get("subjects"):
+        filled["subjects"] = [
+            with_missing(_OF_ROLES, each) if each.get("kind") in ("User", "Group") else each for each in obj["subjects"]
+        ]
+    return filled
+
+
+def with_policy_defaults(obj: Plain) -> Plain:
+    """A ValidatingAdmissionPolicy."""
+    spec = with_missing({"failurePolicy": "Fail"}, obj["spec"])
+    if spec.get("matchConstraints"):
+        spec["matchConstraints"] = _matched(spec["matchConstraints"])
+    return {**obj, "spec": spec}
+
+
+def with_binding_defaults(obj: Plain) -> Plain:
+    """A ValidatingAdmissionPolicyBinding."""
+    spec = obj["spec"]
+    if not spec.get("matchResources"):
+        return obj
+    return {**obj, "spec": {**spec, "matchResources": _matched(spec["matchResources"])}}
+
+
+def _webhooks(obj: Plain, *, more: Plain) -> Plain:
+    return {**obj, "webhooks": [_webhook({**more, **each}) for each in obj["webhooks"]]} if obj.get("webhooks") else obj
+
+
+def _webhook(webhook: Plain) -> Plain:
+    filled = _matched(with_missing({"failurePolicy": "Fail", "timeoutSeconds": 10}, webhook))
+    client = filled.get("clientConfig") or {}
+    if isinstance(client.get("service"), dict):
+        filled["clientConfig"] = {**client, "service": with_missing({"port": 443}, client["service"])}
+    return filled
+
+
+def _matched(match: Plain) -> Plain:
+    """Which requests a policy or a webhook is about."""
+    filled = {"namespaceSelector": {}, "objectSelector": {}, **with_missing({"matchPolicy": "Equivalent"}, match)}
+    for name in ("rules", "resourceRules", "excludeResourceRules"):
+        if filled.get(name):
+            filled[name] = [with_missing({"scope": "*"}, each) for each in filled[name]]
+    return filled
+
+
+_OF_ROLES = {"apiGroup": "rbac.authorization.k8s.io"}
 _FILLS: Mapping[str, Callable[[Plain], Plain]] = {
+    "ClusterRoleBinding": _role_binding,
     "EndpointSlice": _endpoint_slice,
     "Endpoints": _endpoints,
-    "HorizontalPodAutoscaler": lambda obj: {**obj, "spec": {"minReplicas": 1, "metrics": [_CPU], **obj["spec"]}},
+    "HorizontalPodAutoscaler": _autoscaler,
+    "IngressClass": _ingress_class,
+    "LimitRange": _limit_range,
+    "MutatingWebhookConfiguration": partial(_webhooks, more={"reinvocationPolicy": "Never"}),
     "NetworkPolicy": _network_policy,
     "PersistentVolumeClaim": with_claim_defaults,
+    "PersistentVolume": _volume,
     "PriorityClass": lambda obj: {"preemptionPolicy": "PreemptLowerPriority", **obj},
+    "RoleBinding": _role_binding,
     "Service": _service,
+    "ValidatingWebhookConfiguration": partial(_webhooks, more={}),
     "StorageClass": lambda obj: {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", **obj},
 }
 

@@ -9,6 +9,7 @@ from functools import partial
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_defaults import with_template_defaults
 from controlplane.apiserver.service_defaults import with_claim_defaults
+from controlplane.apiserver.volume_defaults import with_missing
 from resourceapi.objects.release import Release
 
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
@@ -29,6 +30,7 @@ _JOB: Plain = {
     "podReplacementPolicy": "TerminatingOrFailed",
     "manualSelector": False,
 }
+_NO_LIMIT = 2**31 - 1
 _NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 _UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _LABELLED = ("Job", "ReplicationController")  # as their pods, if nobody says otherwise
@@ -60,13 +62,18 @@ def with_selector(new: Plain, old: Plain | None) -> Plain:
     matched = {_UID_LABELS[0]: uid, **(selector.get("matchLabels") or {})}
     return {
         **new,
-        "metadata": metadata if metadata.get("labels") else {**metadata, "labels": labels},
+        # labels that are the template's are the same map for a real server, which then writes into both
+        "metadata": {**metadata, "labels": labels} if _has_labels_of(template, metadata) else metadata,
         "spec": {
             **spec,
             "selector": {**selector, "matchLabels": matched},
             "template": {**template, "metadata": {**of_template, "labels": labels}},
         },
     }
+
+
+def _has_labels_of(template: Plain, metadata: Plain) -> bool:
+    return (metadata.get("labels") or {}) == ((template.get("metadata") or {}).get("labels") or {})
 
 
 ADVANCES: Mapping[str, Callable[[Plain, Plain | None], Plain]] = {
@@ -105,11 +112,22 @@ def _replication_controller(spec: Plain) -> Plain:
 
 def _job(spec: Plain) -> Plain:
     filled = {**_JOB, "parallelism": 1, **spec}
+    if "backoffLimit" not in spec and spec.get("backoffLimitPerIndex") is not None:
+        filled["backoffLimit"] = _NO_LIMIT
     if "parallelism" not in spec and "completions" not in spec:
         filled["completions"] = 1
     if "podFailurePolicy" in spec:
         filled["podReplacementPolicy"] = spec.get("podReplacementPolicy", "Failed")
+        rules = (spec["podFailurePolicy"] or {}).get("rules") or ()
+        filled["podFailurePolicy"] = {**(spec["podFailurePolicy"] or {}), "rules": list(map(_failure_rule, rules))}
     return filled
+
+
+def _failure_rule(rule: Plain) -> Plain:
+    """A rule of a Job's for pods that fail; their conditions are true unless it says otherwise."""
+    if not rule.get("onPodConditions"):
+        return rule
+    return {**rule, "onPodConditions": [with_missing({"status": "True"}, each) for each in rule["onPodConditions"]]}
 
 
 def _strategy(strategy: Plain | None, rolling: Plain) -> Plain:

@@ -271,9 +271,14 @@ def checkpoint(file: Path) -> None:
     """
     try:
         raw = file.read_bytes().strip()
-        is_claims = isinstance(json.loads(raw).get("Data"), str)
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        content = json.loads(raw)
+    except (OSError, ValueError) as error:
         raise click.ClickException(f"{file}: {error}") from error
+    except RecursionError:
+        raise click.ClickException(f"{file}: it is nested too deeply") from None
+    if not isinstance(content, dict):
+        raise click.ClickException(f"{file}: a checkpoint is a JSON object, this is none")
+    is_claims = isinstance(content.get("Data"), str)
     try:
         problem = _show_claims(raw) if is_claims else _show_devices(raw)
     except KubeletFileError as error:

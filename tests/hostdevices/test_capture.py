@@ -147,6 +147,13 @@ def test_a_capture_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeyp
         Host(file)
 
 
+def test_a_path_of_very_many_folders_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    file = tmp_path / "deep.jsonl.gz"
+    save(file, [Entry("/a" * 100_000, "there")], masked=False)
+    with pytest.raises(HostDevicesError, match=f"^{file}: more than 256 MiB of folders' paths$"):
+        Host(file)
+
+
 def test_a_capture_that_lies_breaks_nothing(tmp_path: Path) -> None:
     file = tmp_path / "odd.jsonl.gz"
     entries = [
@@ -158,6 +165,13 @@ def test_a_capture_that_lies_breaks_nothing(tmp_path: Path) -> None:
         Entry("/sys/class/misc/e/uevent", "text", "DEVNAME=../../etc/passwd\nMAJOR=1\nMINOR=3\n"),
         Entry("/sys/class/misc/e/dev", "text", "1:3\n"),
         Entry("/dev/e", "node", "c x:y"),
+        Entry("/sys/class/misc/f/uevent", "text", "DEVNAME=f\n"),
+        Entry("/sys/class/misc/f/dev", "text", "1:4\n"),
+        Entry("/dev/f", "node", f"c {'9' * 5_000}:1"),
+        Entry(f"/sys/class/tty/ttyS{'9' * 5_000}/dev", "text", "4:64\n"),
+        Entry("/sys/class/tty/ttyS1/dev", "text", "4:65\n"),
     ]
     save(file, entries, masked=False)
-    assert scan(Host(file)).devices == {}
+    found = scan(Host(file))
+    assert found.devices == {}
+    assert not [problem for problem in found.problems if "digits" in str(problem)]

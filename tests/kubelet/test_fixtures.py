@@ -100,8 +100,8 @@ class TestOptions:
         kubelet.remove_static_pod("s")
 
     def test_waiting_has_a_limit(self, kubelet):
-        with pytest.raises(TimeoutError):
-            kubelet.until(lambda: False, 0.1)
+        with pytest.raises(TimeoutError, match=r"not within 0.1 s; what was waited for is \\[\\]"):
+            kubelet.until(lambda: [], 0.1)
 """
 
 

@@ -113,7 +113,9 @@ def test_a_count_that_is_none_begins_anew(api: Http, annotation: str) -> None:
 def test_jobs(api: Http) -> None:
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
     job = _made(api, "batch/v1", "Job", "jobs", {"template": template})
-    assert job["metadata"]["labels"] == {"app": "a"}
+    generated = {"batch.kubernetes.io/job-name": "x", "job-name": "x"}
+    generated |= dict.fromkeys(("batch.kubernetes.io/controller-uid", "controller-uid"), job["metadata"]["uid"])
+    assert job["metadata"]["labels"] == job["spec"]["template"]["metadata"]["labels"] == {"app": "a"} | generated
     assert {name: item for name, item in job["spec"].items() if name not in ("template", "selector")} == {
         "parallelism": 1,
         "completions": 1,
@@ -194,3 +196,242 @@ def test_a_pod_waits_from_the_beginning_and_its_phase_can_be_taken_away(api: Htt
     assert pod["status"]["phase"] == "Pending"
     changed = api.ok("PATCH", "/api/v1/namespaces/default/pods/x/status", {"status": None}, content=MERGE)
     assert "phase" not in changed["status"]
+
+
+@pytest.mark.parametrize(
+    ("volume", "more"),
+    [
+        ({"iscsi": {"targetPortal": "1.2.3.4", "iqn": "q", "lun": 0}}, {"iscsiInterface": "default"}),
+        ({"rbd": {"monitors": ["a"], "image": "i"}}, {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}),
+        (
+            {"azureDisk": {"diskName": "a", "diskURI": "b"}},
+            {"cachingMode": "ReadWrite", "fsType": "ext4", "readOnly": False, "kind": "Shared"},
+        ),
+        (
+            {"scaleIO": {"gateway": "a", "system": "b", "secretRef": {"name": "x"}}},
+            {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+        ),
+        ({"image": {"reference": "q"}}, {"pullPolicy": "Always"}),
+        ({"image": {"reference": "q:1"}}, {"pullPolicy": "IfNotPresent"}),
+    ],
+)
+def test_volumes(api: Http, volume: Any, more: Any) -> None:
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "volumes": [{"name": "v", **volume}]}}
+    made = _made(api, "apps/v1", "Deployment", "deployments", {"selector": SELECTOR, "template": template})
+    ((kind, source),) = volume.items()
+    assert made["spec"]["template"]["spec"]["volumes"] == [{"name": "v", kind: source | more}]
+
+
+def test_what_is_projected(api: Http) -> None:
+    field = {"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}
+    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {}}}
+    volumes = [
+        {
+            "name": "p",
+            "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}, {"downwardAPI": {"items": [field]}}]},
+        },
+        {"name": "d", "downwardAPI": {"items": [field]}},
+        {"name": "e", "ephemeral": {"volumeClaimTemplate": claim}},
+    ]
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "volumes": volumes}}
+    made = _made(api, "apps/v1", "Deployment", "deployments", {"selector": SELECTOR, "template": template})
+    projected, downward, ephemeral = made["spec"]["template"]["spec"]["volumes"]
+    token, fields = projected["projected"]["sources"]
+    assert token["serviceAccountToken"] == {"path": "t", "expirationSeconds": 3600}
+    for items in (fields["downwardAPI"]["items"], downward["downwardAPI"]["items"]):
+        assert items == [{"path": "n", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}]
+    assert ephemeral["ephemeral"]["volumeClaimTemplate"]["spec"]["volumeMode"] == "Filesystem"
+
+
+def test_probes_and_hooks(api: Http) -> None:
+    container = {
+        **TEMPLATE["spec"]["containers"][0],
+        "readinessProbe": {"grpc": {"port": 2}},
+        "lifecycle": {"postStart": {"httpGet": {"port": 5}}, "preStop": {"sleep": {"seconds": 1}}},
+    }
+    template = {**TEMPLATE, "spec": {"containers": [container]}}
+    made = _made(api, "apps/v1", "Deployment", "deployments", {"selector": SELECTOR, "template": template})
+    (found,) = made["spec"]["template"]["spec"]["containers"]
+    assert found["readinessProbe"]["grpc"] == {"port": 2, "service": ""}
+    assert found["lifecycle"] == {
+        "postStart": {"httpGet": {"path": "/", "port": 5, "scheme": "HTTP"}},
+        "preStop": {"sleep": {"seconds": 1}},
+    }
+
+
+def test_failures_of_a_job(api: Http) -> None:
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+    rules = [{"action": "Ignore", "onPodConditions": [{"type": "x"}]}]
+    spec = {"template": template, "backoffLimitPerIndex": 1, "podFailurePolicy": {"rules": rules}}
+    made = _made(api, "batch/v1", "Job", "jobs", spec)["spec"]
+    assert made["backoffLimit"] == 2**31 - 1
+    assert made["podFailurePolicy"]["rules"][0]["onPodConditions"] == [{"type": "x", "status": "True"}]
+
+
+def test_limits_of_containers(api: Http) -> None:
+    most = {"max": {"cpu": "2"}, "min": {"cpu": "1", "memory": "1Mi"}, "default": {"memory": "2Mi"}}
+    limits = [{"type": "Container", **most}, {"type": "Pod", "max": {"cpu": "3"}}]
+    of_containers, of_pods = _made(api, "v1", "LimitRange", "limitranges", {"limits": limits})["spec"]["limits"]
+    assert of_containers["default"] == of_containers["defaultRequest"] == {"cpu": "2", "memory": "2Mi"}
+    assert of_pods == limits[1]
+
+
+@pytest.mark.parametrize(("one", "other"), [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")])
+def test_a_claim_names_its_source_twice(api: Http, one: str, other: str) -> None:
+    source = {"kind": "PersistentVolumeClaim", "name": "x"}
+    made = _made(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", {one: source})["spec"]
+    assert made[one] == made[other] == {"apiGroup": None, **source}
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "plural", "members", "filled"),
+    [
+        (
+            "v1",
+            "PersistentVolume",
+            "persistentvolumes",
+            {"spec": {"hostPath": {"path": "/x"}}},
+            {
+                "spec": {
+                    "hostPath": {"path": "/x", "type": ""},
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "volumeMode": "Filesystem",
+                }
+            },
+        ),
+        (
+            "v1",
+            "Node",
+            "nodes",
+            {"spec": {"podCIDR": "10.0.0.0/24"}},
+            {"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}},
+        ),
+        (
+            "networking.k8s.io/v1",
+            "IngressClass",
+            "ingressclasses",
+            {"spec": {"controller": "a.b/c", "parameters": {"kind": "K", "name": "n"}}},
+            {"spec": {"controller": "a.b/c", "parameters": {"scope": "Cluster", "kind": "K", "name": "n"}}},
+        ),
+        (
+            "rbac.authorization.k8s.io/v1",
+            "ClusterRoleBinding",
+            "clusterrolebindings",
+            {
+                "roleRef": {"kind": "ClusterRole", "name": "x"},
+                "subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s", "namespace": "n"}],
+            },
+            {
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "x"},
+                "subjects": [
+                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "u"},
+                    {"kind": "ServiceAccount", "name": "s", "namespace": "n"},
+                ],
+            },
+        ),
+        (
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicyBinding",
+            "validatingadmissionpolicybindings",
+            {"spec": {"policyName": "x", "validationActions": ["Deny"], "matchResources": {"resourceRules": [{}]}}},
+            {
+                "spec": {
+                    "policyName": "x",
+                    "validationActions": ["Deny"],
+                    "matchResources": {
+                        "namespaceSelector": {},
+                        "objectSelector": {},
+                        "matchPolicy": "Equivalent",
+                        "resourceRules": [{"scope": "*"}],
+                    },
+                }
+            },
+        ),
+    ],
+)
+def test_kinds_of_the_cluster(api: Http, group: str, kind: str, plural: str, members: Any, filled: Any) -> None:
+    base = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    body = {"apiVersion": group, "kind": kind, "metadata": {"name": "x"}, **members}
+    made = api.ok("POST", f"{base}/{plural}", body)
+    assert {name: made[name] for name in filled} == filled
+
+
+def test_policies_fail_closed(api: Http) -> None:
+    rules = [{"apiGroups": ["x"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}]
+    body = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "x"},
+        "spec": {"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "true"}]},
+    }
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    spec = api.ok("POST", path, body)["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    assert spec["matchConstraints"] == {
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "matchPolicy": "Equivalent",
+        "resourceRules": [{**rules[0], "scope": "*"}],
+    }
+    refused = api.send("PUT", f"{path}/x", body)
+    assert refused.status == 422
+    assert "must be specified for an update" in refused.body["message"]
+
+
+def test_a_pod_keeps_its_priority_and_tolerations_where_a_put_leaves_them_out(api: Http) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": TEMPLATE["spec"]}
+    made = api.ok("POST", path, body)
+    put = api.ok("PUT", f"{path}/p", body)
+    assert put["spec"] == made["spec"]
+    assert put["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [("ValidatingWebhookConfiguration", {}), ("MutatingWebhookConfiguration", {"reinvocationPolicy": "Never"})],
+)
+def test_webhooks(api: Http, kind: str, more: Any) -> None:
+    hook = {
+        "name": "a.b.c",
+        "clientConfig": {"service": {"name": "s", "namespace": "n"}},
+        "rules": [{"operations": ["*"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    version = "admissionregistration.k8s.io/v1"
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "webhooks": [hook]}
+    (made,) = api.ok("POST", f"/apis/{version}/{kind.lower()}s", body)["webhooks"]
+    assert made == {
+        **hook,
+        "clientConfig": {"service": {"name": "s", "namespace": "n", "port": 443}},
+        "rules": [{"operations": ["*"], "scope": "*"}],
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "timeoutSeconds": 10,
+        **more,
+    }
+
+
+def test_a_behaviour_of_an_autoscaler(api: Http) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}
+    behavior = {"scaleUp": {"stabilizationWindowSeconds": 3}, "scaleDown": {}}
+    spec = {"scaleTargetRef": target, "maxReplicas": 3, "behavior": behavior}
+    made = _made(api, "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", spec)["spec"]
+    double = {"type": "Percent", "value": 100, "periodSeconds": 15}
+    assert made["behavior"] == {
+        "scaleUp": {
+            "stabilizationWindowSeconds": 3,
+            "selectPolicy": "Max",
+            "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}, double],
+        },
+        "scaleDown": {"selectPolicy": "Max", "policies": [double]},
+    }
+
+
+def test_ports_in_the_network_of_the_host(api: Http) -> None:
+    container = {"name": "c", "image": "i:1", "ports": [{"containerPort": 80}]}
+    made = _made(api, "v1", "Pod", "pods", {"hostNetwork": True, "containers": [container]})
+    assert made["spec"]["containers"][0]["ports"] == [{"hostPort": 80, "containerPort": 80, "protocol": "TCP"}]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.apiserver import JournalError, Server
+from controlplane.apiserver import JournalError, Server, ServerError
 from tests.controlplane.apiserver.running import CLASSES, Http, Running, device_class
 from tests.held import HeldSince
 
@@ -86,3 +86,13 @@ async def test_a_file_has_one_server(tmp_path: Path) -> None:
     async with Server(data=tmp_path / "objects", token=""):
         with pytest.raises(JournalError, match="locked"):
             await asyncio.to_thread(Server, data=tmp_path / "objects")
+
+
+async def test_a_server_that_finds_its_port_taken_gives_its_file_back(tmp_path: Path) -> None:
+    async with Server(token="") as other:
+        port = int(other.url.rpartition(":")[2])
+        with pytest.raises(ServerError, match="cannot listen"):
+            async with Server(port=port, data=tmp_path / "objects", token=""):
+                pass
+    async with Server(data=tmp_path / "objects", token="") as server:
+        assert server.url

@@ -1,0 +1,92 @@
+"""What the body of a write says of the object that its path means, and what is said of a body that says something else.
+
+Objects come in as plain values in the version of the request; every refusal is an ApiError.
+"""
+
+from typing import Any
+
+from controlplane.apiserver.kinds import Decoded, Plain
+from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.patch import STRATEGIC_MERGE_PATCH, Patch, undecoded_to_apply
+from controlplane.apiserver.status import bad_request, go_name, invalid
+from controlplane.apiserver.strategic import unconverted
+from controlplane.apiserver.target import Target
+from resourceapi.objects import DecodeError, ErrorList
+from resourceapi.objects.release import Release
+
+_TYPE = ("apiVersion", "kind")
+
+
+def decode(target: Target, value: Plain, options: WriteOptions) -> Decoded:
+    """What a body says; raises ApiError 400 for what is not of the kind."""
+    kind = target.kind
+    found = f'{kind.kind} in version "{target.version}" cannot be handled as a {kind.kind}'
+    try:
+        decoded = kind.rules.decode(value, target.version)
+    except DecodeError as error:
+        raise bad_request(f"{found}: {error.reason}") from None
+    if options.field_validation == "Strict" and decoded.problems:
+        raise bad_request(f"{found}: strict decoding error: {', '.join(decoded.problems)}")
+    return decoded if options.field_validation == "Warn" else decoded._replace(problems=())
+
+
+def decode_patched(target: Target, value: Plain, options: WriteOptions, shown: str, patch: Patch | None) -> Decoded:
+    """What a patch has made, which refusals show as `shown`; raises ApiError 422 for what is not of the kind."""
+    kind, errors = target.kind, ErrorList()
+    if not kind.from_definition:  # what a patch takes away of the type is what the path says
+        value = {"apiVersion": target.api_version, "kind": kind.kind} | {
+            member: item for member, item in value.items() if item not in (None, "") or member not in _TYPE
+        }
+    api_version, name = value.get("apiVersion"), value.get("kind")
+    is_strategic = patch is not None and patch.type == STRATEGIC_MERGE_PATCH
+    try:
+        for text in (api_version, name) if is_strategic else ():
+            if not isinstance(text, str):
+                found = "float64" if isinstance(text, float) else go_name(text)
+                raise DecodeError(f"json: cannot unmarshal {found} into Go value of type string")
+        for member, text in (("apiVersion", api_version), ("kind", name)):
+            if not isinstance(text, str) and not kind.from_definition:
+                found = f"cannot unmarshal {go_name(text)} into Go struct field .{member} of type string"
+                raise DecodeError(f"couldn't get version/kind; json parse error: json: {found}")
+        if (api_version, name) != (target.api_version, kind.kind):
+            where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+            raise DecodeError(f'no kind "{name}" is registered {where}')
+        decoded = (kind.rules.decode if patch else kind.rules.decode_applied)(value, target.version)
+    except DecodeError as error:
+        errors.invalid("patch", shown, unconverted(error.reason) if is_strategic else error.reason)
+        raise invalid("", "", "", errors) from None
+    problems = tuple(dict.fromkeys((*(patch.problems if patch else ()), *decoded.problems)))
+    if options.field_validation == "Strict" and problems:
+        errors.invalid("patch", shown, f"strict decoding error: {', '.join(problems)}")
+        raise invalid("", "", "", errors)
+    return decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+
+
+def configuration(target: Target, value: Any, release: Release) -> Plain:
+    """What is to be applied, if it is of the type that the path means; raises ApiError 400."""
+    config = {} if value is None else value
+    if not isinstance(config, dict):
+        found = f"json: cannot unmarshal {go_name(config)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"{undecoded_to_apply(release)}: error unmarshaling JSON: while decoding JSON: {found}")
+    api_version, kind = (_text_of(config.get(member)) for member in ("apiVersion", "kind"))
+    if (api_version, kind) != (target.api_version, target.kind.kind):
+        group, _, version = api_version.rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+    return config
+
+
+def in_namespace(target: Target, obj: Plain) -> Plain:
+    """The object with the namespace of the request; one of the cluster has none."""
+    metadata = {**obj["metadata"]}
+    if not target.kind.namespaced:
+        metadata.pop("namespace", None)
+        return {**obj, "metadata": metadata}
+    if metadata.get("namespace", target.namespace) not in ("", target.namespace):
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    metadata["namespace"] = target.namespace
+    return {**obj, "metadata": metadata}
+
+
+def _text_of(value: Any) -> str:
+    """A text; what is none counts as no text."""
+    return value if isinstance(value, str) else ""
