@@ -51,7 +51,7 @@ class Descriptions(Struct, frozen=True, eq=False):
             and all(other.describes(self.terms, device) for device in self.offered.values())
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # a frozen Struct has one, and its mappings have none
 
     def has(self, terms: Terms, device: Device) -> bool:
         """Tell whether a device is described as it is now, on these terms."""

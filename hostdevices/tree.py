@@ -91,10 +91,9 @@ class Machine:
 
     def resolve(self, path: str) -> str | None:
         """Return the path of what `path` leads to."""
+        # asked with each Allocate; the kernel's links there go straight to what is there
         if path.startswith(_NUMBERS) and (target := _target(path)) and target.startswith("../../"):
-            return (
-                f"/sys/{target[6:]}"  # asked with each Allocate; the kernel's links there go straight to what is there
-            )
+            return f"/sys/{target[6:]}"
         return _resolve(path)
 
     def is_public(self, path: str) -> bool:

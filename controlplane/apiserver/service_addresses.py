@@ -182,8 +182,10 @@ def _give_ports(new: Plain, spec: Plain, others: Iterable[Plain]) -> None:
     for index, port in enumerate(spec.get("ports") or ()):
         asked = port.get("nodePort")
         if asked and asked != known.get(port.get("port")):
-            why = "" if asked in _PORTS else "provided port is not in the valid range. The range of valid ports is"
-            why = f"{why} {_PORTS[0]}-{_PORTS[-1]}" if why else "provided port is already allocated" * (asked in used)
+            why = "provided port is already allocated" if asked in used else ""
+            if asked not in _PORTS:
+                valid = f"{_PORTS[0]}-{_PORTS[-1]}"
+                why = f"provided port is not in the valid range. The range of valid ports is {valid}"
             if why:
                 errors.invalid(f"spec.ports[{index}].nodePort", asked, why)
                 _refuse(new, errors)

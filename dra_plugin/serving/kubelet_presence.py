@@ -13,7 +13,7 @@ from typing import Final
 from folderwatch import FolderWatcher
 from grpcunix import is_live
 
-PERIOD: Final = 5.0  # seconds
+PERIOD: Final = 30.0  # seconds: an idle daemon wakes up for nothing more often
 
 
 async def kubelet_gone(kubelet_socket: Path, watcher: FolderWatcher, period: float = PERIOD) -> None:

@@ -1,6 +1,5 @@
 """A value that is one of a few: a typing error gets what was meant, as commands and options do."""
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +18,8 @@ class Choice(click.Choice[str]):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            near = difflib.get_close_matches(str(value), list(self.choices), n=1)
-            words = f"{error.message} Did you mean {near[0]!r}?" if near else error.message
+            from nodeplug.config.document import meant  # for whoever makes mistakes
+
+            near = meant(str(value), self.choices)
+            words = f"{error.message} Did you mean {near!r}?" if near else error.message
             raise click.BadParameter(words, ctx=ctx, param=param) from None

@@ -1,6 +1,5 @@
 """`nodeplug discover`: what devices this host, or a recorded one, has."""
 
-import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,5 +91,6 @@ def _chosen(inventory: Inventory, kinds: tuple[str, ...], ids: tuple[str, ...]) 
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    from nodeplug.config.document import meant  # for whoever makes mistakes
+
+    return f"; did you mean {near!r}?" if (near := meant(word, known)) else ""

@@ -1,6 +1,5 @@
 """Commands with commands: all that a list of them says is shown, and a typing error gets what was meant."""
 
-import difflib
 from collections.abc import Iterable
 
 import click
@@ -30,6 +29,8 @@ class CommandGroup(click.Group):
 
 def no_such(name: str, known: Iterable[str]) -> str:
     """Return that there is no such command, and which one comes near, or all that there are."""
+    from nodeplug.config.document import meant  # for whoever makes mistakes
+
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"No such command {name!r}. " + (f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(names)}.")
+    near = meant(name, names)
+    return f"No such command {name!r}. " + (f"Did you mean {near!r}?" if near else f"There are {', '.join(names)}.")

@@ -91,7 +91,7 @@ class Document:
             field = fields.get(key.text)
             if field is None:
                 self.at(inner, f"unknown key {key.text}", suggestion(key.text, fields), key=True)
-                misspelt.add(_meant(key.text, fields))
+                misspelt.add(meant(key.text, fields))
                 continue
             found = self._value(value, field.type, inner, _description(field.type))
             if found is not _MISSING:
@@ -168,17 +168,17 @@ class Document:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the known name that was probably meant, as a question; all of them where there are few."""
     names = sorted(known)
-    if meant := did_you_mean(name, names):
-        return meant
+    if question := did_you_mean(name, names):
+        return question
     return f"known are {', '.join(names)}" if len(names) <= 24 else ""
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """Return the known name that was probably meant, as a question; empty where none is like it."""
-    return f"did you mean {meant}?" if (meant := _meant(name, known)) else ""
+    return f"did you mean {near}?" if (near := meant(name, known)) else ""
 
 
-def _meant(name: str, known: Collection[str]) -> str:
+def meant(name: str, known: Collection[str]) -> str:
     """Return the known name that was probably meant; empty where none is like it."""
     import difflib  # for whoever makes mistakes; a daemon with a good file does without
 

@@ -14,8 +14,6 @@ from resources.selector import AllOf, AnyOf, Attribute, Preset, Selection, conce
 
 _WITH_INTERFACE = frozenset({"nic", "pci", "rdma", "usb"})
 _NEVER_ON_USB = frozenset({"dsa", "mdev", "misc", "nvme", "pci", "qat", "rdma", "vdpa", "vfio"})
-
-
 _NEVER_ON_PCI = frozenset({"mdev", "misc", "usb"})
 _NVIDIAS = Device("", "gpu", "", attributes={"vendor": "10de"})
 

@@ -54,10 +54,9 @@ def _moved(change: Change) -> tuple[list[Lease], list[Lease]]:
     granted = [*change.renewed, *((ended.pop(x.key, None), x) for x in change.begun)]
     released, allocated = [x for x in ended.values() if x.phase == "done"], []
     for old, new in granted:
-        was_done = old is not None and old.phase == "done"
-        if old is not None and was_done and new.api == "dra" and new.owner == old.owner:
-            continue  # the claim has it still
-        if old is not None and was_done:
+        if old is not None and old.phase == "done":
+            if new.api == "dra" and new.owner == old.owner:
+                continue  # the claim has it still
             released.append(old)
         if new.phase == "done":
             allocated.append(new)

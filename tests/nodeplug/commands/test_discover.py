@@ -202,7 +202,7 @@ def lasting(host: Host) -> set[str]:
 
 # Imported before the user changes: the interpreter may lie where only root can read.
 _AS_NOBODY = """
-import os, sys
+import difflib, os, sys  # the first one is imported by click for each short option
 from nodeplug.commands import capture as capture_cli, discover as discover_cli
 os.chown(sys.argv[1], 65534, 65534)
 os.chdir(sys.argv[1])
