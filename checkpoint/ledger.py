@@ -118,6 +118,11 @@ class Ledger:
             await asyncio.sleep(_RETRY)
         self._is_owned.set()
 
+    @property
+    def is_owned(self) -> bool:
+        """Tell whether the directory is ours (`take`)."""
+        return self._is_owned.is_set()
+
     async def owned(self) -> None:
         """Return once the directory is ours (`take`)."""
         await self._is_owned.wait()

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hostdevices import Diff, Host, scan
+from hostdevices import Host, scan
 from hostdevices.shown import escaped
 from kubelet.devicemanager import DeviceRunContainerOptions
 from kubelet.dramanager import ApiCluster
@@ -34,7 +34,8 @@ from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import KUBECONFIG, background, brought_along
 from nodeplug.commands.options import root_option
 from nodeplug.daemon import Daemon
-from resources.assignment import Assignment, assign
+from nodeplug.offering import Offered
+from resources.assignment import assign
 
 _SHOWN_IDS = 3
 _NODE = "node"
@@ -85,7 +86,7 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
             resources = tuple(msgspec.structs.replace(r, api="both") if r.name == claimed else r for r in resources)
         events = _Events(console) if watch else None
         mine = msgspec.structs.replace(builtin, resources=resources, settings=settings)
-        daemon = Daemon(mine, host, events.inventory_changed if events else None)
+        daemon = Daemon(mine, host, events.offered if events else None)
         running = asyncio.create_task(daemon.run())
         names = [resource.name for resource in resources]
         began = time.perf_counter()
@@ -165,7 +166,8 @@ class _Events:
         await done.wait()
         printing.cancel()
 
-    def inventory_changed(self, assignment: Assignment, diff: Diff) -> None:
+    def offered(self, offered: Offered) -> None:
+        diff, assignment = offered.diff, offered.assignment
         for verb, devices in (("added", diff.added), ("removed", diff.removed), ("changed", diff.changed)):
             for device in devices:
                 owner = assignment.owners.get(device.id, "no resource")

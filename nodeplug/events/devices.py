@@ -1,6 +1,6 @@
 """Events of devices: what became of those that are offered from one assignment to the next, and who has them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -29,6 +29,31 @@ class DeviceChange(Struct, frozen=True):
     device: str
     reason: str
     leases: tuple[Lease, ...] = ()
+
+
+class DeviceRecorder:
+    """Records what becomes of the offered devices, from one scan to the next."""
+
+    def __init__(
+        self,
+        events: EventLog,
+        leases_of: Callable[[str], Iterable[Lease]],
+        report: Callable[[Sequence[DeviceChange]], None] | None = None,
+    ) -> None:
+        """Record in `events`, and hand what changed to `report`; `leases_of` as `device_changes` has it."""
+        self._events = events
+        self._leases_of = leases_of
+        self._report = report
+        self._seen = Seen()
+
+    def update(self, inventory: Inventory, assignment: Assignment) -> None:
+        """Record what changed since the scan before."""
+        seen = Seen(inventory, assignment)
+        changes = list(device_changes(self._seen, seen, self._leases_of))
+        self._seen = seen
+        record_devices(self._events, changes)
+        if self._report is not None:
+            self._report(changes)
 
 
 def device_changes(before: Seen, now: Seen, leases_of: Callable[[str], Iterable[Lease]]) -> Iterator[DeviceChange]:

@@ -27,7 +27,7 @@ _IMPORTED = (  # the program, and what it imports once it knows its configuratio
     "dra_plugin",
     "nodeplug.cli",
     "nodeplug.commands.run",
-    "nodeplug.daemon",
+    "nodeplug.signals",
     "resourceapi.client",
     "tests.faults.daemon",
 )

@@ -1,0 +1,63 @@
+"""What a scan does not read: health over time, and what libraries, drivers and other daemons say of devices."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hostdevices import Host, Inventory
+from hostdevices.health import HealthTracker
+from nodeplug.config import Config
+from nodeplug.fronts import ddp_profiles
+
+if TYPE_CHECKING:
+    from dra_plugin import DraPlugin
+    from nvml import NvmlMonitor
+    from userspace import NvidiaUserspace
+
+
+class Enrichment:
+    """Adds to inventories what one configuration asks for. `enrich` is called in threads, one at a time."""
+
+    def __init__(
+        self,
+        config: Config,
+        host: Host,
+        health: HealthTracker,
+        nvml: "NvmlMonitor | None" = None,
+        dra: "DraPlugin | None" = None,
+    ) -> None:
+        """Ask nobody yet. `health` is what is remembered from before."""
+        self._host = host
+        self._health = health
+        self._nvml = nvml
+        self._dra = dra
+        self._ddp_profiles = ddp_profiles(config)
+        self._mps_pipes = [resource.mps for resource in config.resources if resource.mps]
+        self._driver_root = config.settings.driver_root
+        self.driver_files = _driver_files(config, host)
+        self.offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
+
+    def enrich(self, inventory: Inventory) -> Inventory:
+        """Return the inventory with all that. Blocks for as long as sysfs, libraries and other daemons do."""
+        found = self._health.sample(self._host, inventory, self.offered)
+        if self._nvml is not None:
+            found = self._nvml.enrich(found)
+        if self._ddp_profiles is not None:
+            found = self._ddp_profiles.enrich(found)
+        if self._mps_pipes:
+            from userspace import with_mps  # for GPUs alone
+
+            found = with_mps(self._host, found, self._mps_pipes, self._driver_root)
+        if self.driver_files is not None:
+            found = self.driver_files.enrich(found)
+        return self._dra.with_lent(found) if self._dra is not None else found
+
+
+def _driver_files(config: Config, host: Host) -> "NvidiaUserspace | None":
+    """Return what gives containers a driver's files; None where nobody is to have them, or has them from before."""
+    folder = Path(config.settings.state_directory) / "userspace"
+    if not (any(resource.userspace for resource in config.resources) or folder.is_dir()):
+        return None
+    from nodeplug.driver_files import driver_files  # for GPUs alone
+
+    return driver_files(config, host)

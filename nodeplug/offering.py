@@ -1,0 +1,216 @@
+"""What the host has, offered: scans -> assignment -> the two fronts, then whoever else wants to know.
+
+With another configuration the host is followed anew, for that may look at other folders; what pods have stays theirs.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from checkpoint import Ledger
+from hostdevices import Diff, Host, Inventory, Scanner
+from hostdevices.health import HealthTracker, needs_polling
+from hostdevices.presence import Presence
+from hostdevices.readers import READERS, paths_reader
+from hostdevices.watching.watch import Watcher, default_sources
+from nodeplug.config import Config
+from nodeplug.enrichment import Enrichment
+from nodeplug.fronts import of_device_plugins, of_dra
+from nodeplug.metrics import ScanStatus
+from nodeplug.systemd import notify
+from nodeplug.withholding import with_withheld
+from resources.assignment import Assignment, assign
+
+if TYPE_CHECKING:
+    from deviceplugin import DevicePlugins
+    from dra_plugin import DraPlugin
+    from nvml import NvmlMonitor
+
+LABELS_PATIENCE: Final = 15.0  # seconds that devices which wait for no labels wait for them, too
+MOST_LINES: Final = 100  # about devices that are not offered, at once
+log = logging.getLogger("nodeplug")
+
+
+class Offered(Struct, frozen=True):
+    """What is offered since a scan, by which configuration, and what the scan found changed."""
+
+    config: Config
+    inventory: Inventory
+    diff: Diff
+    assignment: Assignment
+
+
+Observer = Callable[[Offered], None]
+
+
+class Offering:
+    """Keeps what the kubelet is offered true to host and configuration while `run` runs. Belongs to the loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        host: Host,
+        presence: Presence,
+        ledger: Ledger,
+        plugins: "DevicePlugins",
+        dra: "DraPlugin | None" = None,
+        nvml: "NvmlMonitor | None" = None,
+        observers: Iterable[Observer] = (),
+    ) -> None:
+        """Prepare. `presence` follows each scan; `observers` are told of it once the fronts have the devices."""
+        self.config = config
+        self._host = host
+        self._presence = presence
+        self._ledger = ledger
+        self._plugins = plugins
+        self._dra = dra
+        self._nvml = nvml
+        self._observers = tuple(observers)
+        self._health = HealthTracker(interval=config.settings.health_seconds)
+        self._watcher: Watcher | None = None
+        self._latest: Offered | None = None
+        self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
+        self._why_waiting = "this node's labels are not read yet"  # for resources that wait for them
+        self._may_begin = asyncio.Event()  # the labels are known, or cannot be had now
+        if not config.waiting:
+            self._may_begin.set()
+        self._until_configured: asyncio.Timeout | None = None  # ends the look at the host that is under way
+        self._is_configured = asyncio.Event()  # what the configuration says is offered
+        self._needs_polling = asyncio.Event()  # something is offered whose health no kernel event announces
+
+    @property
+    def inventory(self) -> Inventory | None:
+        """What the host has; None before it was first read."""
+        return self._latest.inventory if self._latest is not None else None
+
+    def scan_status(self) -> ScanStatus | None:
+        """Return how the watcher of the host stands; None before there is one."""
+        watcher = self._watcher
+        return ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads)) if watcher is not None else None
+
+    def why_incomplete(self) -> list[str]:
+        """Return what keeps the configuration from being offered, in words."""
+        if self._latest is None:
+            return ["the devices of this node are not read yet"]
+        waiting = self.config.waiting
+        return [f"{', '.join(waiting)}: {self._why_waiting}"] if waiting else []
+
+    async def configured(self) -> None:
+        """Return once what the configuration says is offered."""
+        await self._is_configured.wait()
+
+    def configure(self, config: Config) -> None:
+        """Offer what another configuration says from now on."""
+        self.config = config
+        self._may_begin.set()
+        self._is_configured.clear()
+        if self._until_configured is not None and not self._until_configured.expired():
+            self._until_configured.reschedule(0.0)
+
+    def labels_failed(self, why: str) -> None:
+        """Begin without the node's labels; what waits for them is not offered, and `why` says why."""
+        self._why_waiting = why
+        self._may_begin.set()
+
+    def withheld_changed(self) -> None:
+        """Offer what was found last again, with what is withheld now."""
+        if self._latest is not None:
+            self._give(self._latest.config, self._latest.assignment)
+
+    async def run(self) -> None:
+        """Follow the host until cancelled."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LABELS_PATIENCE):  # slices without what a moment decides would look like a fact
+                await self._may_begin.wait()
+        while True:
+            self._until_configured = until_configured = asyncio.timeout(None)
+            try:
+                async with until_configured:
+                    await self._follow(self.config)
+            except TimeoutError:
+                if not until_configured.expired():
+                    raise
+
+    async def _follow(self, config: Config) -> None:
+        is_first = True
+        enrichment = Enrichment(config, self._host, self._health, self._nvml, self._dra)
+        if self._latest is not None:
+            enrichment.offered = self._latest.assignment.owners.keys()
+        async with self._watch(config, enrichment) as watcher:
+            self._watcher = watcher
+            polling = asyncio.create_task(self._poll_health(watcher, config.settings.health_seconds))
+            if self._nvml is not None:
+                self._nvml.observe(partial(watcher.request_rescan, []))
+            try:
+                async for inventory, diff in watcher:
+                    assignment = self._assign(config, inventory)
+                    enrichment.offered = assignment.owners.keys()
+                    if is_first:
+                        self._plugins.configure(of_device_plugins(config))
+                        if self._dra is not None:
+                            self._dra.configure(of_dra(config))
+                    self._latest = offered = Offered(config, inventory, diff, assignment)
+                    self._give(config, assignment, watcher.noticed_at)
+                    for observer in self._observers:
+                        observer(offered)
+                    if enrichment.driver_files is not None and self._ledger.is_owned:
+                        from nodeplug.driver_files import prune  # for GPUs alone
+
+                        await prune(enrichment.driver_files, self._ledger)
+                    if is_first:
+                        is_first = False
+                        self._is_configured.set()
+                        log.info("offering resources: %d", len(config.resources))
+                        notify("READY=1")
+            finally:
+                polling.cancel()
+
+    def _watch(self, config: Config, enrichment: Enrichment) -> Watcher:
+        globs = config.path_globs
+        readers = (*READERS, paths_reader(globs)) if globs else READERS
+        return Watcher(
+            Scanner(self._host, readers),
+            default_sources(self._host, globs),
+            interval=config.settings.rescan_seconds,
+            enrich=enrichment.enrich,
+        )
+
+    def _assign(self, config: Config, inventory: Inventory) -> Assignment:
+        """Return which resource has which device; have everybody know where those are that are offered or leased."""
+        for problem in inventory.problems:
+            log.debug("unreadable: %s: %s", problem.where, problem.reason)
+        assignment = assign(inventory, config.resources)
+        self._report_refused(assignment)
+        offered = [device for devices in assignment.devices.values() for device in devices]
+        self._presence.update(inventory.devices, offered, self._ledger.devices())
+        (self._needs_polling.set if needs_polling(offered) else self._needs_polling.clear)()
+        return assignment
+
+    def _report_refused(self, assignment: Assignment) -> None:
+        """Say once of each device that a resource means why it is not offered."""
+        refused = {x.device.id: x.reason for x in assignment.rest if x.is_refused}
+        new = [device for device, reason in refused.items() if self._refused.get(device) != reason]
+        for device in new[:MOST_LINES]:
+            log.info("device is not offered: %s", refused[device], extra={"device": device})
+        if len(new) > MOST_LINES:
+            log.info("%d more are not offered; `nodeplug check` says which, and why", len(new) - MOST_LINES)
+        self._refused = refused
+
+    def _give(self, config: Config, assignment: Assignment, noticed_at: float | None = None) -> None:
+        """Give the two fronts their devices. `noticed_at` is when the host said so, by the loop's clock."""
+        devices = with_withheld(assignment, self._ledger.withheld).devices
+        self._plugins.update({x.name: devices[x.name] for x in of_device_plugins(config)}, noticed_at)
+        if self._dra is not None:
+            self._dra.update(devices, noticed_at)
+
+    async def _poll_health(self, watcher: Watcher, seconds: float) -> None:
+        """Have health sampled in between, while something is offered that needs it: nobody wakes for nothing."""
+        while True:
+            await self._needs_polling.wait()
+            await asyncio.sleep(seconds)
+            watcher.request_rescan([])
