@@ -5,8 +5,8 @@ two implementations. This module is imported only where it is asked for; it cost
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -126,16 +126,8 @@ class GrpcioChannel:
 
     async def unary(self, path: str, request: bytes, seconds: float | None) -> bytes:
         """Call a unary method by its path; `seconds` is how long it may take. Raises `RpcError`."""
-        try:
+        with _translating("the channel was closed"):
             answer: bytes = await self.grpc.unary_unary(path)(request, timeout=seconds)
-        except grpc.aio.AioRpcError as error:
-            raise _translated(error) from error
-        except grpc.aio.UsageError as error:
-            raise RpcError(Status.CANCELLED, str(error)) from error
-        except asyncio.CancelledError:
-            if _is_cancelling():
-                raise
-            raise RpcError(Status.CANCELLED, "the channel was closed") from None
         return answer
 
     def stream(self, path: str, request: bytes) -> "GrpcioStream":
@@ -167,20 +159,12 @@ class GrpcioStream:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Iterate once. Raises `RpcError` where the call does not end well."""
-        try:
-            if self._is_cancelled:
-                raise RpcError(Status.CANCELLED, "the call was cancelled here")
+        if self._is_cancelled:
+            raise RpcError(Status.CANCELLED, "the call was cancelled here")
+        with _translating("the call was cancelled here"):
             self._call = self._make(self._request)
             async for message in self._call:
                 yield message
-        except grpc.aio.AioRpcError as error:
-            raise _translated(error) from error
-        except grpc.aio.UsageError as error:
-            raise RpcError(Status.CANCELLED, str(error)) from error
-        except asyncio.CancelledError:
-            if _is_cancelling():
-                raise
-            raise RpcError(Status.CANCELLED, "the call was cancelled here") from None
 
     def cancel(self) -> None:
         """End the call. Idempotent; who iterates gets CANCELLED."""
@@ -193,7 +177,17 @@ def _translated(error: grpc.aio.AioRpcError) -> RpcError:
     return RpcError(Status(error.code().value[0]), error.details() or "")
 
 
-def _is_cancelling() -> bool:
-    """Tell whether the running task is being cancelled; else CancelledError is grpcio's way to end a call."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+@contextmanager
+def _translating(ended: str) -> Iterator[None]:
+    """Turn grpcio's errors into `RpcError`; `ended` says why a call ended that grpcio has cancelled."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise _translated(error) from error
+    except grpc.aio.UsageError as error:
+        raise RpcError(Status.CANCELLED, str(error)) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() > 0:
+            raise  # whoever called is being cancelled; else it is grpcio's way to end a call
+        raise RpcError(Status.CANCELLED, ended) from None

@@ -180,6 +180,16 @@ class Comprehension(Node):
         self.step = step
         self.result = result
 
+    @property
+    def is_bind(self) -> bool:
+        """Tell whether it is a `cel.bind`: a fold over nothing, whose accumulator is the variable."""
+        return (
+            isinstance(self.range, ListExpr)
+            and not self.range.elements
+            and isinstance(self.condition, Literal)
+            and self.condition.value is False
+        )
+
     def children(self) -> Iterator[Node]:
         """Yield the nodes below this one."""
         yield from (self.range, self.init, self.condition, self.step, self.result)

@@ -319,7 +319,7 @@ class _Compiler:
     # --- comprehensions
 
     def _comprehension(self, node: Comprehension) -> Run:
-        if _is_bind(node):
+        if node.is_bind:
             if node.init.type.kind is Kind.TYPE:
                 raise ProgramError(f"reference to undefined type: {node.accu}")
             slot = self._slot()
@@ -399,15 +399,6 @@ def _terms(node: Call) -> list[Node]:
         else:
             found.append(each)
     return found
-
-
-def _is_bind(node: Comprehension) -> bool:
-    return (
-        isinstance(node.range, ListExpr)
-        and not node.range.elements
-        and isinstance(node.condition, Literal)
-        and node.condition.value is False
-    )
 
 
 def _quantified(node: Comprehension) -> bool | None:

@@ -105,7 +105,7 @@ class _Estimator:
             case MapExpr():
                 return self._map(node)
             case Comprehension():
-                return self._bind(node) if _is_bind(node) else self._fold(node)
+                return self._bind(node) if node.is_bind else self._fold(node)
             case _:
                 return ZERO
 
@@ -324,15 +324,6 @@ class _Estimator:
 
 def _joined(left: Entries, right: Entries) -> Entries:
     return Entries(left.kind, left.key.union(right.key), left.value.union(right.value))
-
-
-def _is_bind(node: Comprehension) -> bool:
-    return (
-        isinstance(node.range, ListExpr)
-        and not node.range.elements
-        and isinstance(node.condition, Literal)
-        and node.condition.value is False
-    )
 
 
 def _exact_size(node: Node) -> Range | None:
