@@ -117,7 +117,8 @@ class Daemon:
         self._nvml: NvmlMonitor | None = None
         self._ddp_profiles: DdpProfiles | None = None
         self._scan: Callable[[], ScanStatus] | None = None  # how the host's watcher stands
-        self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
+        self._offered: Collection[str] | None = None  # ids, since the first assignment
+        self._assigned: Inventory | None = None  # what was assigned last, by this configuration
         self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
         self._why_waiting = "this node's labels are not read yet"  # for resources that wait for them
         self._may_offer = asyncio.Event()  # the labels are known, or cannot be had now
@@ -280,6 +281,7 @@ class Daemon:
 
     async def _offer(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> None:
         config, is_first = self._config, True
+        self._assigned = None
         self._driver_files = self._files_of_drivers(config)
         self._ddp_profiles = ddp_profiles(config)
         async with self._watcher(dra) as watcher:
@@ -306,7 +308,7 @@ class Daemon:
                             dra.configure(of_dra(config))
                     self._offer_again = partial(_give, config, assignment, ledger, plugins, dra)
                     _give(config, assignment, ledger, plugins, dra, watcher.noticed_at)
-                    self._offered, self._inventory = assignment.owners.keys(), inventory
+                    self._offered, self._inventory, self._assigned = assignment.owners.keys(), inventory, inventory
                     (self._polled.set if needs_polling(offered) else self._polled.clear)()
                     if self._driver_files is not None and self._is_owner:
                         from nodeplug.driver_files import prune
@@ -355,7 +357,7 @@ class Daemon:
 
     def _enriched(self, inventory: Inventory) -> Inventory:
         """Add what takes more than reading names; called in a thread."""
-        sampled = self._health.sample(self._host, inventory, self._offered)
+        sampled = self._health.sample(self._host, inventory, self._concerned(inventory))
         if self._nvml is not None:
             sampled = self._nvml.enrich(sampled)
         if self._ddp_profiles is not None:
@@ -365,6 +367,22 @@ class Daemon:
 
             sampled = with_mps(self._host, sampled, pipes, self._config.settings.driver_root)
         return sampled if self._driver_files is None else self._driver_files.enrich(sampled)
+
+    def _concerned(self, inventory: Inventory) -> Collection[str] | None:
+        """Return whose health counts: of what is offered, and of what may be once this is assigned. None for all.
+
+        That is what is new or another one, and with it what waited for it, such as the rest of a group.
+        """
+        before, offered = self._assigned, self._offered
+        if before is None or offered is None:
+            return None
+        known = before.devices
+        new = [
+            i
+            for i, device in inventory.devices.items()
+            if i not in offered and (old := known.get(i)) is not device and old != device
+        ]
+        return {*offered, *new, *self._refused} if new else offered
 
     def _files_of_drivers(self, config: Config) -> "NvidiaUserspace | None":
         """Return what gives containers a driver's files; None where nobody is to have them, or has them from before."""
