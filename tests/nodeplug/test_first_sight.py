@@ -1,4 +1,4 @@
-"""Devices that are offered for the first time: what is wrong with them at first sight counts before anybody gets one."""
+"""Devices that are offered for the first time: what is wrong with them at first sight counts at once."""
 
 import json
 from pathlib import Path
