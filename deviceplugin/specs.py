@@ -27,7 +27,8 @@ class Specs:
         self._retry = retry
         self._wanted: Mapping[str, Descriptions] | None = None
         self._written: Mapping[str, Descriptions] | None = None  # None while nobody knows what is on disk
-        self._described: Mapping[str, Descriptions] = {}
+        self._described: Mapping[str, Descriptions] = {}  # what was on disk last for certain
+        self._writing: Mapping[str, Descriptions] | None = None  # what takes its place, file by file
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
 
@@ -48,8 +49,9 @@ class Specs:
 
     def has(self, kind: str, terms: Terms, device: Device) -> bool:
         """Tell whether a runtime finds this device as it is now, described on these terms."""
-        known = self._described.get(kind)
-        return known is not None and known.has(terms, device)
+        places = (self._described,) if self._writing is None else (self._described, self._writing)
+        found = (each.get(kind) for each in places)  # while one file takes another's place either may be read
+        return all(known is not None and known.has(terms, device) for known in found)
 
     async def settled(self, patience: float) -> None:
         """Return once what is wanted was written, or could not be; after `patience` seconds at the latest."""
@@ -73,10 +75,11 @@ class Specs:
                 self._changed()
 
     async def _write(self, wanted: Mapping[str, Descriptions]) -> None:
-        self._written, self._described = None, {}
+        self._written, self._writing = None, wanted
         try:
             await asyncio.to_thread(self._sync, wanted)
         except (OSError, cdi.CdiError) as error:
+            self._described = {}
             reason = str(error)
             if isinstance(error, OSError) and error.filename:
                 reason = f"{error.filename}: {error.strerror}"
@@ -84,8 +87,10 @@ class Specs:
             if problem != self.problem:
                 log.error("%s; it is tried again every %g s", problem, self._retry)
             self.problem = problem
-            return
-        self.problem, self._written, self._described = "", wanted, wanted
+        else:
+            self.problem, self._written, self._described = "", wanted, wanted
+        finally:
+            self._writing = None
 
     def _sync(self, wanted: Mapping[str, Descriptions]) -> None:
         self._directory.sync((cdi.file_name(kind), each.spec()) for kind, each in wanted.items())

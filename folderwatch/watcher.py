@@ -157,7 +157,8 @@ class FolderWatcher:
             folder.parent = None
         folder.identity, folder.changed_at = (status.st_dev, status.st_ino), status.st_mtime_ns
         try:
-            folder.descriptor = self._open().add_watch(folder.path, folder.mask)
+            # the kernel has one watch of a folder, whatever paths lead there: none of them takes from another
+            folder.descriptor = self._open().add_watch(folder.path, folder.mask | flags.MASK_ADD)
         except (FileNotFoundError, NotADirectoryError):
             self._place(folder)  # gone again
         except OSError as error:
@@ -218,7 +219,8 @@ class FolderWatcher:
                     folder.notify()
             else:
                 for folder in self._watched.get(event.wd, ()):
-                    folder.notify(event.name)
+                    if event.mask & folder.mask:
+                        folder.notify(event.name)
 
     def _check(self, folder: _Folder) -> None:
         """Find out whether what is at a folder's path is still what is watched; notify where it is not."""

@@ -72,8 +72,9 @@ class Fingerprints:
             if before is not None and (before is device or before == device):
                 taken = unexpected.get(device.id)
             else:
-                taken = fingerprint(self._host, device)
-                taken = None if taken == expected_fingerprint(device) else taken
+                expected = expected_fingerprint(device)
+                taken = _completed(expected, fingerprint(self._host, device), device)
+                taken = None if taken == expected else taken
             self._devices[device.id] = device
             self._unexpected.pop(device.id, None)
             if taken is not None:
@@ -98,6 +99,20 @@ class Fingerprints:
     def taken(self, device: Device) -> Fingerprint:
         """Return the fingerprint of a device at the scan, which it still has if `why_changed` says nothing."""
         return self._unexpected.get(device.id) or expected_fingerprint(self._devices[device.id])
+
+
+def _completed(scanned: Fingerprint, now: Fingerprint, device: Device) -> Fingerprint:
+    """Return what a scan has read of a device, and of what it has not, what is there now.
+
+    A scan does not read what is behind a node, which may be something below the device, nor anything of the folder that
+    the members of a group have in common. All else that is otherwise by now is somebody else's: a device that was
+    exchanged after it was read must not pass for the one that was.
+    """
+    values, nodes = list(scanned), 2 * len(device.devnodes)
+    values[1:nodes:2] = now[1:nodes:2]
+    if device.kind == "group":
+        values[nodes:] = now[nodes:]
+    return tuple(values)
 
 
 def _without_health(device: Device) -> Device:

@@ -1,13 +1,14 @@
 """What a scan does not read: health over time, and what libraries, drivers and other daemons say of devices."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hostdevices import Host, Inventory
+from hostdevices import Device, Host, Inventory
 from hostdevices.health import HealthTracker
 from nodeplug.config import Config
 from nodeplug.fronts import ddp_profiles
+from resources.assignment import Assignment
 
 if TYPE_CHECKING:
     from dra_plugin import DraPlugin
@@ -35,11 +36,16 @@ class Enrichment:
         self._mps_pipes = [resource.mps for resource in config.resources if resource.mps]
         self._driver_root = config.settings.driver_root
         self.driver_files = _driver_files(config, host)
-        self.offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
+        self._assigned: Assignment | None = None  # the last one, of `_known`
+        self._known: Mapping[str, Device] = {}
+
+    def assigned(self, inventory: Inventory, assignment: Assignment) -> None:
+        """Take note of who offers what of an inventory."""
+        self._known, self._assigned = inventory.devices, assignment
 
     def enrich(self, inventory: Inventory) -> Inventory:
         """Return the inventory with all that. Blocks for as long as sysfs, libraries and other daemons do."""
-        found = self._health.sample(self._host, inventory, self.offered)
+        found = self._health.sample(self._host, inventory, self._concerned(inventory))
         if self._nvml is not None:
             found = self._nvml.enrich(found)
         if self._ddp_profiles is not None:
@@ -51,6 +57,21 @@ class Enrichment:
         if self.driver_files is not None:
             found = self.driver_files.enrich(found)
         return self._dra.with_lent(found) if self._dra is not None else found
+
+    def _concerned(self, inventory: Inventory) -> Collection[str] | None:
+        """Return whose health counts: of what is offered, and of what may be once this is assigned. None for all.
+
+        That is what is new or another one, and with it what waited for it, such as the rest of a group.
+        """
+        if self._assigned is None:
+            return None
+        offered, known = self._assigned.owners.keys(), self._known
+        new = [
+            i
+            for i, device in inventory.devices.items()
+            if i not in offered and (old := known.get(i)) is not device and old != device
+        ]
+        return {*offered, *new, *(x.device.id for x in self._assigned.rest if x.is_refused)} if new else offered
 
 
 def _driver_files(config: Config, host: Host) -> "NvidiaUserspace | None":

@@ -139,8 +139,6 @@ class Offering:
     async def _follow(self, config: Config) -> None:
         is_first = True
         enrichment = Enrichment(config, self._host, self._health, self._nvml, self._dra)
-        if self._latest is not None:
-            enrichment.offered = self._latest.assignment.owners.keys()
         async with self._watch(config, enrichment) as watcher:
             self._watcher = watcher
             polling = asyncio.create_task(self._poll_health(watcher, config.settings.health_seconds))
@@ -149,7 +147,7 @@ class Offering:
             try:
                 async for inventory, diff in watcher:
                     assignment = self._assign(config, inventory)
-                    enrichment.offered = assignment.owners.keys()
+                    enrichment.assigned(inventory, assignment)
                     if is_first:
                         self._plugins.configure(of_device_plugins(config))
                         if self._dra is not None:

@@ -319,3 +319,16 @@ async def test_a_folder_that_was_waited_for_leaves_nothing_behind(tmp_path: Path
     await calls.next()
     watch.close()
     assert (since.descriptors(), since.threads()) == ([], set())
+
+
+async def test_two_paths_to_one_folder_hear_what_each_of_them_wants(by_events: FolderWatcher, tmp_path: Path) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    (folder / "file").touch()
+    contents, names = Calls(), Calls()
+    by_events.watch(folder, contents, contents=True)
+    by_events.watch(link, names)
+    (folder / "file").write_bytes(b"x")
+    await contents.next()
+    assert names.count == 0

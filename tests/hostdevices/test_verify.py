@@ -1,5 +1,6 @@
 """Whether a device is still the one that was scanned."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,10 @@ def test_a_device_that_changed_since_the_scan_is_told(tmp_path: Path) -> None:
     assert "/dev/fuse is c 10:77 now" in fingerprints.why_changed(fuse)
     fingerprints.update([fuse, kvm])  # the same device: what it was at the scan counts
     assert fingerprints.why_changed(fuse) != ""
-    fingerprints.update([replace(fuse, name="other")])
-    assert fingerprints.why_changed(replace(fuse, name="other")) == ""
+    (node,) = fuse.devnodes
+    scanned_again = replace(fuse, devnodes=(replace(node, minor=77),))
+    fingerprints.update([scanned_again])
+    assert fingerprints.why_changed(scanned_again) == ""
     assert fingerprints.why_changed(kvm) == "it was scanned anew"
 
 
@@ -81,6 +84,39 @@ def test_a_replug_that_one_scan_does_not_see_is_another_device_and_can_be_had(tm
     assert after != before
     fingerprints.update([after])
     assert fingerprints.why_changed(after) == ""
+
+
+def test_what_takes_the_place_of_a_device_between_its_scan_and_its_taking_over_is_not_it(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+
+    def plug_in(port: str, devnum: int) -> None:
+        stick = tree.usb("/sys/devices/pci0000:00/0000:00:14.0", port, devnum=devnum, interfaces=("03",))
+        tree.file(f"{stick}/devnum", str(devnum))
+        tree.device(f"{stick}/{port}:1.0/0003:1A86:7523.0001/hidraw/hidraw0", group="class/hidraw", node="hidraw0")
+
+    def scanned() -> Device:
+        return next(x for x in scan(tree.host).devices.values() if x.kind == "hidraw")
+
+    plug_in("1-2", 4)
+    first = scanned()
+    shutil.rmtree(tmp_path / "sys")
+    plug_in("1-3", 5)
+    fingerprints = Fingerprints(tree.host)
+    fingerprints.update([first])
+    assert fingerprints.why_changed(first)
+    second = scanned()
+    assert second.devnodes[0].path == first.devnodes[0].path
+    fingerprints.update([second])
+    assert fingerprints.why_changed(second) == ""
+
+
+def test_a_node_that_becomes_anothers_between_scan_and_taking_over_is_told(tmp_path: Path) -> None:
+    made_up = MadeUpHost(tmp_path, "fuse")
+    fuse = made_up.devices()["misc-fuse"]
+    made_up.renumber("fuse", 77)
+    fingerprints = Fingerprints(made_up.host)
+    fingerprints.update([fuse])
+    assert "/dev/fuse is c 10:77 now, it was c 10:0" in fingerprints.why_changed(fuse)
 
 
 def test_a_group_is_found_without_what_was_not_in_it(tmp_path: Path) -> None:

@@ -183,8 +183,8 @@ class Publisher:
         raise failure from failure.__cause__
 
     def recheck_at(self, name: str) -> float | None:
-        """Return when to look at a pool again: once the watch must have seen what we created there, if it lives."""
-        moment = self._created.get(name, 0.0) + self._ttl
+        """Return when to look at a pool again: once the watch must have seen what we wrote there, if it lives."""
+        moment = max(self._created.get(name, 0.0) + self._ttl, self.view.counts_until(name))
         return moment if moment > self._clock() else None
 
     async def _sync(self, name: str) -> None:

@@ -40,6 +40,8 @@ class View:
         """The watch lists everything there is at a version of the server."""
         before = dict(self._seen)
         at = _number(version)
+        # what was deleted long ago and is there is no late word: the server was restored from a backup
+        self._gone = {key: until for key, until in self._gone.items() if until > now}
         for name, own in list(self._own.items()):
             if own.until <= now or (at is not None and (_version(own.stored) or 0) <= at):
                 before.setdefault(name, own.stored)
@@ -92,6 +94,10 @@ class View:
     def pool(self, name: str, now: float) -> list[v1.ResourceSlice]:
         """Return the slices of a pool."""
         return [each for each in self._all(now) if each.spec.pool.name == name]
+
+    def counts_until(self, name: str) -> float:
+        """Return until when our own writes to a pool count more than what the watch says; 0 where it has caught up."""
+        return max((each.until for each in self._own.values() if each.stored.spec.pool.name == name), default=0.0)
 
     def _all(self, now: float) -> Iterator[v1.ResourceSlice]:
         own = {name: each.stored for name, each in self._own.items() if each.until > now}

@@ -68,6 +68,47 @@ async def test_a_slice_that_vanished_before_the_watch_saw_it_is_missed_in_the_en
     assert len(server.objects) == 1
 
 
+async def test_a_server_that_is_restored_from_a_backup_is_set_right_whatever_was_deleted_since_then() -> None:
+    server, clock = MemoryServer(), Clock()
+    publisher = _publisher(server, clock)
+    publisher.desire(one_pool(*slices(D1), *slices(D2)))
+    await publisher.sync("pool")
+    backup, version = dict(server.objects), server.version
+    publisher.desire(one_pool(*slices(D1)))
+    await publisher.sync("pool")
+    server.tell(publisher, 9)
+    assert len(server.objects) == 1
+    clock.now += 3600
+    server.objects, server.version = backup, version
+    server.list_to(publisher)
+    await publisher.sync("pool")
+    (found,) = server.objects.values()
+    assert (found.spec.pool.resource_slice_count, [x.name for x in found.spec.devices]) == (1, ["device-1"])
+
+
+async def test_a_change_that_a_backup_has_taken_back_is_made_again_in_the_end() -> None:
+    server, clock = MemoryServer(), Clock()
+    publisher = _publisher(server, clock)
+    publisher.desire(one_pool(*slices(D1)))
+    await publisher.sync("pool")
+    server.tell(publisher, 9)
+    clock.now += 3600
+    backup, version = dict(server.objects), server.version
+    publisher.desire(one_pool(*slices(D2)))
+    await publisher.sync("pool")
+    server.objects, server.version = backup, version
+    server.list_to(publisher)
+    moment = publisher.recheck_at("pool")
+    assert moment is not None
+    clock.now = moment
+    await publisher.sync("pool")
+    assert publisher.recheck_at("pool") == moment + 60.0
+    server.tell(publisher, 9)
+    assert publisher.recheck_at("pool") is None
+    (found,) = server.objects.values()
+    assert [x.name for x in found.spec.devices] == ["device-2"]
+
+
 async def test_a_slice_that_is_deleted_while_it_is_created_is_created_again() -> None:
     """The watch tells its end before the server answers."""
 

@@ -1,0 +1,73 @@
+"""CDI specs while they are written: what is described before and after is described meanwhile."""
+
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from cdi import CdiDirectory, Spec
+from deviceplugin.descriptions import Descriptions, Terms
+from deviceplugin.specs import Specs
+from hostdevices import Device
+from resources.resource import Resource
+from resources.selector import NOTHING
+from tests.hostdevices.made import device
+from tests.running import running, until
+
+TERMS = Terms.of(Resource("example.com/gps", NOTHING))
+KIND = "example.com/gps"
+
+
+class SlowDirectory(CdiDirectory):
+    """A folder on a disk that takes as long as a test wants."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "device-plugin")
+        self.is_writing = threading.Event()
+        self.may_write = threading.Event()
+        self.may_write.set()
+
+    def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
+        self.is_writing.set()
+        assert self.may_write.wait(30)
+        super().sync(wanted)
+
+    def stop(self) -> None:
+        self.may_write.clear()
+        self.is_writing.clear()
+
+
+def described(*devices: Device) -> Mapping[str, Descriptions]:
+    return {KIND: Descriptions(KIND, TERMS, {each.id: each for each in devices})}
+
+
+async def test_a_device_is_described_while_another_ones_description_is_written(tmp_path: Path) -> None:
+    stick, other = device("tty-1", "tty", "/dev/ttyUSB0"), device("tty-2", "tty", "/dev/ttyUSB1")
+    moved = device("tty-1", "tty", "/dev/ttyUSB7")
+    directory, changes = SlowDirectory(tmp_path), []
+    specs = Specs(directory, lambda: changes.append(specs.has(KIND, TERMS, other)))
+    specs.want(described(stick))
+    async with running(specs.run()):
+        await until(lambda: changes)
+        directory.stop()
+        specs.want(described(stick, other))
+        await until(directory.is_writing.is_set)
+        assert specs.has(KIND, TERMS, stick)
+        assert not specs.has(KIND, TERMS, other)
+        directory.may_write.set()
+        await until(lambda: len(changes) == 2)
+        assert specs.has(KIND, TERMS, other)
+        directory.stop()
+        specs.recheck()  # as each container does that starts again
+        await until(directory.is_writing.is_set)
+        assert specs.has(KIND, TERMS, stick)
+        directory.may_write.set()
+        await specs.settled(30)
+        directory.stop()
+        specs.want(described(moved, other))
+        await until(directory.is_writing.is_set)
+        assert not specs.has(KIND, TERMS, stick)
+        assert not specs.has(KIND, TERMS, moved)
+        assert specs.has(KIND, TERMS, other)
+        directory.may_write.set()
+        await until(lambda: len(changes) == 3)
+    assert changes == [False, True, True]
