@@ -123,7 +123,8 @@ class Daemon:
         self._may_offer = asyncio.Event()  # the labels are known, or cannot be had now
         self._is_owner = False  # of the state; until then an older instance has it
         self._serves_at_once = bool(os.environ.get("POD_UID"))  # beside an older instance, or once the state is ours
-        self._polled = asyncio.Event()  # set while something is offered whose health no kernel event announces
+        self._polled = asyncio.Event()
+        self._leases_changed = asyncio.Event()
 
     async def run(self) -> None:
         """Offer the devices until cancelled.
@@ -136,6 +137,7 @@ class Daemon:
         telemetry = self._telemetry
         ledger = Ledger(Path(settings.state_directory), boot_id, commit_seconds=telemetry.commit)
         observe_ledger(telemetry.events, ledger)
+        ledger.observe(lambda *_: self._leases_changed.set())
         ledger.observe_withheld(lambda: self._offer_again() if self._offer_again is not None else None)
         watcher = FolderWatcher()
         try:
@@ -224,6 +226,7 @@ class Daemon:
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
         self._is_owner = True
+        self._leases_changed.set()
         remove_features(self._config.settings)
 
     def _metrics(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> Iterator[Metric]:
@@ -285,6 +288,7 @@ class Daemon:
         async with self._watcher(dra) as watcher:
             self._scan = lambda: ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
             polling = asyncio.create_task(self._poll_health(watcher))
+            pruning = self._prune(ledger)
             if self._nvml is not None:
                 self._nvml.observe(partial(watcher.request_rescan, []))
             try:
@@ -308,10 +312,7 @@ class Daemon:
                     _give(config, assignment, ledger, plugins, dra, watcher.noticed_at)
                     self._offered, self._inventory = assignment.owners.keys(), inventory
                     (self._polled.set if needs_polling(offered) else self._polled.clear)()
-                    if self._driver_files is not None and self._is_owner:
-                        from nodeplug.driver_files import prune
-
-                        await prune(self._driver_files, ledger)
+                    self._leases_changed.set()  # what is given now may be another driver's files
                     if self._observer is not None:
                         self._observer(assignment, diff)
                     if is_first:
@@ -321,6 +322,8 @@ class Daemon:
                         notify("READY=1")
             finally:
                 polling.cancel()
+                if pruning is not None:
+                    pruning.cancel()
 
     def _record_changes(self, seen: Seen, ledger: Ledger) -> None:
         changes = list(device_changes(self._seen, seen, ledger.of_device))
@@ -374,6 +377,15 @@ class Daemon:
         from nodeplug.driver_files import driver_files  # for GPUs alone
 
         return driver_files(config, self._host)
+
+    def _prune(self, ledger: Ledger) -> "asyncio.Task[None] | None":
+        """Begin to remove a driver's files with the last lease of their time."""
+        if self._driver_files is None:
+            return None
+        from nodeplug.driver_files import prune_always
+
+        files, changed = self._driver_files, self._leases_changed
+        return asyncio.create_task(prune_always(files, ledger, changed, lambda: self._is_owner))
 
     async def _poll_health(self, watcher: Watcher) -> None:
         """Have health sampled in between, while something is offered that needs it: nobody wakes for nothing."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from checkpoint import Lease, Ledger
@@ -23,6 +24,17 @@ def driver_files(config: Config, host: Host, *, made: bool = True) -> NvidiaUser
 def folder_of(config: Config) -> Path:
     """Return where the drivers' files are put together."""
     return Path(config.settings.state_directory) / "userspace"
+
+
+async def prune_always(
+    files: NvidiaUserspace, ledger: Ledger, changed: asyncio.Event, is_owner: Callable[[], bool]
+) -> None:
+    """Prune whenever leases or devices have `changed`: nobody has to wait for the next device to have the room back."""
+    while True:
+        await changed.wait()
+        changed.clear()
+        if is_owner():
+            await prune(files, ledger)
 
 
 async def prune(files: NvidiaUserspace, ledger: Ledger) -> None:
