@@ -165,7 +165,13 @@ class Allocator:
         try:
             response = container_response(self.resource, units, named=named)
             if name := self.resource.device_info:
-                response.envs[name] = variable(devices, self._presence.get, of=name, vhost_net=self.resource.vhost_net)
+                response.envs[name] = variable(
+                    devices,
+                    self._presence.get,
+                    of=name,
+                    vhost_net=self.resource.vhost_net,
+                    additional=self.resource.additional_info,
+                )
         except HostDevicesError as error:
             raise DeviceNotReady(f"{self.resource.name}: {error}") from error
         return response

@@ -9,7 +9,7 @@ Sources: Device Information Specification 3.1.3, 4.1; sriov-network-device-plugi
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -47,9 +47,23 @@ def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> byte
     return msgspec.json.encode({"type": "pci", "version": VERSION, "pci": told})
 
 
-def variable(devices: Iterable[Device], part: Part, *, of: str, vhost_net: bool = False) -> str:
-    """Return the value of `PCIDEVICE_<NAME>_INFO` (`of`). Raises `ValueTooLong`."""
-    text = msgspec.json.encode({_known_as(x): _told(x, part, vhost_net) for x in devices}, order="sorted")
+def variable(
+    devices: Iterable[Device],
+    part: Part,
+    *,
+    of: str,
+    vhost_net: bool = False,
+    additional: Mapping[str, Mapping[str, str]] | None = None,
+) -> str:
+    """Return the value of `PCIDEVICE_<NAME>_INFO` (`of`). Raises `ValueTooLong`.
+
+    `additional` is what the configuration says besides, by address, and by `*` of all.
+    """
+    told = {_known_as(x): _told(x, part, vhost_net) for x in devices}
+    for address, found in told.items():
+        if extra := {key: text for name in ("*", address) for key, text in (additional or {}).get(name, {}).items()}:
+            found["extra"] = extra
+    text = msgspec.json.encode(told, order="sorted")
     if len(text) > MOST_BYTES:
         raise ValueTooLong(f"variable {of}: more than {MOST_BYTES} bytes; ask for fewer devices in one container")
     return text.decode()

@@ -166,6 +166,8 @@ class Daemon:
             "watchdog": watchdog(),
             "reconciler": _once_owned(ledger, reconciler.run),
             "host": offering.run(),
+            "health": offering.poll_health(),
+            "driver files": offering.prune_driver_files(),
             # An update starts the next pod beside this one: the kubelet finds it at once, and its calls wait.
             "device plugin API": plugins.run() if self._serves_at_once else _once_owned(ledger, plugins.run),
             "control socket": _once_owned(ledger, ControlServer(Path(settings.state_directory), running).run),

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
     from dra_plugin import DraPlugin
     from nvml import NvmlMonitor
+    from userspace import NvidiaUserspace
 
 LABELS_PATIENCE: Final = 15.0  # seconds that devices which wait for no labels wait for them, too
 MOST_LINES: Final = 100  # about devices that are not offered, at once
@@ -49,7 +49,10 @@ Observer = Callable[[Offered], None]
 
 
 class Offering:
-    """Keeps what the kubelet is offered true to host and configuration while `run` runs. Belongs to the loop."""
+    """Keeps what the kubelet is offered true to host and configuration. Belongs to the loop.
+
+    `run` does, while `poll_health` and `prune_driver_files` run beside it.
+    """
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class Offering:
         self._observers = tuple(observers)
         self._health = HealthTracker(interval=config.settings.health_seconds)
         self._watcher: Watcher | None = None
+        self._driver_files: NvidiaUserspace | None = None
         self._latest: Offered | None = None
         self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
         self._why_waiting = "this node's labels are not read yet"  # for resources that wait for them
@@ -82,6 +86,10 @@ class Offering:
         self._until_configured: asyncio.Timeout | None = None  # ends the look at the host that is under way
         self._is_configured = asyncio.Event()  # what the configuration says is offered
         self._needs_polling = asyncio.Event()  # something is offered whose health no kernel event announces
+        self._may_prune = asyncio.Event()  # a driver's files may be nobody's by now
+        ledger.observe(lambda *_: self._files_may_be_free())
+        if nvml is not None:
+            nvml.observe(self._enrich_again)
 
     @property
     def inventory(self) -> Inventory | None:
@@ -136,37 +144,56 @@ class Offering:
                 if not until_configured.expired():
                     raise
 
+    async def poll_health(self) -> None:
+        """Have health sampled in between, while something is offered that needs it: nobody wakes for nothing."""
+        while True:
+            await self._needs_polling.wait()
+            await asyncio.sleep(self.config.settings.health_seconds)
+            self._enrich_again()
+
+    async def prune_driver_files(self) -> None:
+        """Remove a driver's files with the last lease of their time, once the state is ours."""
+        await self._ledger.owned()
+        while True:
+            await self._may_prune.wait()
+            self._may_prune.clear()
+            if self._driver_files is not None:
+                from nodeplug.driver_files import prune  # for GPUs alone
+
+                await prune(self._driver_files, self._ledger)
+
+    def _files_may_be_free(self) -> None:
+        """Take note that leases or devices have changed, where that may free a driver's files."""
+        if self._driver_files is not None:
+            self._may_prune.set()
+
+    def _enrich_again(self) -> None:
+        """Have what no scan reads looked at again, of what was found last."""
+        if self._watcher is not None:
+            self._watcher.request_rescan([])
+
     async def _follow(self, config: Config) -> None:
         is_first = True
         enrichment = Enrichment(config, self._host, self._health, self._nvml, self._dra)
         async with self._watch(config, enrichment) as watcher:
-            self._watcher = watcher
-            polling = asyncio.create_task(self._poll_health(watcher, config.settings.health_seconds))
-            if self._nvml is not None:
-                self._nvml.observe(partial(watcher.request_rescan, []))
-            try:
-                async for inventory, diff in watcher:
-                    assignment = self._assign(config, inventory)
-                    enrichment.assigned(inventory, assignment)
-                    if is_first:
-                        self._plugins.configure(of_device_plugins(config))
-                        if self._dra is not None:
-                            self._dra.configure(of_dra(config))
-                    self._latest = offered = Offered(config, inventory, diff, assignment)
-                    self._give(config, assignment, watcher.noticed_at)
-                    for observer in self._observers:
-                        observer(offered)
-                    if enrichment.driver_files is not None and self._ledger.is_owned:
-                        from nodeplug.driver_files import prune  # for GPUs alone
-
-                        await prune(enrichment.driver_files, self._ledger)
-                    if is_first:
-                        is_first = False
-                        self._is_configured.set()
-                        log.info("offering resources: %d", len(config.resources))
-                        notify("READY=1")
-            finally:
-                polling.cancel()
+            self._watcher, self._driver_files = watcher, enrichment.driver_files
+            async for inventory, diff in watcher:
+                assignment = self._assign(config, inventory)
+                enrichment.assigned(inventory, assignment)
+                if is_first:
+                    self._plugins.configure(of_device_plugins(config))
+                    if self._dra is not None:
+                        self._dra.configure(of_dra(config))
+                self._latest = offered = Offered(config, inventory, diff, assignment)
+                self._give(config, assignment, watcher.noticed_at)
+                for observer in self._observers:
+                    observer(offered)
+                self._files_may_be_free()
+                if is_first:
+                    is_first = False
+                    self._is_configured.set()
+                    log.info("offering resources: %d", len(config.resources))
+                    notify("READY=1")
 
     def _watch(self, config: Config, enrichment: Enrichment) -> Watcher:
         globs = config.path_globs
@@ -205,10 +232,3 @@ class Offering:
         self._plugins.update({x.name: devices[x.name] for x in of_device_plugins(config)}, noticed_at)
         if self._dra is not None:
             self._dra.update(devices, noticed_at)
-
-    async def _poll_health(self, watcher: Watcher, seconds: float) -> None:
-        """Have health sampled in between, while something is offered that needs it: nobody wakes for nothing."""
-        while True:
-            await self._needs_polling.wait()
-            await asyncio.sleep(seconds)
-            watcher.request_rescan([])

@@ -32,7 +32,8 @@ async def run_together(parts: Mapping[str, Coroutine[Any, Any, None]], may_end: 
             for name, part in parts.items():
                 group.create_task(run(name, part), name=name)
     except BaseExceptionGroup as several:
-        raise _first(several) from None
+        first = _first(several)
+        raise first from first.__cause__
 
 
 def _first(error: BaseException) -> BaseException:

@@ -16,6 +16,8 @@ from hostdevices.device import HEALTHY, PCI_BUS_ID, AttributeValue, Device, Devn
 from hostdevices.globs import path_pattern
 from hostdevices.identity import MAX_LENGTH, device_id
 
+_USB_ADDRESS = "usbAddress"
+
 
 class Within(Struct, frozen=True, tag="within"):
     """Devices that are parts of one device of this kind (`usb`, `pci`), that one included; without: of their parent."""
@@ -187,12 +189,17 @@ def _fitting(rule: PathSet, device: Device) -> Iterator[tuple[PathMember, Devnod
 
 
 def _united(devices: Iterable[Device]) -> dict[str, AttributeValue]:
-    """Unite attributes; those on which members disagree belong to none of them in particular and are dropped."""
-    values: dict[str, set[AttributeValue]] = {}
+    """Unite attributes; those on which members disagree belong to none of them in particular and are dropped.
+
+    But for USB addresses: a machine that gets a group is given all of them.
+    """
+    values: dict[str, dict[AttributeValue, None]] = {}
     for device in devices:
         for name, value in device.attributes.items():
-            values.setdefault(name, set()).add(value)
-    return {name: next(iter(found)) for name, found in sorted(values.items()) if len(found) == 1}
+            values.setdefault(name, {})[value] = None
+    united = {name: next(iter(found)) for name, found in sorted(values.items()) if len(found) == 1}
+    addresses = values.get(_USB_ADDRESS, {})
+    return {**united, _USB_ADDRESS: ",".join(map(str, addresses))} if addresses else united
 
 
 def _common_folder(syspaths: Iterable[str]) -> str:

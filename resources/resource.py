@@ -138,7 +138,8 @@ class Resource(Struct, frozen=True):
     `env` values and annotations may name the facts of the devices given: `{ids}`, `{devnodes}`, `{attribute}`.
     `identity`: what a device is known by: itself, or its USB port, for one that becomes another device there.
     `ids`: by which name the device plugin API knows a device (unit_names.py). `device_info`: the variable that tells
-    containers more of their PCI devices; with it Multus is told, too (deviceplugin/device_info.py).
+    containers more of their PCI devices; with it Multus is told, too (deviceplugin/device_info.py). `additional_info`
+    is what it says besides, by the address of a device, or by `*` of all.
     `vhost_net`: containers get `VHOST_NET` beside their devices.
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `cdi_devices`: names of CDI devices that others describe, which go with each device (foreign_cdi.py).
@@ -171,6 +172,7 @@ class Resource(Struct, frozen=True):
     identity: Identity = "device"
     ids: Ids = "identity"
     device_info: str = ""
+    additional_info: Mapping[str, Mapping[str, str]] = {}
     vhost_net: bool = False
     health: HealthPolicy = "strict"
     reset: bool = False

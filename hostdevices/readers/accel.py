@@ -44,6 +44,7 @@ def _card(
         "type": class_name,
         "model": text(host, f"{syspath}/device/card_type") or text(host, f"{syspath}/device/device_type"),
         "module": natural(host, f"{syspath}/device/module_id"),
+        "index": int(index[0]) if index else None,
     }
     return Device(
         id=identity,
@@ -66,6 +67,7 @@ ACCEL = Reader(
         type    text     the class
         model   text
         module  integer  Gaudi's place on the board
+        index   integer  the number in the node's name
     """),
     presets={"accel": PresetFacts("compute accelerators: accel class, Gaudi, Neuron, Coral")},
     signals=state("device/status", "operational"),

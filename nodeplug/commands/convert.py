@@ -35,8 +35,8 @@ def convert(file: Path, plugin: str | None, domain: str, entry: str, root: Path)
     """Print the configuration FILE of another device plugin as one of nodeplug.
 
     It offers the same devices under the same names. What cannot be the same is left out, and a comment says why.
-    FILE may be a ConfigMap, a DaemonSet, an object of KubeVirt or of Intel's operator, a manifest or list with some of
-    them, or the list of the program's arguments; - is standard input.
+    FILE may be a ConfigMap, a DaemonSet, an object of KubeVirt, Akri or Intel's operator, a manifest or list with some
+    of them, or the list of the program's arguments; - is standard input.
     """
     is_input = file == Path("-")
     source = "standard input" if is_input else str(file)

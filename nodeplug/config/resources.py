@@ -125,6 +125,9 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     if entry.compat is not UNSET and selector is not None:
         is_auxiliary = entry.ids == "auxiliary"
         wanted = expected(document, (*path, "compat"), entry.compat, entry.name, selector, is_auxiliary=is_auxiliary)
+    if entry.additional_info and (entry.compat != "sriov" or entry.api == "dra"):
+        hint = "only `compat: sriov` has that variable, and only in the device plugin API"
+        document.at((*path, "additionalInfo"), "no variable of this resource's has it", hint, key=True)
     if selector is None or document.is_wrong(path):
         return None
     if entry.api != "device-plugin":
@@ -154,6 +157,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         identity=entry.identity,
         ids="identity" if entry.api == "dra" else ids,
         device_info="" if entry.api == "dra" else wanted.device_info,
+        additional_info=entry.additional_info,
         vhost_net=entry.vhost_net,
         health=entry.health,
         reset=entry.reset,

@@ -385,6 +385,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "DPDK program gives the kernel packets. Where they are missing, nobody gets a device."
         ),
     ] = False
+    additional_info: Annotated[
+        dict[str, dict[str, str]],
+        Meta(
+            description="With `compat: sriov`: texts for `PCIDEVICE_<NAME>_INFO`, by the address of a function; `*` is "
+            'for all of them, `{"*": {token: x}}`. What is said of an address goes before.'
+        ),
+    ] = {}
     health: Annotated[
         HealthPolicy, Meta(description="`strict`: every signal counts. `present`: only that the device exists.")
     ] = "strict"

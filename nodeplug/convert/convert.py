@@ -7,14 +7,17 @@ import msgspec
 from msgspec import Struct
 
 from hostdevices import Host
-from nodeplug.config import ConfigError
+from nodeplug.config import ConfigError, loads
 from nodeplug.config.document import Document
 from nodeplug.config.resources import why_not_a_name
 from nodeplug.config.tree import Mapping as Keys
 from nodeplug.config.tree import Node, Sequence, Unreadable, parse_several
 from nodeplug.convert import (
+    akri,
     amd,
     generic,
+    habana,
+    host_device,
     intel,
     intel_gpu,
     intel_qat,
@@ -27,6 +30,7 @@ from nodeplug.convert import (
 from nodeplug.convert.as_go_reads import as_go_reads
 from nodeplug.convert.conversion import Conversion, LeftOut, Offered, Values, on_nodes
 from nodeplug.convert.dangerous import with_danger
+from nodeplug.convert.json_text import without_tabs
 from nodeplug.convert.manifest import Part, manifest
 from nodeplug.convert.ownership import with_one_owner
 from nodeplug.convert.wrapping import PERMITTED, Wrapping, key, with_text
@@ -44,6 +48,7 @@ class _Format(Struct, frozen=True):
 
 
 FORMATS: Mapping[str, _Format] = {
+    "akri": _Format("Akri", (), akri.File, akri.resources, "akri.sh", akri.WRAPPING),
     "amd": _Format("AMD's k8s-device-plugin", ("gpu",), amd.File, amd.resources, "amd.com", amd.WRAPPING),
     "generic": _Format(
         "generic-device-plugin",
@@ -52,6 +57,15 @@ FORMATS: Mapping[str, _Format] = {
         generic.resources,
         "squat.ai",
         Wrapping(image="generic-device-plugin"),
+    ),
+    "habana": _Format("Habana's device plugin", (), habana.File, habana.resources, "habana.ai", habana.WRAPPING),
+    "host-device": _Format(
+        "k8s-host-device-plugin",
+        ("hostDevices",),
+        host_device.File,
+        host_device.resources,
+        "github.com",
+        Wrapping(image="k8s-host-device-plugin", only_file=True),
     ),
     **{
         f"intel-{x.name}": _Format(
@@ -99,7 +113,7 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
     in the file. Raises `ConfigError` with everything that is not understood.
     """
     try:
-        roots, twice = parse_several(data)
+        roots, twice = parse_several(without_tabs(data))
         formats = {x: (form.wrapping, form.schema) for x, form in FORMATS.items()}
         found = manifest(roots, formats, {x: form.keys for x, form in FORMATS.items()}, name, entry)
     except Unreadable as error:
@@ -113,7 +127,7 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
         _with_name(item) for each in zip(found.parts, documents, strict=True) for item in _items(*each, domain, host)
     )
     plugins = dict.fromkeys(FORMATS[part.name].plugin for part in found.parts)
-    resources = tuple(with_danger(with_one_owner(items), host))
+    resources = tuple(map(_as_ours, with_danger(with_one_owner(items), host)))
     return Conversion(source, " and ".join(plugins), resources, tuple(found.others))
 
 
@@ -122,6 +136,17 @@ def _with_name(item: Offered | LeftOut) -> Offered | LeftOut:
     name = item.resource["name"] if isinstance(item, Offered) else ""
     why = why_not_a_name(name) if name else ""
     return LeftOut(name, f"that cannot be a resource name: {why}") if why else item
+
+
+def _as_ours(item: Offered | LeftOut) -> Offered | LeftOut:
+    """Return what our own file cannot say as left out, in the words of `nodeplug check`."""
+    if isinstance(item, LeftOut):
+        return item
+    try:
+        loads(Conversion("", "", [item]).text().encode())
+    except ConfigError as error:
+        return LeftOut(item.resource["name"], "; ".join(x.message for x in error.findings))
+    return item
 
 
 def _items(part: Part, document: Document, domain: str, host: Host) -> Iterator[Offered | LeftOut]:

@@ -13,6 +13,7 @@ from hostdevices import Host
 from hostdevices.globs import is_glob
 from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, of_paths
 
+_EACH = "each is handed out by itself; before, all that fitted one group were one device."
 _BY_TEXT = "nodes go together whose wildcards stand for the same text; before, in the order of their paths."
 
 
@@ -29,8 +30,9 @@ class Path(Struct, frozen=True, rename="camel"):
 
     @property
     def inside(self) -> str:
-        """Where the container sees it, if that is another path."""
-        return "" if self.mount_path == self.path else self.mount_path
+        """Where the container sees it, if that is another path; below a folder (`/dev/serial/`) by its own name."""
+        name = self.path.rpartition("/")[2] if self.mount_path.endswith("/") and not is_glob(self.path) else ""
+        return "" if f"{self.mount_path}{name}" == self.path else f"{self.mount_path}{name}"
 
 
 class Usb(Struct, frozen=True):
@@ -87,16 +89,19 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
 
 
 def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
-    if len({group.shares for group in groups}) != 1:
-        raise _Different("its groups have different counts, and a resource has one for all")
     values: Values = {"name": name}
     mounts = _mounts(groups)
     nodes = [[path for path in group.paths if path.type == "Device"] for group in groups]
     remarks: tuple[str, ...] = ()
+    if any(path.inside.endswith("/") for group in groups for path in group.paths):
+        raise _Different("what fits a glob is in a folder of the container under its own name (`mountPath` with a /)")
+    if any(group and all(path.optional for path in group) and len(group) > 1 for group in nodes):
+        raise _Different("all of a group's nodes are optional, and here one at least must be there")
     if any(path.limit > 1 for group in nodes for path in group):
         raise _Different("a node that several of its devices have at once (`limit`)")
     if all(group.usb and not group.paths for group in groups):
-        values["select"], remarks = _usb(groups)
+        usb, remarks = _usb(groups)
+        values |= usb
     elif any(group.usb for group in groups) or not all(nodes):
         raise _Different("it has groups without a device node, or USB ids beside paths")
     elif all(len(group) == 1 for group in nodes):
@@ -110,11 +115,27 @@ def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
     if permissions:
         (allowed,) = permissions
         values["permissions"] = "".join(x for x in "rwm" if x in allowed)
-    if groups[0].shares != 1:
-        values["shares"] = groups[0].shares
+    values |= _shares(groups, nodes)
     if mounts:
         values["mounts"] = mounts
     return Offered(values, remarks, tuple(mount["hostPath"] for mount in mounts))
+
+
+def _shares(groups: Sequence[Group], nodes: Sequence[Sequence[Path]]) -> Values:
+    """Return how many containers may have a device at once; groups of one node may each have another number."""
+    counts = [group.shares for group in groups]
+    most = max(counts, key=counts.count)
+    shares: Values = {"shares": most} if most != 1 else {}
+    if len(set(counts)) == 1:
+        return shares
+    if not all(len(group) == 1 for group in nodes):
+        raise _Different("its groups have different counts, and devices of several nodes have one for all")
+    others = [
+        {"select": {"path": group[0].path}, "count": count}
+        for group, count in zip(nodes, counts, strict=True)
+        if count != most
+    ]
+    return {**shares, "sharesOf": others}
 
 
 def _usb(groups: Sequence[Group]) -> tuple[Values, tuple[str, ...]]:
@@ -123,10 +144,14 @@ def _usb(groups: Sequence[Group]) -> tuple[Values, tuple[str, ...]]:
         for group in groups
         for x in group.usb
     ]
-    remarks = ("each is handed out by itself; before, all that fitted one group were one device.",)
     if len(meant) == 1:
-        return {"kind": "usb", "attributes": meant[0]}, remarks
-    return {"kind": "usb", "any": [{"attributes": attributes} for attributes in meant]}, remarks
+        return {"select": {"kind": "usb", "attributes": meant[0]}}, (_EACH,)
+    values: Values = {"select": {"kind": "usb", "any": [{"attributes": attributes} for attributes in meant]}}
+    if all(len(group.usb) == 1 for group in groups):
+        return values, (_EACH,)
+    if len(groups) > 1:
+        raise _Different("several groups of USB ids, some with more than one, and a resource has one rule for all")
+    return {**values, "group": {"attribute": "bus"}}, ()  # which all of them have in common
 
 
 def _alone(paths: Sequence[Path], host: Host) -> Values:
@@ -153,11 +178,11 @@ def _together(groups: Sequence[Sequence[Path]]) -> list[Values]:
         raise _Different("its groups have different numbers of nodes")
     paths, texts = [], []
     for column in zip(*groups, strict=True):
-        if len({path.mount_path or path.path for path in column}) != 1 and len(column) > 1:
+        if len({path.inside or path.path for path in column}) != 1 and len(column) > 1:
             raise _Different("its groups are at different paths in the container")
         glob, text = _generalised([path.path for path in column])
         texts.append(text)
-        inside = column[0].mount_path or (column[0].path if len(column) > 1 else "")
+        inside = column[0].inside or (column[0].path if len(column) > 1 else "")
         values: Values = {"path": glob}
         if inside and inside != glob:
             values["containerPath"] = inside

@@ -4,17 +4,19 @@ Source: KubeVirt user guide (host devices assignment), its API reference (Permit
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
 
-from hostdevices import Host
+from hostdevices import Host, scan
+from hostdevices.readers.usb import USB
 from nodeplug.convert.conversion import LeftOut, Offered, Values
 
 _IDS = re.compile(r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})")
 _OTHERS = "another plugin offers it (externalResourceProvider): convert that one's file"
 _REMARK = "in KubeVirt it is to have `externalResourceProvider: true` from now on."
+_SET = "all that fit on a node are one device, also where one of them is missing; before, only a whole set was."
 
 
 class PciDevice(Struct, frozen=True, rename="camel"):
@@ -65,7 +67,7 @@ class File(Struct, frozen=True, rename="camel"):
     permitted_host_devices: Permitted
 
 
-def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
+def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
     """Yield a resource for each name that virt-handler itself offers."""
     permitted = file.permitted_host_devices
     entries: tuple[_Entry, ...] = (*permitted.pci_host_devices, *permitted.mediated_devices, *permitted.usb)
@@ -74,28 +76,40 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         if each.external_resource_provider:
             yield LeftOut(name, _OTHERS)
             continue
-        select = _select(each)
+        select = _usb(each.selectors, host) if isinstance(each, UsbDevices) else _select(each)
         if isinstance(select, str):
             yield LeftOut(name, select)
             continue
         values: Values = {"name": name, "select": select, "compat": "kubevirt"}
+        remarks = [_REMARK]
         if isinstance(each, MediatedDevice):
             values["ids"] = "uuid"  # as virt-handler has it
-        yield Offered(values, (_REMARK,))
+        if "any" in select:
+            values["group"] = {"attribute": "bus"}  # which all of them have in common
+            remarks.append(_SET)
+        yield Offered(values, tuple(remarks))
 
 
-def _select(each: _Entry) -> Values | str:
+def _select(each: PciDevice | MediatedDevice) -> Values | str:
     """Return the selector, or why there is none."""
     if isinstance(each, MediatedDevice):
         return {"kind": "mdev", "attributes": {"model": re.sub("[ _]", "?", each.mdev_name_selector)}}
-    if isinstance(each, PciDevice):
-        if (ids := _IDS.fullmatch(each.pci_vendor_selector)) is None:
-            return f"{each.pci_vendor_selector} is not vendor and device, as 10de:1eb8"
-        return {"kind": "vfio", "attributes": {"vendor": ids[1].lower(), "device": ids[2].lower()}}
-    if len(each.selectors) != 1:
-        return f"a machine has {len(each.selectors)} of its USB devices at once, each another one"
-    (one,) = each.selectors
-    return {"kind": "usb", "attributes": {"vendor": _four(one.vendor), "product": _four(one.product)}}
+    if (ids := _IDS.fullmatch(each.pci_vendor_selector)) is None:
+        return f"{each.pci_vendor_selector} is not vendor and device, as 10de:1eb8"
+    return {"kind": "vfio", "attributes": {"vendor": ids[1].lower(), "device": ids[2].lower()}}
+
+
+def _usb(selectors: Sequence[UsbSelector], host: Host) -> Values | str:
+    """Return the selector of a set of USB devices, or why there is none."""
+    meant = [{"vendor": _four(x.vendor), "product": _four(x.product)} for x in selectors]
+    if not meant:
+        return "it does not say which USB devices it means (selectors)"
+    if len(meant) == 1:
+        return {"kind": "usb", "attributes": meant[0]}
+    there = [x.attributes for x in scan(host, (USB,)).devices.values() if x.kind == "usb"]
+    if any(meant.count(x) > 1 or sum(x.items() <= y.items() for y in there) > 1 for x in meant):
+        return "of one of its USB ids there are several, and here all that fit are one device"
+    return {"kind": "usb", "any": [{"attributes": attributes} for attributes in meant]}
 
 
 def _four(digits: str) -> str:

@@ -68,6 +68,7 @@ _NOT_OF_SUBFUNCTIONS = {
 
 
 _NUMA = "NUMA nodes are told; before, excludeTopology kept them back."
+_NO_INFO = "additionalInfo is left out: the plugin says it of network devices alone."
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
@@ -82,20 +83,22 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             continue
         unknown = [word for x in selectors for field, word in of_subfunctions.items() if getattr(x, field)]
         unknown += [f"auxTypes {kind}" for x in selectors for kind in x.aux_types if is_auxiliary and kind != "sf"]
-        if pool.additional_info:
-            unknown.append("additionalInfo")
         if len({selector.need_vhost_net for selector in selectors}) > 1:
             unknown.append("needVhostNet for some of a pool")
         if unknown:
             yield LeftOut(name, f"nothing here stands for {', '.join(dict.fromkeys(unknown))}")
             continue
         remarks = [_NUMA] if pool.exclude_topology else []
+        if pool.additional_info and pool.device_type != "netDevice":
+            remarks.append(_NO_INFO)
         select = one_or_all([_select(pool, selector) for selector in selectors])
         values = {"name": name, "select": {"any": select} if isinstance(select, list) else select, "compat": "sriov"}
         if is_auxiliary:
             values["ids"] = "auxiliary"
         if selectors and selectors[0].need_vhost_net:
             values["vhostNet"] = True
+        if pool.additional_info and pool.device_type == "netDevice":
+            values["additionalInfo"] = pool.additional_info
         has_profiles = any(x.ddp_profiles for x in selectors)
         remarks += [_OLDER] if has_profiles else []
         yield Offered(values, tuple(remarks), settings=_DEVLINK if has_profiles else {})

@@ -3,7 +3,7 @@
 Flags become the keys of the operator's object, or of its file, so that a plugin has one schema for both.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import TypeAlias, get_type_hints
 
@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from nodeplug.config import Finding
 from nodeplug.config.tree import Mapping as Keys
 from nodeplug.config.tree import Node, Scalar, Sequence, Unreadable, parse
+from nodeplug.convert.json_text import without_tabs
 
 PERMITTED = "permittedHostDevices"
 CONFIG_MAP, DAEMON_SET, KUBEVIRT = "ConfigMap", "DaemonSet", "KubeVirt"
@@ -28,6 +29,8 @@ class Wrapping(Struct, frozen=True):
     `only_file`, the program has a file, and its DaemonSet does not say what it offers.
     A ConfigMap may have a file for each node, in entries by the nodes' names (`entry_is_node`), or by the value of a
     label (`entry_label`).
+    `api_group` is that of the objects' kind where others have a kind of that name; `settings` is what makes an object's
+    settings of it, where they are not its `spec`.
     """
 
     kind: str = ""
@@ -39,6 +42,8 @@ class Wrapping(Struct, frozen=True):
     only_file: bool = False
     entry_is_node: bool = False
     entry_label: str = ""
+    api_group: str = ""
+    settings: Callable[[Keys], Keys] | None = None
 
 
 Formats: TypeAlias = Mapping[str, tuple[Wrapping, type]]
@@ -71,8 +76,9 @@ def _of_object(root: Keys, formats: Formats, name: str, entry: str) -> tuple[str
     if kind == DAEMON_SET:
         return _of_daemon_set(root, formats)
     for found, (wrapping, _) in formats.items():
-        if kind and wrapping.kind == kind:
-            spec = below(root, "spec")
+        is_its = not wrapping.api_group or text_of(root, "apiVersion").startswith(f"{wrapping.api_group}/")
+        if kind and wrapping.kind == kind and is_its:
+            spec = wrapping.settings(root) if wrapping.settings else below(root, "spec")
             return found, spec if isinstance(spec, Keys) else Keys((), root.line, root.column)
     return name, root
 
@@ -212,7 +218,7 @@ def _device_arguments(root: Sequence) -> Keys:
 def parsed(scalar: Scalar) -> Node:
     """Return what a text is as YAML; whatever is wrong with it is at the text's own place."""
     try:
-        root, twice = parse(scalar.text.encode())
+        root, twice = parse(without_tabs(scalar.text.encode()))
     except Unreadable as error:
         found = error.finding
         message = f"{found.message} (line {found.line} of this text)"

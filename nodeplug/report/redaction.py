@@ -4,7 +4,7 @@ import re
 from typing import Any, Final
 
 _KEPT_TEMPLATE = re.compile(r"\{[A-Za-z0-9_./]+\}")
-_SET_BY_SOMEBODY: Final = frozenset({"env", "annotations"})
+_SET_BY_SOMEBODY: Final = frozenset({"env", "annotations", "additionalInfo", "additional_info"})
 """Fields of a configuration whose values are whatever somebody wrote."""
 REMOVED: Final = "<removed>"
 _NAMES = (

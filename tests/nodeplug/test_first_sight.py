@@ -9,7 +9,7 @@ from hostdevices import Host
 from nodeplug.config import loads
 from nodeplug.config_file import ConfigFile
 from nodeplug.daemon import Daemon
-from resources.assignment import Assignment
+from nodeplug.offering import Offered
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.tree import Tree
 from tests.running import running, until
@@ -49,8 +49,8 @@ class Offering:
         config = loads(content, str(self.path))
         return Daemon(config, self._host, self._note, ConfigFile(self.path, config, content))
 
-    def _note(self, assignment: Assignment, _: object) -> None:
-        self.reasons += [device.health.reason for device in assignment.devices.get("example.com/card", ())]
+    def _note(self, offered: Offered) -> None:
+        self.reasons += [device.health.reason for device in offered.assignment.devices.get("example.com/card", ())]
         self.changes += 1
 
     def plug_in(self, status: str = "error") -> str:

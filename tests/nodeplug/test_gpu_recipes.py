@@ -66,7 +66,10 @@ async def test_mig_instances_with_nothing_else_installed(
         install(made_up.root, NEW)
         await node.until(lambda: node.allocatable().get("example.com/mig") == 2, 30)
         await until(lambda: libraries(NEW))
-        assert len(list((tmp_path / "state/userspace").iterdir())) == 2, "a pod has the old one"
+        folders = tmp_path / "state/userspace"
+        assert len(list(folders.iterdir())) == 2, "a pod has the old one"
+        await node.remove("a")
+        await until(lambda: [x.name.split("-")[1] for x in folders.iterdir()] == [NEW])
 
 
 async def test_what_nvidias_library_says(

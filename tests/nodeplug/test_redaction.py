@@ -43,6 +43,7 @@ def test_values_that_somebody_set_leave_names_of_attributes_alone() -> None:
         "select": {"kind": "gpu", "attributes": {"vendor": "10de"}},
         "env": {"GPU": "{ids}", "LICENSE": "hunter2", "BOTH": "x-{pciBusID}"},
         "annotations": {"a/b": "hunter2"},
+        "additionalInfo": {"*": {"pin": "hunter2"}},
     }
     assert without_values({"resources": [resource]}) == {
         "resources": [
@@ -50,6 +51,7 @@ def test_values_that_somebody_set_leave_names_of_attributes_alone() -> None:
             | {
                 "env": {"GPU": "{ids}", "LICENSE": REMOVED, "BOTH": f"{{pciBusID}}{REMOVED}"},
                 "annotations": {"a/b": REMOVED},
+                "additionalInfo": {"*": {"pin": REMOVED}},
             }
         ]
     }

@@ -251,7 +251,10 @@ def test_a_manifest_is_looked_through_for_what_is_a_plugins(tree: Tree) -> None:
     assert "# Line 12 is of another object: what smarter offers is in its file, and not in its DaemonSet." in lines
     nothing = converted(tree, "kind: Namespace\n---\nkind: Service\n")
     assert nothing.exit_code == 2
-    assert ":1:1: none of these objects is a device plugin's; kinds: ConfigMap, DaemonSet, " in nothing.stderr
+    assert (
+        ":1:1: none of these objects is a device plugin's; kinds: ConfigMap, Configuration, DaemonSet, "
+        in nothing.stderr
+    )
 
 
 def test_standard_input(tree: Tree) -> None:
@@ -442,7 +445,8 @@ spec:
         - {mdevNameSelector: "GRID_T4-1B", resourceName: nvidia.com/GRID_T4-1B}
       usb:
         - {resourceName: kubevirt.io/stick, selectors: [{vendor: "951", product: "1666"}]}
-        - {resourceName: kubevirt.io/set, selectors: [{vendor: "46f4", product: "1"}, {vendor: "864", product: "8003"}]}
+        - resourceName: kubevirt.io/twice
+          selectors: [{vendor: "46f4", product: "1"}, {vendor: 46F4, product: "0001"}]
 """
 
 
@@ -466,7 +470,7 @@ def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
     for words in (
         "intel.com/qat is left out: another plugin offers it",
         "nvidia.com/any is left out: 10DE is not vendor and device",
-        "kubevirt.io/set is left out: a machine has 2 of its USB devices at once",
+        "kubevirt.io/twice is left out: of one of its USB ids there are several",
     ):
         assert words in result.stderr
 
@@ -484,9 +488,24 @@ def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
         ),
         ("resourceList: [{resourceName: a, selectors: {auxTypes: [sf]}}]", "nothing here stands for auxTypes"),
         (
-            "devices: [{name: a, groups: [{count: 2, paths: [{path: /dev/a}]}, {paths: [{path: /dev/b}]}]}]",
+            "devices: [{name: a, groups: [{count: 2, paths: [{path: /dev/a0}, {path: /dev/b0}]},"
+            " {paths: [{path: /dev/a1, mountPath: /dev/a0}, {path: /dev/b1, mountPath: /dev/b0}]}]}]",
             "its groups have different counts",
         ),
+        (
+            "devices: [{name: a, groups: [{paths: [{path: '/dev/a*', mountPath: /dev/x/}]}]}]",
+            "what fits a glob is in a folder of the container under its own name",
+        ),
+        (
+            "devices: [{name: a, groups: [{paths: [{path: /dev/a, optional: true}, {path: /dev/b, optional: true}]}]}]",
+            "all of a group's nodes are optional",
+        ),
+        (
+            "devices: [{name: a, groups: [{usb: [{vendor: '0403', product: '6001'}]},"
+            " {usb: [{vendor: '1a86', product: '7523'}, {vendor: '10c4', product: ea60}]}]}]",
+            "several groups of USB ids, some with more than one",
+        ),
+        ("devices: [{name: a, groups: [{paths: [{path: /etc/../a}]}]}]", "/etc/../a"),
         ("devices: [{name: a, groups: [{paths: [{path: /dev/a, limit: 3}]}]}]", "several of its devices have at once"),
         ("devices: [{name: a, groups: [{paths: [{path: /etc/a, type: Mount}]}]}]", "groups without a device node"),
         ("[{devicematch: '^vcsm.*$', nummaxdevices: 1}]", "nothing here fits it"),
@@ -510,7 +529,10 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1", ":1:1: this is no configuration that is known; --from amd | generic | intel-gpu"),
+        (
+            "a: 1",
+            ":1:1: this is no configuration that is known; --from akri | amd | generic | habana | host-device | ",
+        ),
         (
             '{"resourceList": [{"resourceName": "a", "selector": {}}]}',
             ":1:41: unknown key selector; did you mean selectors?",

@@ -1,0 +1,164 @@
+"""Akri: devices that its udev handler finds by rules, for pods that ask for any device of a configuration.
+
+Each rule is one of udev's with what must match; a device must fit one rule. Devices on the network (ONVIF, OPC UA) are
+no device of a node. Source: project-akri/akri, the definition of Configuration, docs on the udev discovery handler.
+"""
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from hostdevices import Host
+from nodeplug.config import Finding
+from nodeplug.config.tree import Mapping as Keys
+from nodeplug.config.tree import Scalar, Unreadable
+from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
+from nodeplug.convert.wrapping import Wrapping, below, key, parsed
+
+_UDEV = "udev"
+_KINDS = {
+    "drm": "gpu",
+    "gpio": "gpio",
+    "hidraw": "hidraw",
+    "i2c-dev": "i2c",
+    "iio": "iio",
+    "input": "input",
+    "sound": "sound",
+    "spidev": "spi",
+    "tty": "tty",
+    "usb": "usb",
+    "video4linux": "video",
+}
+"""Kinds of devices by udev's subsystems."""
+_ATTRIBUTES = {
+    "idVendor": "vendor",
+    "idProduct": "product",
+    "serial": "serial",
+    "ID_VENDOR_ID": "vendor",
+    "ID_MODEL_ID": "product",
+    "ID_SERIAL_SHORT": "serial",
+}
+_FOLDERS = {"event": "input", "js": "input", "mouse": "input", "controlC": "snd", "pcmC": "snd", "card": "dri"}
+_FOLDERS |= {"renderD": "dri"}
+_FILTER = re.compile(r'\s*([A-Z]+)(?:\{([^}]*)\})?\s*(==|!=)\s*"([^"]*)"\s*(?:,|$)')
+_BROKERS = "brokers are not started: nodeplug starts no pods. What is in brokerSpec is to be a workload of its own."
+_INSTANCES = "pods ask for any of them, under this name; names of one device (akri.sh/NAME-HASH) are not offered."
+_NODE = "UDEV_DEVNODE has the paths; before, the variable had the instance's hash behind its name."
+
+
+class Details(Struct, frozen=True, rename="camel"):
+    """What the udev handler is told."""
+
+    udev_rules: tuple[str, ...] = ()
+    permissions: str = "rwm"
+    group_recursive: bool = False
+
+
+class File(Struct, frozen=True, rename="camel"):
+    """What a Configuration says of devices, and its name; `has_brokers`: pods are made for what is found."""
+
+    handler: str
+    name: str = "configuration"
+    details: Details = Details()
+    capacity: int = 1
+    broker_properties: dict[str, str] = {}
+    has_brokers: bool = False
+
+
+def _settings(root: Keys) -> Keys:
+    """Return what a Configuration says of devices. Raises `Unreadable`."""
+    handler = below(root, "spec", "discoveryHandler", "name")
+    if handler is None:
+        raise Unreadable(Finding(root.line, root.column, "this Configuration has no spec.discoveryHandler"))
+    entries = [(key("handler", handler), handler)]
+    for name, node in (
+        ("name", below(root, "metadata", "name")),
+        ("capacity", below(root, "spec", "capacity")),
+        ("brokerProperties", below(root, "spec", "brokerProperties")),
+    ):
+        if node is not None:
+            entries.append((key(name, node), node))
+    details = below(root, "spec", "discoveryHandler", "discoveryDetails")
+    if isinstance(handler, Scalar) and handler.text == _UDEV and isinstance(details, Scalar):
+        entries.append((key("details", details), parsed(details)))
+    if (brokers := below(root, "spec", "brokerSpec")) is not None:
+        entries.append((key("hasBrokers", brokers), key("true", brokers)))
+    return Keys(tuple(entries), root.line, root.column)
+
+
+WRAPPING = Wrapping(kind="Configuration", api_group="akri.sh", settings=_settings)
+"""What it comes in."""
+
+
+class _Different(Exception):
+    """What a rule says and no selector can."""
+
+
+def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
+    """Yield the resource of a configuration."""
+    name = f"{domain}/{file.name}"
+    try:
+        details = file.details
+        if file.handler != _UDEV:
+            raise _Different(f"the handler {file.handler} finds no devices of the node itself")
+        if details.group_recursive:
+            raise _Different("all that a rule finds below one device is one there (groupRecursive); see `group.within`")
+        if file.capacity < 1:
+            raise _Different("nobody could have one (capacity)")
+        rules = [_selector(rule) for rule in details.udev_rules]
+        if not rules:
+            raise _Different("it has no rules (udevRules)")
+    except _Different as reason:
+        yield LeftOut(name, str(reason))
+        return
+    values: Values = {"name": name, "select": rules[0] if len(rules) == 1 else {"any": rules}}
+    values["permissions"] = "".join(x for x in "rwm" if x in details.permissions)
+    told = {name: text.replace("{", "{{").replace("}", "}}") for name, text in file.broker_properties.items()}
+    values["env"] = {**told, "UDEV_DEVNODE": "{devnodes}"}
+    if file.capacity > 1:
+        values["shares"] = file.capacity
+    yield Offered(values, (_INSTANCES, _NODE, *([_BROKERS] if file.has_brokers else [])))
+
+
+def _selector(rule: str) -> Values:
+    """Return what a rule means: all of its matches."""
+    found: list[Values] = []
+    excluded: list[Values] = []
+    place = 0
+    while place < len(rule):
+        match = _FILTER.match(rule, place)
+        if match is None:
+            raise _Different(f"{rule}: what begins with `{rule[place:].strip()}` is no match that is known")
+        (excluded if match[3] == "!=" else found).append(_meant(rule, match[1], match[2], match[4]))
+        place = match.end()
+    chosen = [x for x in found if x.keys() & {"kind", "path"}]
+    if not chosen:
+        raise _Different(f"{rule}: it means every part of such a device; say which, with SUBSYSTEM or KERNEL")
+    if excluded and not any("kind" in x for x in chosen):
+        raise _Different(f"{rule}: what it excludes is known of a kind of devices alone; say which, with SUBSYSTEM")
+    attributes = {name: text for x in found for name, text in x.get("attributes", {}).items()}
+    values: Values = {key: text for x in chosen for key, text in x.items()}
+    if attributes:
+        values["attributes"] = attributes
+    if excluded:
+        values["not"] = excluded[0] if len(excluded) == 1 else {"any": excluded}
+    return values
+
+
+def _meant(rule: str, field: str, key: str | None, text: str) -> Values:
+    texts = text.split("|")
+    if field == "SUBSYSTEM" and all(x in _KINDS for x in texts):
+        return {"kind": one_or_all([_KINDS[x] for x in texts])}
+    if field == "KERNEL" and not any(x in "%$/\\" for x in text):
+        return {"path": one_or_all([_path(x) for x in texts])}
+    if field in ("ATTR", "ATTRS", "ENV") and key in _ATTRIBUTES and (field == "ENV") == key.isupper():
+        return {"attributes": {_ATTRIBUTES[key]: one_or_all(texts)}}
+    shown = f"{field}{{{key}}}" if key is not None else field
+    raise _Different(f"{rule}: nothing here stands for {shown} with `{text}`")
+
+
+def _path(name: str) -> str:
+    """Return where below /dev a node is, by the kernel's name for it."""
+    folder = next((folder for begin, folder in _FOLDERS.items() if name.startswith(begin)), "")
+    return f"/dev/{folder}/{name}" if folder else f"/dev/{name}"

@@ -1,0 +1,37 @@
+"""Habana's device plugin for Gaudi: cards under the name of their kind, with the variables of its container runtime.
+
+It has no settings. A container has its cards' nodes; Habana's runtime brings the nodes of their network interfaces by
+HABANA_VISIBLE_DEVICES. Source: HabanaAI/habanalabs-k8s-device-plugin, Gaudi's documentation (Kubernetes).
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+
+from hostdevices import Host
+from nodeplug.convert.conversion import LeftOut, Offered, Values
+from nodeplug.convert.wrapping import Wrapping
+
+_VENDOR = "1da3"
+_MODULES = "HABANA_VISIBLE_MODULES is set for all cards, too; HL_VISIBLE_DEVICES... of older runtimes are not."
+_IDS = "ids are nodeplug's own; before, the cards' serial numbers, which only Habana's library knows."
+
+
+class File(Struct, frozen=True):
+    """What its DaemonSet says: on which nodes."""
+
+    node_selector: dict[str, str] = field(default_factory=dict, name="nodeSelector")
+
+
+WRAPPING = Wrapping(image="habana")
+"""What it comes in."""
+
+
+def resources(_file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
+    """Yield the resource."""
+    values: Values = {
+        "name": f"{domain}/gaudi",
+        "select": {"preset": "accel", "attributes": {"vendor": _VENDOR}},
+        "env": {"HABANA_VISIBLE_DEVICES": "{index}", "HABANA_VISIBLE_MODULES": "{module}"},
+    }
+    yield Offered(values, (_IDS, _MODULES))

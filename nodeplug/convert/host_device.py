@@ -1,0 +1,71 @@
+"""k8s-host-device-plugin: nodes of the host, all of them for every container that asks, as many times as a number says.
+
+Source: everpeace/k8s-host-device-plugin, README and its examples.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from hostdevices import Host
+from hostdevices.globs import is_glob
+from nodeplug.convert.conversion import LeftOut, Offered, Values, of_paths
+
+
+class HostDevice(Struct, frozen=True, rename="camel"):
+    """A node, and where the container sees it. With a `*` in both it is all that fit."""
+
+    host_path: str
+    container_path: str = ""
+    permission: str = "rw"
+
+
+class File(Struct, frozen=True, rename="camel"):
+    """The file: one resource."""
+
+    resource_name: str
+    host_devices: tuple[HostDevice, ...]
+    num_devices: int = 1
+    socket_name: str = ""
+
+
+def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
+    """Yield the resource."""
+    name = file.resource_name if "/" in file.resource_name else f"{domain}/{file.resource_name}"
+    found = _nodes(file)
+    if isinstance(found, str):
+        yield LeftOut(name, found)
+        return
+    values: Values = {"name": name, **found}
+    if file.num_devices > 1:
+        values["shares"] = file.num_devices
+    yield Offered(values)
+
+
+def _nodes(file: File) -> Values | str:
+    """Return how to mean the nodes, or why they cannot be meant together."""
+    if file.num_devices < 1:
+        return "nobody could have it (numDevices)"
+    if not file.host_devices:
+        return "it has no nodes (hostDevices)"
+    permissions = {"".join(x for x in "rwm" if x in each.permission) for each in file.host_devices}
+    if len(permissions) > 1:
+        return "its nodes have different permissions, and a resource has the same for all"
+    (allowed,) = permissions
+    values: Values = {} if allowed == "rw" else {"permissions": allowed}
+    globs = [each for each in file.host_devices if is_glob(each.host_path)]
+    if globs:
+        folder, _, name = globs[0].host_path.rpartition("/")
+        if len(file.host_devices) > 1 or name != "*" or is_glob(folder):
+            return "every container has all that fits a glob, and here that is so of a whole folder alone (hostPath)"
+        return {"group": {"folder": folder}, **_inside(globs[0].container_path.removesuffix("/*"), folder), **values}
+    members = [{"path": x.host_path, **_inside(x.container_path, x.host_path)} for x in file.host_devices]
+    if len(members) > 1:
+        return {"group": {"paths": members}, **values}
+    (one,) = file.host_devices
+    return {**of_paths([one.host_path]), **_inside(one.container_path, one.host_path), **values}
+
+
+def _inside(container_path: str, host_path: str) -> Values:
+    """Return where the container sees it, if that is another path."""
+    return {} if container_path in ("", host_path) else {"containerPath": container_path}
