@@ -10,13 +10,13 @@ from kubelet.devicemanager import Device
 from kubelet.pods import container, pod
 from nodeplug.commands.kubelet import kubelet
 from resourceapi.client import Client, from_kubeconfig
-from tests.e2e.realnode import HOME, RealNode, compares
+from tests.e2e.realnode import HOME, RealNode
 from tests.kubelet.both.claims_stage import ClaimsStage
 from tests.kubelet.both.real import Real
 from tests.kubelet.both.scenarios import SCENARIOS
 from tests.kubelet.both.world import Stage
 
-pytestmark = [pytest.mark.e2e, compares]
+pytestmark = pytest.mark.e2e
 KUBELET = "https://127.0.0.1:11250"
 
 
