@@ -104,8 +104,6 @@ _1_35 = replace(
 
 _1_34 = replace(_1_35, version="1.34", has_share_ids=False)
 
-RELEASES: Mapping[Version, Release] = MappingProxyType(
-    {each.version: each for each in (_1_34, _1_35, _1_36, _1_37)}
-)
+RELEASES: Mapping[Version, Release] = MappingProxyType({each.version: each for each in (_1_34, _1_35, _1_36, _1_37)})
 DEFAULT_VERSION: Version = "1.37"
 LATEST = RELEASES[DEFAULT_VERSION]

@@ -1,6 +1,7 @@
 """Fields of features that a release has behind gates that are off: a server drops them before it looks at an object.
 
-What an older object has already stays, each feature for itself. Source: changes-1.37 section 6, the strategies of 1.34 and 1.35.
+What an older object has already stays, each feature for itself. Source: changes-1.37 section 6, the strategies
+of 1.34 and 1.35.
 """
 
 from collections.abc import Callable

@@ -36,7 +36,7 @@ async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode, world: R
         await stage.offering([Device("a", topology=(0,))])
         view = await stage.run(pod("checkpoint", container("c", {stage.resource: 1})))
         file = node.kubelet_dir / "device-plugins" / "kubelet_internal_checkpoint"
-        shown = CliRunner().invoke(kubelet, ["checkpoint", str(file)])
+        shown = CliRunner().invoke(kubelet, ["checkpoint", str(file), "-o", "wide"])
         assert shown.exit_code == 0, shown.output
         for part in (view.uid, stage.resource, "env DEVICES=a", "checksum: good"):
             assert part in shown.output
