@@ -23,7 +23,7 @@ from deviceplugin.peers import peer_lease
 from deviceplugin.response import cdi_device
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import Specs
-from deviceplugin.units import API, owner_of, size_of, units_of, units_of_device
+from deviceplugin.units import API, owner_of, size_of, units_of, units_of_device, why_taken
 from hostdevices import Device, Host
 from hostdevices.presence import Presence, are_given_alike
 from resources.resource import Resource
@@ -280,7 +280,7 @@ class ResourcePlugin:
             return device.withheld
         owner = owner_of(self.resource, self._units(device)[0], device)
         for _, lease in self._ledger.conflicts(owner, device.ids, device.parents):
-            return str(lease)
+            return why_taken(lease, self.resource, device)
         if (held := peer_lease(device, self._ledger.of_device)) is not None:
             return str(held)
         if self.resource.needs_cdi and device.devnodes and not self.allocator.is_described(device):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from checkpoint import Api
+from checkpoint import Api, Lease
 from checkpoint.lease import shares_owner, unit_owner
 from hostdevices import Device
 from resources.resource import Resource
@@ -55,6 +55,17 @@ def name_in(unit_id: str) -> str:
     """Return the device's name within a unit's id."""
     found = _SHARE_OF.fullmatch(unit_id)
     return (found[1] or found[2]) if found else unit_id
+
+
+def why_taken(lease: Lease, resource: Resource, device: Device) -> str:
+    """Return in words which lease keeps others from a device, and if it does so because `shares` changed under it."""
+    if (lease.resource, lease.api) != (resource.name, API) or device.id not in lease.exclusive:
+        return str(lease)
+    before = int(lease.owner.rpartition("/")[2]) if name_in(lease.unit) != lease.unit else 1
+    now = shares_of(resource, device).count if resource.is_shared else 1
+    if before == now:
+        return str(lease)
+    return f"{lease} from when the device had {before} share{'' if before == 1 else 's'}, not {now}"
 
 
 def owner_of(resource: Resource, unit_id: str, device: Device | None) -> str:

@@ -1,7 +1,7 @@
 """What one Kubernetes release does and another does not, in one place.
 
-The rest of the stand-in asks a `Release` for a named fact and never compares versions. Patch releases: 1.34.4, 1.36.3
-and 1.37.1. Source: changes-1.37, sections 1, 2, 6; the kubelets' code where that says no more.
+The rest of the stand-in asks a `Release` for a named fact and never compares versions. Patch releases: 1.34.4, 1.35.4,
+1.36.3 and 1.37.1. Source: changes-1.37, sections 1, 2, 6; the kubelets' code where that says no more.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-Version = Literal["1.34", "1.36", "1.37"]
+Version = Literal["1.34", "1.35", "1.36", "1.37"]
 
 RESOURCE_HEALTH_STATUS = "ResourceHealthStatus"
 EXTENDED_RESOURCE = "DRAExtendedResource"
@@ -92,17 +92,18 @@ _1_36 = replace(
     refuses_skipped_operations=False,
 )
 
-_1_34 = replace(
+_1_35 = replace(
     _1_36,
-    version="1.34",
+    version="1.35",
     gates=frozenset(),
     hints_at_device_nodes_only=False,
     keeps_refused_sockets=True,
-    has_share_ids=False,
     lists_claims_once=False,
     pod_word="pod",
 )
 
-RELEASES: Mapping[Version, Release] = MappingProxyType({each.version: each for each in (_1_34, _1_36, _1_37)})
+_1_34 = replace(_1_35, version="1.34", has_share_ids=False)
+
+RELEASES: Mapping[Version, Release] = MappingProxyType({each.version: each for each in (_1_34, _1_35, _1_36, _1_37)})
 DEFAULT_VERSION: Version = "1.37"
 LATEST = RELEASES[DEFAULT_VERSION]

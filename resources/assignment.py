@@ -23,7 +23,7 @@ from hostdevices.globs import path_pattern
 from hostdevices.identity import device_id, port_id
 from hostdevices.inventory import Inventory
 from resources.container_view import as_given
-from resources.danger import why_dangerous
+from resources.danger import DANGEROUS, why_dangerous
 from resources.groups import Bundle, Folder, Grouping, PathSet, combine, group, united_devnodes
 from resources.hierarchy import PHYSICAL, Hierarchy
 from resources.iommu_groups import whole_groups
@@ -141,12 +141,12 @@ def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owner
         return ""
     given = structs.replace(device, devnodes=_handed_out(resource, device.devnodes)) if resource.nodes else device
     if reason := why_dangerous(given):
-        return f"{reason}; only a resource with `dangerous: true` may offer it"
+        return f"{reason}; only a resource with {DANGEROUS} may offer it"
     if (whole := hierarchy.named(device)) and (reason := why_dangerous(whole)):
-        return f"it is a node of {whole.id}: {reason}; only a resource with `dangerous: true` may offer it"
+        return f"it is a node of {whole.id}: {reason}; only a resource with {DANGEROUS} may offer it"
     for part in hierarchy.descendants(device.id):
         if reason := why_dangerous(part):
-            return f"its part {part.id} is dangerous: {reason}; only a resource with `dangerous: true` may offer it"
+            return f"its part {part.id} is dangerous: {reason}; only a resource with {DANGEROUS} may offer it"
     return ""
 
 

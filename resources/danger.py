@@ -11,6 +11,9 @@ from typing import Final
 
 from hostdevices.device import Device, Devnode
 
+DANGEROUS: Final = "`dangerous: true`"
+"""What a resource says to get them."""
+
 _MEMORY = "gives the kernel's memory or I/O ports"
 _LOG = "gives the kernel's log"
 _CONSOLE = "gives the node's console"

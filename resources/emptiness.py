@@ -6,17 +6,28 @@ in the place of a node, or one of its kind that it does not mean. Where nothing 
 
 from hostdevices import Device, Inventory
 from resources.assignment import Assignment
-from resources.resource import Resource
-from resources.selector import concerns, fulfilled, path_globs
+from resources.danger import DANGEROUS
+from resources.presets import PRESETS
+from resources.resource import Resource, Selector
+from resources.selector import AllOf, AnyOf, Kinds, Preset, concerns, fulfilled, path_globs
 
 _MOST = 2  # devices that are named
+_DANGEROUS_KINDS = {
+    kind
+    for entry in PRESETS.values()
+    if entry.is_dangerous and isinstance(entry.selector, Kinds)
+    for kind in entry.selector.kinds
+}
 _UNLIKE = "it has no attribute"  # a device of another sort; one with another value comes nearer
 
 
 def why_empty(resource: Resource, inventory: Inventory, assignment: Assignment) -> str:
     """Return that `resource`, which `assignment` gives nothing, has no device here, and why if something comes near."""
     reason = _reason(resource, inventory, assignment)
-    return f"no device here: {reason}" if reason else "no device here"
+    text = f"no device here: {reason}" if reason else "no device here"
+    if not resource.dangerous and DANGEROUS not in text and _needs_danger(resource.selector):
+        return f"{text}; it also needs {DANGEROUS}, without which no resource gets such devices"
+    return text
 
 
 def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) -> str:
@@ -39,6 +50,20 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
 
     near = max(devices, key=nearness)
     return f"{near.id}: {resource.selector.why_not(near)}{_more(len(devices) - 1)}"
+
+
+def _needs_danger(selector: Selector) -> bool:
+    """Tell whether all that a selector can mean is dangerous, as far as presets and kinds say it."""
+    match selector:
+        case Preset(name, inner):
+            return PRESETS[name].is_dangerous if name in PRESETS else _needs_danger(inner)
+        case Kinds(kinds):
+            return _DANGEROUS_KINDS.issuperset(kinds)
+        case AllOf(selectors):
+            return any(map(_needs_danger, selectors))
+        case AnyOf(selectors):
+            return all(map(_needs_danger, selectors))
+    return False
 
 
 def _named(devices: list[Device]) -> str:

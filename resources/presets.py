@@ -10,10 +10,14 @@ from resources.selector import AllOf, AnyOf, Attribute, Kinds, Not, Preset, Sele
 
 
 class PresetEntry(Struct, frozen=True):
-    """What a preset means: `selector` for the program, `help` for people."""
+    """What a preset means: `selector` for the program, `help` for people.
+
+    `is_dangerous`: only a resource with `dangerous: true` gets any of these.
+    """
 
     selector: Selection
     help: str
+    is_dangerous: bool = False
 
 
 def preset(name: str) -> Preset:
@@ -32,7 +36,9 @@ def _selector(kind: str, facts: PresetFacts) -> Selection:
 
 
 PRESETS: Mapping[str, PresetEntry] = {
-    name: PresetEntry(_selector(reader.kind, facts), facts.help)
+    name: PresetEntry(
+        _selector(reader.kind, facts), facts.help + (" (dangerous)" if facts.is_dangerous else ""), facts.is_dangerous
+    )
     for reader in READERS
     for name, facts in reader.presets.items()
 }

@@ -366,8 +366,9 @@ class Rest:
     def _ignored(self, target: Target) -> tuple[str, ...]:
         """The top-level fields that a write cannot change, so that nobody gets to own them by it."""
         if target.subresource:
-            is_owned = target.kind.rules.takes_metadata_with_status or self.release.owns_metadata_by_status
-            return ("spec",) if is_owned else ("metadata", "spec")
+            release, is_custom = self.release, target.kind.from_definition
+            is_owned = release.owns_custom_metadata_by_status if is_custom else release.owns_metadata_by_status
+            return ("spec",) if is_owned or target.kind.rules.takes_metadata_with_status else ("metadata", "spec")
         if target.kind.id == NAMESPACES:  # its finalizers are the server's own
             return ("spec", "status")
         return ("status",) if target.kind.status else ()

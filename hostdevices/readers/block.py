@@ -135,8 +135,8 @@ BLOCK = Reader(
         partition  integer
     """),
     presets={
-        "block": PresetFacts("disks, partitions and loop devices (dangerous)"),
-        "loop": PresetFacts("loop devices (dangerous)", {"name": "loop*"}),
+        "block": PresetFacts("disks, partitions and loop devices", is_dangerous=True),
+        "loop": PresetFacts("loop devices", {"name": "loop*"}, is_dangerous=True),
     },
     signals=state("device/state", "running", "live"),
 )
@@ -152,7 +152,7 @@ NVME = Reader(
         transport         text
         state             text
     """),
-    presets={"nvme": PresetFacts("NVMe controllers (dangerous)")},
+    presets={"nvme": PresetFacts("NVMe controllers", is_dangerous=True)},
     signals=state("state", "live"),
     is_polled=True,
     needs_node=True,

@@ -93,7 +93,8 @@ class SmallClass(Struct, frozen=True):
 
     `facts` are the attributes, which `described` describes. `help` is that of the preset, which has the kind's name.
     `role` tells devices at one place apart where the kernel numbers them by itself. `more_nodes` are handed out with
-    the device's own. `subsystems` are those whose events concern it besides its own.
+    the device's own. `subsystems` are those whose events concern it besides its own. `is_dangerous` is
+    the preset's.
     """
 
     kind: str
@@ -107,6 +108,7 @@ class SmallClass(Struct, frozen=True):
     subsystems: tuple[str, ...] = ()
     can_be_renumbered: bool = True
     more_presets: Mapping[str, PresetFacts] = {}
+    is_dangerous: bool = False
 
 
 _INPUT = """
@@ -147,10 +149,12 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
         more_nodes=_resource_manager,
         subsystems=("tpmrm",),
     ),
-    SmallClass("watchdog", "/sys/class/watchdog", r"watchdog\d+", _model("identity"), "watchdog timers (dangerous)"),
+    SmallClass(
+        "watchdog", "/sys/class/watchdog", r"watchdog\d+", _model("identity"), "watchdog timers", is_dangerous=True
+    ),
     SmallClass("ptp", "/sys/class/ptp", r"ptp\d+", _model("clock_name"), "PTP hardware clocks"),
     SmallClass("pps", "/sys/class/pps", r"pps\d+", _model("name"), "pulse-per-second sources"),
-    SmallClass("rtc", "/sys/class/rtc", r"rtc\d+", _model("name"), "real-time clocks (dangerous)"),
+    SmallClass("rtc", "/sys/class/rtc", r"rtc\d+", _model("name"), "real-time clocks", is_dangerous=True),
     SmallClass("uio", "/sys/class/uio", r"uio\d+", _model("name"), "user space I/O devices"),
     SmallClass(
         "iio", "/sys/bus/iio/devices", r"iio:device\d+", _model("label", "name"), "industrial I/O: converters, sensors"
@@ -202,7 +206,7 @@ def small_reader(row: SmallClass) -> Reader:
         partial(read_class, row),
         one_per=f"{subsystem} device with a node",
         attributes=attributes(row.described),
-        presets={row.kind.replace("_", "-"): PresetFacts(row.help), **row.more_presets},
+        presets={row.kind.replace("_", "-"): PresetFacts(row.help, is_dangerous=row.is_dangerous), **row.more_presets},
         can_be_renumbered=row.can_be_renumbered,
     )
 

@@ -46,7 +46,9 @@ MISC = Reader(
         "fuse": PresetFacts("/dev/fuse: file systems in user space", {"name": "fuse"}),
         "hwrng": PresetFacts("/dev/hwrng: the hardware's random numbers", {"name": "hw_random"}),
         "kvm": PresetFacts("/dev/kvm: hardware virtualization", {"name": "kvm"}),
-        "loop-control": PresetFacts("/dev/loop-control: makes loop devices (dangerous)", {"name": "loop-control"}),
+        "loop-control": PresetFacts(
+            "/dev/loop-control: makes loop devices", {"name": "loop-control"}, is_dangerous=True
+        ),
         "nitro-enclaves": PresetFacts("/dev/nitro_enclaves", {"name": "nitro_enclaves"}),
         "sev": PresetFacts("/dev/sev: AMD's encrypted virtual machines", {"name": "sev"}),
         "sgx": PresetFacts("/dev/sgx_enclave: Intel SGX enclaves", {"name": "sgx_enclave"}),
@@ -54,7 +56,7 @@ MISC = Reader(
         "tdx": PresetFacts("/dev/tdx_guest: Intel TDX attestation", {"name": "tdx_guest"}),
         "tun": PresetFacts("/dev/net/tun: network interfaces in user space", {"name": "tun"}),
         "udmabuf": PresetFacts("/dev/udmabuf: DMA buffers from memory", {"name": "udmabuf"}),
-        "uinput": PresetFacts("/dev/uinput: input devices made in user space (dangerous)", {"name": "uinput"}),
+        "uinput": PresetFacts("/dev/uinput: input devices made in user space", {"name": "uinput"}, is_dangerous=True),
         "userfaultfd": PresetFacts("/dev/userfaultfd", {"name": "userfaultfd"}),
         "vhost-net": PresetFacts("/dev/vhost-net: fast virtio networks", {"name": "vhost-net"}),
         "vhost-vsock": PresetFacts(

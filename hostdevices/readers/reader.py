@@ -33,11 +33,15 @@ class Attribute(Struct, frozen=True):
 
 
 class PresetFacts(Struct, frozen=True):
-    """Devices of a reader's kind that have these values, and none of those that are not meant; `help` is for people."""
+    """Devices of a reader's kind that have these values, and none of those that are not meant; `help` is for people.
+
+    `is_dangerous`: all of them are, so that a resource has to say `dangerous: true` (resources/danger.py).
+    """
 
     help: str
     having: Mapping[str, Value | tuple[Value, ...]] = {}
     lacking: Mapping[str, Value] = {}
+    is_dangerous: bool = False
 
 
 class Reader(Struct, frozen=True, eq=False):

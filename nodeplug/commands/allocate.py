@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import click
 import msgspec
@@ -19,12 +19,11 @@ from controlplane.structured.explain import Explainer, NodeReport
 from nodeplug.commands.allocate_input import Cluster, InputError, read_files, what_if
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
-from nodeplug.commands.options import output_choice
+from nodeplug.commands.options import Output, output_option
 from resourceapi.objects import to_dict, write_object
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import ResourceClaim
 
-Output: TypeAlias = Literal["table", "yaml", "json"]
 BAD_INPUT = 2
 
 
@@ -47,7 +46,7 @@ BAD_INPUT = 2
     help="+FILE, +KIND/NEW~OLD or -KIND/NAME; KIND is claim, node, slice, class or device (DRIVER/POOL/NAME).",
 )
 @click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For each search.")
-@output_choice("table", "yaml", "json")
+@output_option
 def allocate(
     files: tuple[Path, ...],
     kubeconfig: Path | None,
@@ -61,7 +60,8 @@ def allocate(
 
     FILES are YAML or JSON files or folders with claims, classes, slices and nodes, as `kubectl get -o yaml` prints
     them; - is the standard input. All claims without an allocation are allocated together, on one node; those with one
-    hold their devices. -o yaml prints the claims as allocated on the first node that can serve them.
+    hold their devices. -o yaml prints the claims as allocated on the first node that can serve them, -o wide each node
+    by itself, with the claim, share and consumed capacity of each device.
     """
     try:
         cluster = _read(files, kubeconfig)
@@ -85,7 +85,7 @@ def allocate(
     else:
         from nodeplug.commands.allocate_table import show  # rich: for tables only
 
-        show(reports, before)
+        show(reports, before, None if output == "table" else list(map(_name, _wanted(cluster, claims))))
     if not fits:
         sys.exit(1)
 

@@ -10,17 +10,22 @@ from rich.text import Text
 from controlplane.structured.explain import NodeReport, RequestReport
 
 
-def show(reports: Sequence[NodeReport], before: Sequence[NodeReport] | None) -> None:
-    """Print the nodes; with `before`, say first what a what-if changes."""
+def show(
+    reports: Sequence[NodeReport], before: Sequence[NodeReport] | None, claims: Sequence[str] | None = None
+) -> None:
+    """Print the nodes; with `before`, say first what a what-if changes.
+
+    With the names of the claims each node is by itself, and says which device is whose.
+    """
     console = Console(highlight=False, soft_wrap=True)
     if before is not None:
         _show_change(console, before, reports)
     _show_summary(console, reports)
-    for same in _alike(reports):
+    for same in _alike(reports) if claims is None else [[report] for report in reports]:
         report, names = same[0], _names(same)
         if report.allocations is not None:
             console.print(Text.assemble("\n", (names, "bold green"), "  fits"))
-            console.print(_devices(report))
+            console.print(_devices(report, claims))
             continue
         console.print(Text.assemble("\n", (names, "bold red"), f"  {report.reason}"))
         for fault in report.pools:
@@ -68,15 +73,16 @@ def _show_summary(console: Console, reports: Sequence[NodeReport]) -> None:
         console.print(Text(f"none of {total} can serve the claims: {reasons[0]}{more}", style="bold"))
 
 
-def _devices(report: NodeReport) -> Table:
+def _devices(report: NodeReport, claims: Sequence[str] | None) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
-    for allocation in report.allocations or ():
+    for number, allocation in enumerate(report.allocations or ()):
+        claim = () if claims is None else (f"  {claims[number]}",)
         for result in allocation.devices.results:
             notes = ["admin access"] if result.admin_access else []
+            notes += [f"share {result.share_id}"] if claims is not None and result.share_id else []
             notes += [f"{name} {amount}" for name, amount in result.consumed_capacity.items()]
-            table.add_row(
-                f"  {result.request}", f"{result.driver}/{result.pool}/{result.device}", Text(", ".join(notes), "dim")
-            )
+            device = f"{result.driver}/{result.pool}/{result.device}"
+            table.add_row(*claim, f"  {result.request}", device, Text(", ".join(notes), "dim"))
     return table
 
 

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -21,7 +21,7 @@ from deviceplugin.units import size_of
 from hostdevices import Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
-from nodeplug.commands.options import output_choice, root_option
+from nodeplug.commands.options import Output, output_option, root_option
 from nodeplug.commands.structured import as_text
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
@@ -35,13 +35,13 @@ from resources.shares import shares_of
 if TYPE_CHECKING:
     from nodeplug.control.changes import Changes
 
-Output: TypeAlias = Literal["text", "json", "yaml"]
 CONFIGURATION = 2
 
 
 @click.command(
     epilog=examples(
         "nodeplug check config.yaml",
+        "nodeplug check config.yaml -o wide",
         "nodeplug check config.yaml --against running",
         "nodeplug check config.yaml --root there.gz",
     )
@@ -68,7 +68,7 @@ CONFIGURATION = 2
     help="Ask the running daemon, or the one of the state directory DIR: show what FILE would change, and what that"
     " means for what is leased now.",
 )
-@output_choice("text", "json", "yaml")
+@output_option
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
 def check(
     file: Path | None,
@@ -129,7 +129,7 @@ def check(
     }
     empty = {x.name: why_empty(x, inventory, assignment) for x in config.resources if not assignment.devices[x.name]}
     found = prospects(config, assignment, leases) if changes is None else changes.leases
-    if output != "text":
+    if output in ("json", "yaml"):
         described = _described(config, assignment, problems, too_long, empty, found)
         if changes is not None:
             described["changes"] = {
@@ -140,7 +140,7 @@ def check(
         from nodeplug.commands.check_table import show  # rich: for tables only
 
         is_asked = state is not None or changes is not None
-        show(config, assignment, problems, empty, found if is_asked else None)
+        show(config, assignment, problems, empty, found if is_asked else None, is_wide=output == "wide")
         if changes is not None:
             from nodeplug.commands.changes import difference_lines
 
@@ -186,7 +186,7 @@ def _changes(content: bytes, source: str, against: str, output: Output) -> "Chan
         return ask(state, Question(content.decode(), source), Answer, LONG)
     except (NotRunning, Refusal) as error:
         failed = failure(error)
-        if output == "text":
+        if output not in ("json", "yaml"):
             raise failed from None
     _show_errors_as_data(source, output, [Finding(0, 0, message) for message in failed.findings or (failed.message,)])
     sys.exit(failed.exit_code)
@@ -205,7 +205,7 @@ def _leases(state: Path) -> Book:
 
 
 def _show_errors(error: ConfigError, output: Output) -> None:
-    if output == "text":
+    if output not in ("json", "yaml"):
         for line in error.lines():
             click.echo(line, err=True)
         return

@@ -9,8 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hostdevices import Device, Problem
+from hostdevices import Device, Devnode, Problem
 from hostdevices.shown import escaped
+from nodeplug.commands.columns import aligned
 from nodeplug.config import Config
 from nodeplug.prospects import Prospect
 from resources.assignment import Assignment
@@ -28,12 +29,16 @@ def show(
     problems: Sequence[Problem],
     empty: Mapping[str, str],
     leases: Sequence[Prospect] | None,
+    *,
+    is_wide: bool = False,
 ) -> None:
-    """Print who owns what: tables on a terminal, one device a line in a pipe.
+    """Print who owns what: tables on a terminal, one device a line in a pipe; with `is_wide` all of each, a line too.
 
     `empty` says of resources without a device why they have none; `leases` are None unless asked for.
     """
-    if sys.stdout.isatty():
+    if is_wide:
+        _wide(config, assignment, problems, empty, leases)
+    elif sys.stdout.isatty():
         _for_people(Console(highlight=False), config, assignment, problems, empty, leases)
     else:
         _for_pipes(config, assignment, problems, empty, leases)
@@ -105,6 +110,46 @@ def _for_pipes(
         click.echo(f"{start}  {escaped(about)}".rstrip())
 
 
+def _wide(
+    config: Config,
+    assignment: Assignment,
+    problems: Sequence[Problem],
+    empty: Mapping[str, str],
+    leases: Sequence[Prospect] | None,
+) -> None:
+    """Print a line for each device, also for those of no resource, with all its nodes."""
+    header = ("RESOURCE", "API", "SHARES", "DEVICE", "KIND", "NUMA", "HEALTH", "NODES", "ABOUT")
+    no_device = ("",) * 5
+    rows: list[tuple[str, ...]] = []
+    for resource in config.resources:
+        rows += [
+            (resource.name, resource.api, str(shares_of(resource, x).count), *_facts(x), _notes(x))
+            for x in assignment.devices[resource.name]
+        ]
+        if resource.name in empty:
+            rows.append((resource.name, resource.api, "", *no_device, empty[resource.name]))
+    rows += [(name, "", "", *no_device, "for other nodes") for name in config.elsewhere]
+    rows += [(name, "", "", *no_device, _WAITING) for name in config.waiting]
+    rows += [("", "", "", *_facts(x.device), x.reason) for x in assignment.rest]
+    lines = [*aligned(header, rows)]
+    if leases:
+        lines += ["", *aligned(("LEASED", "RESOURCE", "ABOUT"), ((x.unit, x.resource, _prospect(x)) for x in leases))]
+    lines += [f"problem  {escaped(problem.where)}: {escaped(problem.reason)}" for problem in problems]
+    click.echo("\n".join(lines))
+
+
+def _facts(device: Device) -> tuple[str, ...]:
+    health = "ok" if device.health.healthy else f"unhealthy: {device.health.reason}"
+    numa = ",".join(map(str, device.numa_nodes))
+    return device.id, device.kind, numa, health, " ".join(map(_node, device.devnodes))
+
+
+def _notes(device: Device) -> str:
+    parts = [f"with {', '.join(device.children)}"] if device.children else []
+    parts += [f"unavailable: {device.unavailable}"] if device.unavailable else []
+    return "; ".join(parts)
+
+
 def _rest(assignment: Assignment) -> Iterator[tuple[str, str]]:
     """Yield the devices that no resource has, and why; of one kind and for one reason a few, or their number."""
     alike: dict[tuple[str, str], list[str]] = {}
@@ -140,8 +185,12 @@ def _is_out(device: Device) -> bool:
     return not device.health.healthy or bool(device.unavailable)
 
 
+def _node(node: Devnode) -> str:
+    return f"{node.path} as {node.container_path}" if node.container_path else node.path
+
+
 def _about(device: Device) -> str:
-    paths = [f"{x.path} as {x.container_path}" if x.container_path else x.path for x in device.devnodes]
+    paths = [*map(_node, device.devnodes)]
     more = [f"and {len(paths) - _MOST_NODES} more"] if len(paths) > _MOST_NODES else []
     parts = [" ".join((*paths[:_MOST_NODES], *more)) or "no device node"]
     if device.numa_nodes:

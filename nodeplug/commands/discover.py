@@ -3,26 +3,27 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import click
 
 from hostdevices import Device, Host, HostDevicesError, Inventory, Problem, Version, scan
 from hostdevices.readers import READERS
 from nodeplug.commands.examples import examples
-from nodeplug.commands.options import output_choice, root_option
+from nodeplug.commands.options import Output, output_option, root_option
 from nodeplug.commands.structured import as_text
-
-Output: TypeAlias = Literal["table", "json", "yaml"]
 
 
 @click.command(
     epilog=examples(
-        "nodeplug discover", "nodeplug discover --kind nic --kind gpu -o json", "nodeplug discover --id misc-kvm"
+        "nodeplug discover",
+        "nodeplug discover --kind nic -o wide",
+        "nodeplug discover --kind nic --kind gpu -o json",
+        "nodeplug discover --id misc-kvm",
     )
 )
 @root_option
-@output_choice("table", "json", "yaml")
+@output_option
 @click.option("--kind", "kinds", multiple=True, help="Only devices of this kind (nic, gpu, pci ...); may be repeated.")
 @click.option("--id", "ids", multiple=True, help="Only the device with this id, with all that is known; repeatable.")
 def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str, ...]) -> None:
@@ -35,10 +36,12 @@ def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str,
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
     chosen = _chosen(inventory, kinds, ids)
-    if output == "table":
-        from nodeplug.commands.discover_table import show_details, show_table  # rich: for tables only
+    if output in ("table", "wide"):
+        from nodeplug.commands.discover_table import show_details, show_table, show_wide  # rich: for tables only
 
-        if ids:
+        if output == "wide":
+            show_wide(chosen, inventory.problems)
+        elif ids:
             show_details(chosen)
         else:
             show_table(chosen, inventory.problems)

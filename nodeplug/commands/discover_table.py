@@ -16,6 +16,7 @@ from rich.text import Text
 
 from hostdevices import AttributeValue, Device, Problem
 from hostdevices.shown import escaped
+from nodeplug.commands.columns import aligned
 
 _LEAST_FOR_ATTRIBUTES = 32  # columns; with fewer they get lines of their own
 _MOST_NODES = 4  # of one device in a table; `--id` shows all
@@ -66,6 +67,23 @@ def show_table(devices: Sequence[Device], problems: Sequence[Problem]) -> None:
         _for_people(Console(highlight=False), ordered, problems)
     else:
         _for_pipes(ordered, problems)
+
+
+def show_wide(devices: Sequence[Device], problems: Sequence[Problem]) -> None:
+    """Print one device a line, with all that is known of it: every node, every attribute, where it is."""
+    header = ("KIND", "ID", "NAME", "NODES", "NUMA", "HEALTH", "WITHIN", "PATH", "ATTRIBUTES")
+    rows = (
+        (
+            *(device.kind, device.id, device.name, " ".join(node.path for node in device.devnodes)),
+            *(",".join(map(str, device.numa_nodes)), _health_in_words(device)),
+            *(" ".join(device.parents), device.syspath),
+            "  ".join(
+                f"{x}={_value(device, x, value)}" for x, value in sorted(device.attributes.items()) if x != "name"
+            ),
+        )
+        for device in sorted(devices, key=lambda device: (device.kind, device.id))
+    )
+    _in_columns(header, rows, problems)
 
 
 def show_details(devices: Iterable[Device]) -> None:
@@ -134,15 +152,20 @@ def _in_two_lines(device: Device) -> Group:
 
 
 def _for_pipes(devices: Sequence[Device], problems: Sequence[Problem]) -> None:
-    lines: list[tuple[str, ...]] = [("KIND", "ID", "NAME", "NODES", "NUMA", "HEALTH", "ATTRIBUTES")]
-    for device in devices:
-        numa = ",".join(map(str, device.numa_nodes))
-        health = "ok" if device.health.healthy else f"unhealthy: {device.health.reason}"
-        cells = (device.kind, device.id, device.name, _nodes(device), numa, health, _attributes(device))
-        lines.append(tuple(escaped(cell) or "-" for cell in cells))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    header = ("KIND", "ID", "NAME", "NODES", "NUMA", "HEALTH", "ATTRIBUTES")
+    rows = (
+        (
+            *(device.kind, device.id, device.name, _nodes(device), ",".join(map(str, device.numa_nodes))),
+            *(_health_in_words(device), _attributes(device)),
+        )
+        for device in devices
+    )
+    _in_columns(header, rows, problems)
+
+
+def _in_columns(header: Sequence[str], rows: Iterable[Sequence[str]], problems: Sequence[Problem]) -> None:
+    for line in aligned(header, rows):
+        click.echo(line)
     for problem in problems:
         click.echo(f"problem  {escaped(problem.where)}: {escaped(problem.reason)}")
 
@@ -189,7 +212,9 @@ def _numa(device: Device) -> str:
     return f"NUMA {','.join(map(str, device.numa_nodes))}" if device.numa_nodes else ""
 
 
+def _health_in_words(device: Device) -> str:
+    return "ok" if device.health.healthy else f"unhealthy: {device.health.reason}"
+
+
 def _health(device: Device) -> Text:
-    if device.health.healthy:
-        return Text()
-    return Text(f"unhealthy: {escaped(device.health.reason)}", style="bold red")
+    return Text() if device.health.healthy else Text(escaped(_health_in_words(device)), style="bold red")

@@ -11,8 +11,8 @@ import click
 from hostdevices import Host
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
-from nodeplug.commands.options import live_root_option
-from nodeplug.commands.running_daemon import Output, config_option, output_option
+from nodeplug.commands.options import Output, live_root_option, output_option
+from nodeplug.commands.running_daemon import config_option
 from nodeplug.commands.structured import as_text
 from nodeplug.doctor.examination import findings
 

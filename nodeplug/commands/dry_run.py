@@ -11,7 +11,8 @@ import click
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.group import CommandGroup
-from nodeplug.commands.running_daemon import Output, ask, output_option, state_option
+from nodeplug.commands.options import Output, output_option
+from nodeplug.commands.running_daemon import ask, state_option
 from nodeplug.commands.structured import as_text
 from nodeplug.control.dry_run import Answer, Question
 

@@ -12,7 +12,8 @@ import msgspec
 
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
-from nodeplug.commands.running_daemon import Output, ask, check_resource, clock, failure, output_option, state_option
+from nodeplug.commands.options import Output, output_option
+from nodeplug.commands.running_daemon import ask, check_resource, clock, failure, state_option
 from nodeplug.commands.structured import as_text
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning

@@ -1,39 +1,29 @@
 """`nodeplug kubelet`: a stand-in kubelet for plugins under development, and a reader of the real one's state files."""
 
 import asyncio
-import json
 import logging
 import random
 import signal
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from checkpoint import kubelet_claims, kubelet_devices
-from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
 from grpcunix import GrpcUnixError
 from hostdevices.shown import shown
-from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Pod, Version, load_pods
-from kubelet.control import ControlReply, ControlServer, Request, ask
-from kubelet.devicemanager.pod_devices import decode_response
+from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Version
+from kubelet.control import ControlServer, Request
 from kubelet.dramanager import ApiCluster, Cluster
 from kubelet.node import check_folder
 from kubelet.pods.cgroups import CgroupDriver
 from kubelet.topology import Policy, Scope
-from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.group import CommandGroup
 from nodeplug.commands.kubelet_api import ClusterNode
+from nodeplug.commands.kubelet_checkpoint import checkpoint
 from nodeplug.commands.kubelet_cluster import (
     ClusterUnavailable,
     background,
@@ -42,12 +32,11 @@ from nodeplug.commands.kubelet_cluster import (
     none,
     until_first,
 )
+from nodeplug.commands.kubelet_pods import FILE, admit, ask_kubelet, directory_option, read_pods, status
 from nodeplug.commands.kubelet_verify import verify
 from resourceapi.client import Client, ClientError
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_directory = click.option("--dir", "directory", required=True, type=_FOLDER, help="Where the kubelet runs.")
 _kubernetes = click.option(
     "--kubernetes",
     type=Choice(sorted(RELEASES)),
@@ -73,7 +62,7 @@ def kubelet() -> None:
 
 
 @kubelet.command(epilog=examples("nodeplug kubelet run --dir /tmp/node"))
-@_directory
+@directory_option
 @click.option(
     "--numa-nodes", type=click.IntRange(1, 64), default=1, show_default=True, help="NUMA nodes of the machine."
 )
@@ -89,7 +78,7 @@ def kubelet() -> None:
 @click.option("--node-name", default="node", show_default=True, help="The node's name in the cluster.")
 @click.option(
     "--static-pods",
-    type=_FILE,
+    type=FILE,
     multiple=True,
     help="Run the pods of this YAML file as static pods, which need no API server.",
 )
@@ -114,7 +103,7 @@ def kubelet() -> None:
     default=None,
     help="Bring an API server and a scheduler along.  [default: where nodeplug[controlplane] is installed]",
 )
-@click.option("--kubeconfig", type=_FILE, help="Be a node of the cluster that this kubeconfig leads to, instead.")
+@click.option("--kubeconfig", type=FILE, help="Be a node of the cluster that this kubeconfig leads to, instead.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The API server's port.  [default: a free one]")
 @click.option("--tls", is_flag=True, help="The API server serves with TLS.")
 @click.option(
@@ -171,7 +160,7 @@ def run(
             cluster=claims,
             node_name=node_name,
             kubernetes=kubernetes,
-            static_pods=[pod for path in static_pods for pod in _pods(path)],
+            static_pods=[pod for path in static_pods for pod in read_pods(path)],
             cgroups=cgroup_root,
             cgroup_driver=cgroup_driver,
             api_delay=api_delay,
@@ -184,115 +173,38 @@ def run(
         raise click.ClickException(str(error)) from error
 
 
-@kubelet.command(epilog=examples("nodeplug kubelet admit --dir /tmp/node pod.yaml"))
-@_directory
-@click.argument("files", nargs=-1, required=True, type=_FILE)
-def admit(directory: Path, files: tuple[Path, ...]) -> None:
-    """Admit the pods of YAML FILES, in order; exits with 1 if one is rejected."""
-    rejected = False
-    for path in files:
-        for pod in _pods(path):
-            found = _ask(directory, Request("admit", admit=pod))
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            status = next(each.status for each in reversed(found.pods) if each.name == name)
-            click.echo(f"{name} {status.phase}{f' {status.reason}: {status.message}' if status.reason else ''}")
-            rejected = rejected or status.phase == "Failed"
-    sys.exit(int(rejected))
-
-
 @kubelet.command(epilog=examples("nodeplug kubelet remove --dir /tmp/node default/train"))
-@_directory
+@directory_option
 @click.argument("pod")
 def remove(directory: Path, pod: str) -> None:
     """Delete POD, a name or namespace/name, from the node."""
-    _ask(directory, Request("remove", pod=pod))
+    ask_kubelet(directory, Request("remove", pod=pod))
 
 
 @kubelet.command(epilog=examples("nodeplug kubelet restart --dir /tmp/node --kill"))
-@_directory
+@directory_option
 @click.option("--kill", is_flag=True, help="Let it crash: nothing more is written to its state files.")
 def restart(directory: Path, kill: bool) -> None:
     """Restart the kubelet: sockets vanish, pods keep running, plugins must register again."""
-    _ask(directory, Request("kill" if kill else "restart"))
+    ask_kubelet(directory, Request("kill" if kill else "restart"))
 
 
 @kubelet.command(epilog=examples("nodeplug kubelet hold --dir /tmp/node"))
-@_directory
+@directory_option
 def hold(directory: Path) -> None:
     """Let the API server be away: a kubelet that starts now lists no pods but static ones, until `release`."""
-    _ask(directory, Request("hold"))
+    ask_kubelet(directory, Request("hold"))
 
 
 @kubelet.command(epilog=examples("nodeplug kubelet release --dir /tmp/node"))
-@_directory
+@directory_option
 def release(directory: Path) -> None:
     """Let the API server be back: the kubelet hears of all its pods."""
-    _ask(directory, Request("release"))
+    ask_kubelet(directory, Request("release"))
 
 
-@kubelet.command(epilog=examples("nodeplug kubelet status --dir /tmp/node"))
-@_directory
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(directory: Path, as_json: bool) -> None:
-    """Show the node's devices and pods."""
-    found = _ask(directory, Request("status"))
-    if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(found), indent=1))
-        return
-    console = _console()
-    resources = Table("resource", "capacity", "allocatable", "devices")
-    for name, view in found.resources.items():
-        health = Counter(view.devices.values())
-        shown = ", ".join(f"{count} {word or '(none)'}" for word, count in sorted(health.items()))
-        resources.add_row(*map(escape, (name, str(view.capacity), str(view.allocatable), shown)))
-    pods = Table("pod", "phase", "container", "state", "devices")
-    for pod in found.pods:
-        told = pod.status.phase if not pod.status.reason else f"{pod.status.reason}: {pod.status.message}"
-        states = {each.name: each for each in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
-        for index, (container, devices) in enumerate(pod.allocations.items()):
-            given = [f"{resource}: {', '.join(ids)}" for resource, ids in devices.items()]
-            given += [f"claims: {', '.join(ids)}"] if (ids := pod.claimed.get(container)) else []
-            state = states.get(container)
-            word = "" if state is None else " ".join(filter(None, (state.state, state.reason, state.message)))
-            first = (pod.name, told) if index == 0 else ("", "")
-            pods.add_row(*map(escape, (*first, container, word, "; ".join(given))))
-    console.print(resources)
-    console.print(pods)
-
-
-@kubelet.command(
-    epilog=examples("nodeplug kubelet checkpoint /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
-)
-@click.argument("file", type=_FILE)
-def checkpoint(file: Path) -> None:
-    """Show what a kubelet remembers: FILE is a kubelet_internal_checkpoint or a dra_manager_state.
-
-    Exits with 1 if the kubelet would not take it, and says why.
-    """
-    try:
-        raw = file.read_bytes().strip()
-        content = json.loads(raw)
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"{file}: {error}") from error
-    except RecursionError:
-        raise click.ClickException(f"{file}: it is nested too deeply") from None
-    if not isinstance(content, dict):
-        raise click.ClickException(f"{file}: a checkpoint is a JSON object, this is none")
-    is_claims = isinstance(content.get("Data"), str)
-    try:
-        problem = _show_claims(raw) if is_claims else _show_devices(raw)
-    except KubeletFileError as error:
-        raise click.ClickException(f"{file}: {error}") from error
-    if problem is None:
-        click.echo("checksum: good")
-        return
-    if isinstance(problem, CheckpointCorrupted):
-        click.echo(f"checksum: the file says {problem.stored}, its content gives {problem.computed}")
-    click.echo(f"a kubelet of today refuses it: {problem}")
-    sys.exit(1)
-
-
-kubelet.add_command(verify)
+for command in (admit, checkpoint, status, verify):
+    kubelet.add_command(command)
 
 
 async def _run(new_node: Callable[[Cluster | None], Node], cluster: AbstractAsyncContextManager[Client | None]) -> None:
@@ -320,93 +232,3 @@ async def _print_events(node: Node) -> None:
         if event.kind == "status":
             continue  # `kubelet status` shows the details
         click.echo(shown(" ".join(filter(None, (event.kind, event.about, event.text))), _LONGEST_EVENT))
-
-
-def _show_devices(raw: bytes) -> KubeletFileError | None:
-    found = kubelet_devices.decode(raw)
-    table = Table("pod", "container", "resource", "NUMA", "devices", "what the plugin answered")
-    for entry in found.entries or ():
-        owner = (entry.pod_uid, entry.container, entry.resource)
-        told = _told(entry.response)
-        groups = [("?", entry.flat)] if entry.flat is not None else sorted((entry.by_node or {}).items())
-        for index, (node, ids) in enumerate(groups or [("", ())]):
-            place = "-" if node == kubelet_devices.WITHOUT_TOPOLOGY else str(node)
-            first = (*owner, place, ", ".join(ids or ()), told)
-            table.add_row(*map(escape, first if index == 0 else ("", "", "", *first[3:5], "")))
-    console = _console()
-    console.print(table)
-    registered = Table("registered resource", "healthy devices")
-    for resource, ids in (found.registered or {}).items():
-        registered.add_row(*map(escape, (resource, ", ".join(ids or ()) or "(none)")))
-    console.print(registered)
-    return _problem(lambda: kubelet_devices.load(raw))
-
-
-def _show_claims(raw: bytes) -> KubeletFileError | None:
-    found = kubelet_claims.decode(raw)
-    table = Table("claim", "uid", "pods", "driver", "pool/device", "requests", "CDI")
-    for claim in found.claims or ():
-        owner = (f"{claim.namespace}/{claim.claim_name}", claim.claim_uid, ", ".join(claim.pod_uids or ()))
-        rows = [
-            (
-                driver,
-                f"{d.pool_name}/{d.device_name}",
-                ", ".join(d.request_names or ()),
-                ", ".join(d.cdi_device_ids or ()),
-            )
-            for driver, state in (claim.driver_state or {}).items()
-            for d in state.devices or ()
-        ]
-        for index, row in enumerate(rows or [("", "not prepared", "", "")]):
-            table.add_row(*map(escape, (*(owner if index == 0 else ("", "", "")), *row)))
-    _console().print(table)
-    return _problem(lambda: kubelet_claims.load(raw))
-
-
-def _problem(load: Callable[[], object]) -> KubeletFileError | None:
-    try:
-        load()
-    except KubeletFileError as error:
-        return error
-    return None
-
-
-def _told(encoded: bytes | None) -> str:
-    """A plugin's answer in words."""
-    response = decode_response(encoded)
-    if encoded is None or response is None:
-        return "(none)" if encoded is None else "(cannot be read)"
-    return "\n".join(_lines(response)) or "(empty)"
-
-
-def _lines(response: api.ContainerAllocateResponse) -> Iterable[str]:
-    for name, value in sorted(response.envs.items()):
-        yield f"env {name}={value}"
-    for device in response.devices:
-        yield f"device {device.host_path} -> {device.container_path} {device.permissions}"
-    for mount in response.mounts:
-        yield f"mount {mount.host_path} -> {mount.container_path}{' read-only' if mount.read_only else ''}"
-    for name, value in sorted(response.annotations.items()):
-        yield f"annotation {name}={value}"
-    for cdi in response.cdi_devices:
-        yield f"CDI {cdi.name}"
-
-
-def _pods(path: Path) -> list[Pod]:
-    try:
-        return load_pods(path)
-    except KubeletError as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _ask(directory: Path, request: Request) -> ControlReply:
-    try:
-        return asyncio.run(ask(directory, request))
-    except KubeletError as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _console() -> Console:
-    """Wide where nobody reads it on a screen, so that nothing is cut off in a file or a pipe."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=200)

@@ -13,7 +13,8 @@ from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
 from nodeplug.commands.group import CommandGroup
-from nodeplug.commands.running_daemon import Output, ask, check_resource, clock, output_option, state_option
+from nodeplug.commands.options import Output, output_option
+from nodeplug.commands.running_daemon import ask, check_resource, clock, state_option
 from nodeplug.commands.structured import as_text
 from nodeplug.config.document import did_you_mean
 from nodeplug.control import release as releasing
@@ -81,12 +82,13 @@ def show(state: Path, output: Output, name: str) -> None:
     epilog=examples("nodeplug leases release misc-kvm", "nodeplug leases release misc-kvm --resource example.com/kvm")
 )
 @state_option
+@output_option
 @click.option("--resource", default="", help="The resource, where several have a unit of this name.")
 @click.option(
     "--force", is_flag=True, help="Although a witness says that it is held. The device can get a second user."
 )
 @click.argument("unit")
-def release(state: Path, resource: str, force: bool, unit: str) -> None:
+def release(state: Path, output: Output, resource: str, force: bool, unit: str) -> None:
     """End the lease of UNIT by hand, of a claim all its leases; the log keeps who had it.
 
     A lease ends by itself once the kubelet and the kernel say so. This is for one that stays because they cannot: the
@@ -101,8 +103,14 @@ def release(state: Path, resource: str, force: bool, unit: str) -> None:
         names = ", ".join(sorted({x.resource for x in meant}))
         raise click.UsageError(f"several resources have a lease of {unit}; name one with --resource: {names}")
     question = releasing.Question(meant[0].resource, meant[0].api, unit, force)
-    for x in ask(state, question, releasing.Answer, LONG).leases:
+    ended = ask(state, question, releasing.Answer, LONG)
+    if output in ("json", "yaml"):
+        click.echo(as_text(ended, output), nl=False)
+        return
+    for x in ended.leases:
         click.echo(f"released: {x.resource} {x.unit}, which {x.holder or _NOT_REPORTED} had")
+    if output == "wide":
+        click.echo("\n".join(("", *lease_lines(ended.leases, is_wide=True))))
 
 
 def lease_lines(found: Sequence[LeaseView], *, is_wide: bool) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
@@ -10,6 +10,7 @@ from nodeplug.commands.choice import Choice
 from nodeplug.commands.failure import remember_output
 
 F = TypeVar("F", bound=Callable[..., Any])
+Output: TypeAlias = Literal["table", "wide", "json", "yaml"]
 
 _ELSEWHERE = "Another machine: a folder with sys/, proc/ and dev/, or a file of nodeplug capture."
 
@@ -24,8 +25,14 @@ def live_root_option(command: F) -> F:
     return _root("Where the host's sys/, proc/ and dev/ are.")(command)
 
 
+def output_option(command: F) -> F:
+    """Add `-o` to a command whose answer is a table: how it prints that, or why there is none."""
+    help_text = "wide has more columns; json and yaml have everything, for scripts."
+    return output_choice("table", "wide", "json", "yaml", help_text=help_text)(command)
+
+
 def output_choice(first: str, *others: str, help_text: str | None = None) -> Callable[[F], F]:
-    """Return what adds `-o` to a command: how it prints its answer, or why there is none. Default: `first`."""
+    """Return what adds `-o` with other forms to a command. Default: `first`."""
     return click.option(
         "-o",
         "--output",

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from nodeplug.commands.examples import examples
-from nodeplug.commands.running_daemon import Output, ask, clock, output_option, state_option
+from nodeplug.commands.options import Output, output_option
+from nodeplug.commands.running_daemon import ask, clock, state_option
 from nodeplug.commands.structured import as_text
 from nodeplug.control.readmit import Answer, Question
 

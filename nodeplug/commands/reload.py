@@ -13,7 +13,8 @@ import click
 from nodeplug.commands.changes import change_lines
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
-from nodeplug.commands.running_daemon import NOT_RUNNING, REFUSED, Output, ask, clock, output_option, state_option
+from nodeplug.commands.options import Output, output_option
+from nodeplug.commands.running_daemon import NOT_RUNNING, REFUSED, ask, clock, state_option
 from nodeplug.commands.structured import as_text
 from nodeplug.control import client
 from nodeplug.control import status as asking

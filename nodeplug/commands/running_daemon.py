@@ -8,20 +8,18 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import click
 from msgspec import Struct
 
 from nodeplug.commands.failure import Failure
-from nodeplug.commands.options import output_choice
 from nodeplug.config.document import suggestion
 from nodeplug.config.environment import VARIABLES
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
 
-Output: TypeAlias = Literal["table", "wide", "json", "yaml"]
 REFUSED, CONFIGURATION, NOT_RUNNING = 1, 2, 4
 STATE_DIRECTORY = Path(os.environ.get(VARIABLES["stateDirectory"]) or "/var/lib/nodeplug")
 """The default of settings.stateDirectory, here."""
@@ -51,12 +49,6 @@ def config_option(command: F) -> F:
         callback=lambda _ctx, _parameter, given: given or _configuration_in_use(),
         help="The daemon's configuration.",
     )(command)
-
-
-def output_option(command: F) -> F:
-    """Add `-o`."""
-    help_text = "wide has more columns; json and yaml have everything, for scripts."
-    return output_choice("table", "wide", "json", "yaml", help_text=help_text)(command)
 
 
 def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SECONDS) -> T:

@@ -13,7 +13,8 @@ import click
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.leases import lease_lines
-from nodeplug.commands.running_daemon import REFUSED, Output, ask, clock, duration, output_option, state_option
+from nodeplug.commands.options import Output, output_option
+from nodeplug.commands.running_daemon import REFUSED, ask, clock, duration, state_option
 from nodeplug.commands.structured import as_text
 from nodeplug.control.status import Answer, DeviceView, Question, before_the_first_pod
 

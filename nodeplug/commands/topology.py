@@ -1,40 +1,56 @@
-"""`nodeplug topology`: where the node's devices sit, how they are, and who has them; as text or as a drawing.
+"""`nodeplug topology`: where the node's devices sit, how they are, and who has them; as text, as data or as a drawing.
 
 Exit codes: 0 shown, 1 the host cannot be read, 2 the command line is wrong.
 """
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
+from msgspec import Struct
 
 from hostdevices import Host, HostDevicesError, scan
+from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
-from nodeplug.commands.options import root_option
+from nodeplug.commands.options import Output, output_option, root_option
 from nodeplug.commands.running_daemon import state_option
+from nodeplug.commands.structured import as_text
 from nodeplug.config import node_name
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.status import Answer, Question
-from nodeplug.topology.layout import layout
+from nodeplug.topology.layout import NOBODY_KNOWN, NumaNode, layout
 from nodeplug.topology.svg import draw
 from nodeplug.topology.text import lines
 
 
+class _Shown(Struct, frozen=True):
+    nodes: tuple[NumaNode, ...]
+
+
 @click.command(
-    epilog=examples("nodeplug topology", "nodeplug topology --svg >node.svg", "nodeplug topology --root node.gz --all")
+    epilog=examples(
+        "nodeplug topology",
+        "nodeplug topology --svg >node.svg",
+        "nodeplug topology --root node.gz --all",
+        "nodeplug topology -o wide",
+    )
 )
 @click.option("--text", "form", flag_value="text", default=True, help="Lines; the default.")
 @click.option("--svg", "form", flag_value="svg", help="A drawing, for a browser or a page.")
 @click.option("--all", "is_all", is_flag=True, help="Devices that nobody offers, too.")
+@output_option
 @root_option
 @state_option
-def topology(form: str, is_all: bool, root: Path, state: Path) -> None:
+def topology(form: str, is_all: bool, output: Output, root: Path, state: Path) -> None:
     """Show NUMA nodes, PCI roots and devices, with health and holders.
 
     The running daemon says what is offered, how it is and who has it. Without one all devices are shown as the host
     has them.
     """
+    if form == "svg" and output != "table":
+        raise click.UsageError(f"--svg and -o {output} are two answers: leave one out")
     try:
         devices = scan(Host(root)).devices
     except HostDevicesError as error:
@@ -47,5 +63,22 @@ def topology(form: str, is_all: bool, root: Path, state: Path) -> None:
     nodes = layout(devices, status, is_all=is_all)
     if form == "svg":
         click.echo(draw(nodes, node_name()), nl=False)
+    elif output in ("json", "yaml"):
+        click.echo(as_text(_Shown(nodes), output), nl=False)
     else:
-        click.echo("\n".join(lines(nodes)))
+        click.echo("\n".join(_rows(nodes) if output == "wide" else lines(nodes)))
+
+
+def _rows(nodes: Sequence[NumaNode]) -> Iterator[str]:
+    header = ("NUMA", "PCI ROOT", "DEVICE", "KIND", "STATE", "RESOURCES", "LEASED TO", "REASON")
+    rows = (
+        (
+            *(numa.name, root.name, x.id, x.kind, x.state, ",".join(x.resources)),
+            ",".join(x.holders) or (NOBODY_KNOWN if x.is_leased else ""),
+            x.reason,
+        )
+        for numa in nodes
+        for root in numa.roots
+        for x in root.items
+    )
+    yield from aligned(header, rows)

@@ -9,7 +9,8 @@ import click
 
 from nodeplug.commands.examples import examples
 from nodeplug.commands.leases import lease_lines
-from nodeplug.commands.running_daemon import Output, ask, output_option, state_option
+from nodeplug.commands.options import Output, output_option
+from nodeplug.commands.running_daemon import ask, state_option
 from nodeplug.commands.structured import as_text
 from nodeplug.control.withhold import Answer, Question
 

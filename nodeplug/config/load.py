@@ -10,9 +10,8 @@ from msgspec import Struct
 from nodeplug.config.document import Document
 from nodeplug.config.errors import ConfigError, ConfigUnreadable, Finding
 from nodeplug.config.nodes import check_names, entries_for
-from nodeplug.config.resources import check_settings, check_together, resource
-from nodeplug.config.schema import API_VERSION, File, ResourceEntry, Select
-from nodeplug.config.selectors import selection
+from nodeplug.config.resources import check_keys, check_settings, check_together, resource
+from nodeplug.config.schema import API_VERSION, File, ResourceEntry
 from nodeplug.config.settings import Settings
 from nodeplug.config.tree import SIZE_LIMIT, Mapping, Node, Scalar, Unreadable, parse
 from nodeplug.version import VERSION
@@ -101,9 +100,8 @@ def loads(
         if not document.is_wrong(("resources", i))
     }
     for i, values in enumerate(document.value.get("resources", ())):
-        place = ("resources", i, "select")
-        if i not in entries and values and "select" in values and not document.is_wrong(place):
-            selection(document, place, msgspec.convert(values["select"], str | Select))  # for its findings, too
+        if i not in entries and values:
+            check_keys(document, ("resources", i), values, settings)
     found = {i: resource(document, ("resources", i), entry, settings) for i, entry in entries.items()}
     check_names(document, entries)
     here, waiting = entries_for(settings.node_name or node, labels, entries) if node else (entries, [])

@@ -5,8 +5,9 @@ What they say of DRA is in dra.py.
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, convert, structs
 
 import cdi
 from deviceplugin.limits import why_too_long
@@ -15,7 +16,7 @@ from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
 from nodeplug.config.kinds import check_kinds
 from nodeplug.config.mps import mps_env, mps_mounts
-from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry
+from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Select
 from nodeplug.config.selectors import check_glob, check_path, grouping, selection
 from nodeplug.config.settings import Settings
 from nodeplug.config.shares import shares_entry
@@ -79,8 +80,7 @@ def check_settings(document: Document, settings: Settings) -> None:
 
 def resource(document: Document, path: Path, entry: ResourceEntry, settings: Settings) -> Resource | None:
     """Return the resource of an entry at `path`; None where it cannot be made. Findings go to the document."""
-    if why := why_not_a_name(entry.name):
-        document.at((*path, "name"), f"{entry.name} cannot be a resource name: {why}")
+    _check_name(document, path, entry.name)
     group = None if entry.group is UNSET else grouping(document, (*path, "group"), entry.group)
     selector = _selector(document, path, entry, group)
     if entry.api != "dra" and (why := why_too_long(1, entry.shares)):
@@ -167,6 +167,28 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     )
 
 
+def check_keys(document: Document, path: Path, values: Mapping[str, Any], settings: Settings) -> None:
+    """Add findings about an entry that has a mistake already, so that all are told at once: of each key by itself."""
+    right = {key: value for key, value in values.items() if not document.is_wrong((*path, key))}
+    if "name" in right:
+        _check_name(document, path, right["name"])
+    if select := _without_wrong(document, (*path, "select"), values.get("select")):
+        selection(document, (*path, "select"), convert(select, str | Select))
+    _env(document, path, right.get("env", {}))
+    _annotations(document, path, right.get("annotations", {}))
+    _mounts(document, (*path, "mounts"), convert(right.get("mounts", ()), tuple[MountEntry, ...]), settings)
+
+
+def _without_wrong(document: Document, path: Path, value: Any) -> Any:
+    """Return a value without the members that are wrong; None where nothing is left."""
+    if not document.is_wrong(path):
+        return value
+    if not isinstance(value, Mapping):
+        return None
+    found = {key: _without_wrong(document, (*path, key), item) for key, item in value.items()}
+    return {key: item for key, item in found.items() if item is not None}
+
+
 def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
     """Add findings about resources (by their place in the list) that do not go together."""
     env: dict[str, tuple[str, str]] = {}
@@ -204,6 +226,11 @@ def why_not_a_name(name: str) -> str:
     if len(rest) > 63 or not _NAME_PART.fullmatch(rest):
         return "after the slash there must be letters, digits, dots, dashes and underscores, at most 63"
     return ""
+
+
+def _check_name(document: Document, path: Path, name: str) -> None:
+    if why := why_not_a_name(name):
+        document.at((*path, "name"), f"{name} cannot be a resource name: {why}")
 
 
 def _dra(document: Document, path: Path, entry: ResourceEntry) -> DraOptions:

@@ -5,6 +5,7 @@ small file expand without end, and no tags. A key that stands twice in a mapping
 """
 
 import codecs
+import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from nodeplug.config.errors import Finding
 
+_KEY_ALONE = re.compile(r"\s+([-A-Za-z0-9_.]+)")
 SIZE_LIMIT = 1 << 19
 DEPTH_LIMIT = 24
 
@@ -75,13 +77,13 @@ def _composed(data: bytes, *, several: bool) -> tuple[list[Node], list[Finding]]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise Unreadable(Finding(line, column, f"this is not YAML: {_in_words(error)}")) from None
+        raise Unreadable(Finding(line, column, f"this is not YAML: {_in_words(error, text)}")) from None
     except yaml.reader.ReaderError as error:
         place = _place(text, error.position)
         raise Unreadable(Finding(*place, f"the character #x{ord(text[error.position]):04x} is not allowed")) from None
 
 
-def _in_words(error: yaml.MarkedYAMLError) -> str:
+def _in_words(error: yaml.MarkedYAMLError, text: str) -> str:
     """Say what is wrong without the parser's words for its own tokens."""
     problem = error.problem or error.context or ""
     begun = f"line {error.context_mark.line + 1}" if error.context_mark else "before"
@@ -92,6 +94,9 @@ def _in_words(error: yaml.MarkedYAMLError) -> str:
     if "<stream end>" in problem:
         return f"what began in {begun} is not closed"
     if "mapping values" in problem:
+        mark = error.problem_mark
+        if mark and (key := _KEY_ALONE.fullmatch(text.splitlines()[mark.line][: mark.column])):
+            return f"{key[1]} is indented further than the line before it; line it up with the keys that it belongs to"
         return "a colon where a value stands; put a text with `: ` in quotes, and a key of its own on a line of its own"
     return problem
 

@@ -1,6 +1,7 @@
 """Fields of features that a release has behind gates that are off: a server drops them before it looks at an object.
 
-What an older object has already stays, each feature for itself. Source: changes-1.37 section 6, the strategies of 1.34.
+What an older object has already stays, each feature for itself. Source: changes-1.37 section 6, the strategies
+of 1.34 and 1.35.
 """
 
 from collections.abc import Callable
@@ -109,4 +110,4 @@ _DROPS: dict[type[KubernetesObject], tuple[_Drop, ...]] = {
         _lists,
     ),
 }
-"""What 1.34 drops, a function for each gate; constraints with distinctAttribute it forgets to drop."""
+"""What 1.34 and 1.35 drop, a function for each gate; constraints with distinctAttribute they forget to drop."""

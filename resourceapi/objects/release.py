@@ -1,8 +1,8 @@
 """What one Kubernetes release says of resource.k8s.io and another does not, in one place.
 
-The rules ask a `Release` for a named fact and never compare versions. What 1.34 refuses it refuses in 1.36's words.
-Patch releases: 1.34.4, 1.36.3 and 1.37.1. Source: changes-1.37, sections 3 and 6; the releases' validation where that
-says no more.
+The rules ask a `Release` for a named fact and never compare versions. What 1.34 and 1.35 refuse they refuse in 1.36's
+words. Patch releases: 1.34.4, 1.35.4, 1.36.3 and 1.37.1. Source: changes-1.37, sections 3 and 6; the releases'
+validation where that says no more.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-Version = Literal["1.34", "1.36", "1.37"]
+Version = Literal["1.34", "1.35", "1.36", "1.37"]
 
 
 class Release(Struct, frozen=True, kw_only=True):
@@ -56,6 +56,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """`kubectl get crd` shows scope and versions, too."""
     owns_metadata_by_status: bool
     """Who writes a status gets to own the metadata in the request, which is not stored."""
+    owns_custom_metadata_by_status: bool
+    """The same where the status is of a custom resource."""
     fills_max_unavailable: bool
     """A StatefulSet says how many of its pods may be unavailable while they are replaced."""
     fills_missing_drivers: bool
@@ -93,6 +95,7 @@ _1_37 = Release(
     rules_tell_values=True,
     lists_versions=True,
     owns_metadata_by_status=False,
+    owns_custom_metadata_by_status=False,
     fills_max_unavailable=True,
     fills_missing_drivers=True,
     counts_autoscalers=True,
@@ -121,20 +124,26 @@ _1_36 = replace(
     warns_of_sets=False,
 )
 
-_1_34 = replace(
+_1_35 = replace(
     _1_36,
-    version="1.34",
+    version="1.35",
     patch=4,
     has_taint_rules_in_v1beta2=False,
     checks_claim_writers=False,
     negotiates_custom_lists_first=False,
+    owns_custom_metadata_by_status=True,
+    has_all_fields=False,
+)
+
+_1_34 = replace(
+    _1_35,
+    version="1.34",
     explains_empty_names=True,
     fails_on_delete_options=True,
     rules_tell_values=False,
     owns_metadata_by_status=True,
-    has_all_fields=False,
 )
 
-RELEASES: Mapping[str, Release] = MappingProxyType({each.version: each for each in (_1_34, _1_36, _1_37)})
+RELEASES: Mapping[str, Release] = MappingProxyType({each.version: each for each in (_1_34, _1_35, _1_36, _1_37)})
 DEFAULT_VERSION: Version = "1.37"
 LATEST = RELEASES[DEFAULT_VERSION]

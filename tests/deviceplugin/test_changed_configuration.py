@@ -162,8 +162,9 @@ async def test_a_narrowed_resource_lists_what_a_pod_has_until_it_ends(
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
 async def test_other_shares_are_given_out_once_all_of_the_old_ones_have_ended(
-    configure: Configure, node: Node, ledger: Ledger, before: int, after: int
+    configure: Configure, node: Node, ledger: Ledger, before: int, after: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     await configure(resource(shares=before))
     await offered(node, count=before)
     names = ["a", "b"][:before]
@@ -176,6 +177,8 @@ async def test_other_shares_are_given_out_once_all_of_the_old_ones_have_ended(
         assert len(ledger.leases()) == before - number
         await until_listed(node, FUSE, dict.fromkeys(old | new, "Unhealthy"))
         assert await is_refused(node, "c", FUSE)
+        had = f"from when the device had {before} share{'s' if before > 1 else ''}, not {after}"
+        assert any(record.message.endswith(had) for record in caplog.records)
         await ends(node, side, ledger, name)
         old = {lease.unit for lease in ledger.leases()}
     await offered(node, count=after)

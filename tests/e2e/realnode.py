@@ -28,9 +28,7 @@ from kubeletapi.podresources.v1 import api_pb2 as podresources
 T = TypeVar("T")
 FOLDER = Path(__file__).with_name("node")
 KUBERNETES: str = os.environ.get("K8S", "1.36")
-_LIKE = {"1.35": "1.34"}
-"""Releases that the stand-ins do not play, and one that they play with the same feature gates."""
-RELEASE = next((each for version, each in RELEASES.items() if version == _LIKE.get(KUBERNETES, KUBERNETES)), LATEST)
+RELEASE = next((each for version, each in RELEASES.items() if version == KUBERNETES), LATEST)
 """What its Kubernetes does, and its feature gates."""
 _BUILT = Path.home() / ".cache" / ("realnode" if KUBERNETES == "1.36" else f"realnode-{KUBERNETES}")
 HOME = Path(os.environ.get("REALNODE_HOME", _BUILT))
@@ -44,8 +42,8 @@ def why_not() -> str:
     """Return why no real node can run here; empty when one can."""
     if os.geteuid() != 0:
         return "a real node needs root"
-    if KUBERNETES not in (known := sorted({*RELEASES, *_LIKE})):
-        return f"K8S={KUBERNETES}: the tests know {', '.join(known)}"
+    if KUBERNETES not in RELEASES:
+        return f"K8S={KUBERNETES}: the tests know {', '.join(RELEASES)}"
     if not (HOME / "bin" / "kubelet").exists():
         return f"the real node is not built: make node K8S={KUBERNETES}" + ("" if shutil.which("go") else " (needs Go)")
     return ""
@@ -272,13 +270,9 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
     assert done.returncode == 0, f"{command[-1]}: {done.stdout}{done.stderr}"
 
 
-compares = pytest.mark.skipif(KUBERNETES in _LIKE, reason=f"the stand-ins do not play Kubernetes {KUBERNETES}")
-"""Skip a test that has the stand-ins beside the real node where they are another release."""
-
-
 def needs(gate: str) -> pytest.MarkDecorator:
     """Skip a test where a feature gate is off."""
-    reason = RELEASE.why_not(gate).replace(RELEASE.version, KUBERNETES)
+    reason = RELEASE.why_not(gate)
     return pytest.mark.skipif(bool(reason), reason=reason)
 
 

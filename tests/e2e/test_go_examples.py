@@ -49,7 +49,7 @@ def verified(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("kubernetes", ["1.34", "1.36", "1.37"])
+@pytest.mark.parametrize("kubernetes", ["1.34", "1.35", "1.36", "1.37"])
 def test_the_device_plugin_behaves(built: Path, kubernetes: str) -> None:
     told = verified("--kubernetes", kubernetes, "--", str(built / "device-plugin"), "{dir}")
     assert "comes back after restart 3" in told

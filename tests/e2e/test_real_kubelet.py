@@ -16,9 +16,9 @@ from tests.controlplane.apiserver.running import Http, Plain, Running
 from tests.e2e.claims import claim, claiming, request
 from tests.e2e.cluster import DRIVER, dra_daemon
 from tests.e2e.conftest import DaemonProcess
-from tests.e2e.realnode import NODE, RELEASE, RealNode, compares, pod
+from tests.e2e.realnode import NODE, RELEASE, RealNode, pod
 
-pytestmark = [pytest.mark.e2e, compares]
+pytestmark = pytest.mark.e2e
 RESOURCES: list[dict[str, Any]] = [
     {"name": "e2e.example/fuse", "select": "fuse", "shares": 2, "api": "dra", "env": {"FUSE_NODES": "{devnodes}"}},
     {"name": "e2e.example/kvm", "select": "kvm", "shares": 2},

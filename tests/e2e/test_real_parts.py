@@ -10,14 +10,13 @@ import pytest
 from resourceapi.objects.release import RELEASES
 from tests.controlplane.apiserver.running import Http, Plain, Running
 from tests.controlplane.scheduler.kit import device_class, node, slice_, template
-from tests.e2e.realnode import HOME, KUBERNETES, RELEASE, compares
+from tests.e2e.realnode import HOME, KUBERNETES, RELEASE
 
 _PARTS = ("kube-scheduler", "kube-controller-manager")
 _MISSING = [each for each in _PARTS if not (HOME / "bin" / each).exists()]
 
 pytestmark = [
     pytest.mark.e2e,
-    compares,
     pytest.mark.skipif(bool(_MISSING), reason=f"not built: {', '.join(_MISSING)}; make node K8S={KUBERNETES}"),
 ]
 SERVED = RELEASES[RELEASE.version]  # the real scheduler waits for v1 of taint rules

@@ -6,10 +6,9 @@ import pytest
 
 from tests.e2e import compare_watches
 from tests.e2e.compare_servers import compared, servers
-from tests.e2e.realnode import compares
 from tests.e2e.realserver import why_not
 
-pytestmark = [pytest.mark.e2e, compares, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
 def test_they_answer_alike(tmp_path: Path) -> None:

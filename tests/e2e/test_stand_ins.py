@@ -17,10 +17,10 @@ from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
 from resourceapi.client import Client
 from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, claim, device_class, devices, pod, slice_, template
-from tests.e2e.realnode import compares, needs
+from tests.e2e.realnode import needs
 from tests.e2e.realserver import RealServer, why_not
 
-pytestmark = [pytest.mark.e2e, compares, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 _API = "resource.k8s.io/v1"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from checkpoint.kubelet_devices import PodDevices, encode
@@ -85,9 +86,22 @@ def test_a_plugin_under_development(running: Background, folder: Path) -> None:
     shown = nodeplug("status", "--dir", folder).output
     for part in ("example.com/x", "2 Healthy", "default/demo", "example.com/x: a", "UnexpectedAdmissionError"):
         assert part in shown
+    wide = nodeplug("status", "--dir", folder, "-o", "wide").output
+    found = yaml.safe_load(nodeplug("status", "--dir", folder, "-o", "yaml").output)
+    assert "a Healthy, b Healthy" in wide
+    assert found["pods"][0]["uid"] in wide
+    assert nodeplug("remove", "--dir", folder, "demo").exit_code == 0
+    (folder / "one.yaml").write_text(POD.partition("---")[0])
+    got = nodeplug("admit", "--dir", folder, folder / "one.yaml", "-o", "wide")
+    assert got.output.splitlines() == ["default/demo Running", "  c  example.com/x: a"]
+    assert nodeplug("remove", "--dir", folder, "demo").exit_code == 0
+    as_data = nodeplug("admit", "--dir", folder, folder / "pods.yaml", "-o", "json")
+    assert as_data.exit_code == 1
+    assert [x["status"]["phase"] for x in json.loads(as_data.output)["pods"][:2]] == ["Running", "Failed"]
     assert nodeplug("restart", "--dir", folder).exit_code == 0
     running.until("capacity example.com/x 2 allocatable 2")
-    assert '"example.com/x": [\n      "a"' in nodeplug("status", "--dir", folder, "--json").output
+    data = json.loads(nodeplug("status", "--dir", folder, "-o", "json").output)
+    assert {"c": {"example.com/x": ["a"]}} in [each["allocations"] for each in data["pods"]]
     assert nodeplug("remove", "--dir", folder, "demo").exit_code == 0
     again = nodeplug("remove", "--dir", folder, "demo")
     assert (again.exit_code, again.output) == (1, "Error: pod demo is not on the node\n")
@@ -210,8 +224,9 @@ def test_reading_a_state_file(folder: Path) -> None:
     ]
     file = folder / "kubelet_internal_checkpoint"
     file.write_bytes(encode(entries, {"example.com/x": ["a", "b"], "example.com/none": []}))
-    shown = nodeplug("checkpoint", file)
+    shown = nodeplug("checkpoint", file, "-o", "wide")
     assert shown.exit_code == 0
+    assert "device /dev/x" not in nodeplug("checkpoint", file).output
     for part in (
         "uid1",
         "[c]",
@@ -226,11 +241,29 @@ def test_reading_a_state_file(folder: Path) -> None:
         "checksum: good",
     ):
         assert part in shown.output
+    found = json.loads(nodeplug("checkpoint", file, "-o", "json").output)
+    assert found["entries"][0] == {
+        "podUID": "uid1",
+        "container": "c",
+        "resource": "example.com/x",
+        "devices": [{"numaNode": None, "ids": ["a"]}, {"numaNode": 1, "ids": ["b"]}],
+        "answer": {
+            "envs": {"E": "v"},
+            "annotations": {"a": "n"},
+            "devices": [{"hostPath": "/dev/x", "containerPath": "/dev/y", "permissions": "rw"}],
+            "mounts": [{"hostPath": "/h", "containerPath": "/c", "readOnly": True}],
+            "cdiDevices": [{"name": "v.com/c=d"}],
+        },
+    }
+    assert [entry["answer"] for entry in found["entries"][1:]] == [None, None]
+    assert (found["registered"], found["problem"]) == ({"example.com/x": ["a", "b"], "example.com/none": []}, "")
     file.write_bytes(file.read_bytes().replace(b"uid1", b"uid9"))
     damaged = nodeplug("checkpoint", file)
     assert damaged.exit_code == 1
     assert "its content gives" in damaged.output
     assert damaged.output.endswith("a kubelet of today refuses it: checkpoint is corrupted\n")
+    damaged = nodeplug("checkpoint", file, "-o", "yaml")
+    assert (damaged.exit_code, yaml.safe_load(damaged.output)["problem"]) == (1, "checkpoint is corrupted")
 
 
 def test_reading_the_form_before_1_20(folder: Path) -> None:
@@ -249,7 +282,12 @@ def test_reading_the_claims(folder: Path) -> None:
     states = {"gpu.example.com": claims.DriverState([device]), "nic.example.com": claims.DriverState()}
     file = folder / "dra_manager_state"
     file.write_bytes(claims.encode([claims.ClaimState("uid1", "claim", "ns", {"pod1": object()}, states)]))
-    shown = nodeplug("checkpoint", file)
+    (shown_claim,) = json.loads(nodeplug("checkpoint", file, "-o", "json").output)["claims"]
+    assert [each["devices"] for each in shown_claim["drivers"]] == [
+        [{"pool": "pool", "device": "gpu-0", "shareID": "", "requests": ["r"], "cdiDevices": ["v.com/c=d"]}],
+        None,
+    ]
+    shown = nodeplug("checkpoint", file, "-o", "wide")
     assert shown.exit_code == 0
     for part in ("ns/claim", "uid1", "pod1", "gpu.example.com", "pool/gpu-0", "v.com/c=d", "checksum: good"):
         assert part in shown.output
@@ -260,7 +298,9 @@ def test_what_is_no_state_file(folder: Path, content: str) -> None:
     (folder / "file").write_text(content)
     found = nodeplug("checkpoint", folder / "file")
     assert found.exit_code == 1
-    assert found.output.startswith("Error: ")
+    assert found.output.startswith(f"Error: {folder / 'file'}: ")
+    as_data = nodeplug("checkpoint", folder / "file", "-o", "json")
+    assert as_data.exit_code == 1
 
 
 def test_a_report_for_ci() -> None:

@@ -5,12 +5,39 @@ from pathlib import Path
 
 import pytest
 
-from hostdevices import scan
+from hostdevices import Host, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import loads
 from resources.assignment import assign
 from resources.emptiness import why_empty
 from tests.hostdevices.machine import build_machine
+
+
+@pytest.mark.parametrize(
+    ("select", "is_told"),
+    [
+        ("nvme", True),
+        ("block", True),
+        ("loop", True),
+        ("uinput", True),
+        ({"kind": ["rtc", "watchdog"]}, True),
+        ({"any": ["nvme", "watchdog"]}, True),
+        ({"all": ["watchdog", {"attributes": {"model": "x"}}]}, True),
+        ({"any": ["nvme", "kvm"]}, False),
+        ({"kind": ["block", "gpu"]}, False),
+        ("kvm", False),
+    ],
+)
+def test_dangerous_devices_are_told_before_there_is_one(select: object, is_told: bool, tmp_path: Path) -> None:
+    for name in ("sys", "proc", "dev"):
+        (tmp_path / name).mkdir()
+    resource = {"name": "x/y", "select": select}
+    for more, told in (({}, is_told), ({"dangerous": True}, False)):
+        config = loads(json.dumps({"resources": [resource | more]}).encode())
+        inventory = scan(Host(tmp_path), READERS)
+        said = why_empty(config.resources[0], inventory, assign(inventory, config.resources))
+        words = "; it also needs `dangerous: true`, without which no resource gets such devices"
+        assert said == "no device here" + words * told
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from resourceapi.objects.release import RELEASES
 from tests.controlplane.apiserver.running import CLAIMS, Http, Plain, Running, claim
+from tests.controlplane.apiserver.test_definitions import definition, driver
 from tests.controlplane.scheduler.kit import slice_
 
 RULES = "/apis/resource.k8s.io/{}/devicetaintrules"
@@ -25,6 +26,12 @@ def of_1_36() -> Iterator[Http]:
 @pytest.fixture(scope="module")
 def of_1_34() -> Iterator[Http]:
     with Running(release=RELEASES["1.34"]) as server, server.http() as http:
+        yield http
+
+
+@pytest.fixture(scope="module")
+def of_1_35() -> Iterator[Http]:
+    with Running(release=RELEASES["1.35"]) as server, server.http() as http:
         yield http
 
 
@@ -62,22 +69,24 @@ def test_refusals_are_in_the_words_of_the_release_and_the_version(api: Http, of_
     assert api.send("POST", path, claim).message.endswith(f"requests[1]: Duplicate value: {shown}")
 
 
-def test_1_34_stores_nothing_of_the_features_that_it_has_switched_off(of_1_34: Http) -> None:
+@pytest.mark.parametrize("version", ["1.34", "1.35"])
+def test_nothing_is_stored_of_features_that_are_switched_off(version: str, of_1_34: Http, of_1_35: Http) -> None:
+    older = {"1.34": of_1_34, "1.35": of_1_35}[version]
     made = slice_("n1", "gpu-0")
     made["spec"]["devices"][0]["taints"] = [{"key": "example.com/t", "effect": "NoSchedule"}]
-    stored = of_1_34.ok("POST", SLICES, made)
+    stored = older.ok("POST", SLICES, made)
     assert "taints" not in stored["spec"]["devices"][0]
     patch = {"spec": {"devices": made["spec"]["devices"]}}
     name = stored["metadata"]["name"]
-    again = of_1_34.ok("PATCH", f"{SLICES}/{name}", patch, content="application/merge-patch+json")
+    again = older.ok("PATCH", f"{SLICES}/{name}", patch, content="application/merge-patch+json")
     assert again["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
-    assert of_1_34.send("GET", RULES.format("v1beta2")).status == 404
-    assert of_1_34.ok("GET", RULES.format("v1alpha3"))["items"] == []
+    assert older.send("GET", RULES.format("v1beta2")).status == 404
+    assert older.ok("GET", RULES.format("v1alpha3"))["items"] == []
 
 
 @pytest.mark.parametrize("version", RELEASES)
-def test_the_server_says_what_it_is(version: str, of_1_34: Http, of_1_36: Http, api: Http) -> None:
-    server = {"1.34": of_1_34, "1.36": of_1_36, "1.37": api}[version]
+def test_the_server_says_what_it_is(version: str, of_1_34: Http, of_1_35: Http, of_1_36: Http, api: Http) -> None:
+    server = {"1.34": of_1_34, "1.35": of_1_35, "1.36": of_1_36, "1.37": api}[version]
     told = server.ok("GET", "/version")
     assert f"{told['major']}.{told['minor']}" == version
     assert server.ok("GET", "/openapi/v2")["info"]["version"] == told["gitVersion"]
@@ -89,18 +98,20 @@ def test_what_a_release_warns_of_is_deprecated_in_it(of_1_34: Http, of_1_36: Htt
         assert [len(http.send("GET", path).warnings) for http in (of_1_34, of_1_36)] == warned
 
 
-def test_1_34_explains_an_empty_driver_too_and_fails_on_a_deletion_that_is_none(api: Http, of_1_34: Http) -> None:
+def test_1_34_explains_an_empty_driver_too_and_fails_on_a_deletion_that_is_none(
+    api: Http, of_1_34: Http, of_1_35: Http
+) -> None:
     nameless = {"metadata": {"name": "e"}, "spec": {"driver": "", "pool": {"resourceSliceCount": 1}, "allNodes": True}}
-    for http, causes, code in ((api, 2, 400), (of_1_34, 3, 500)):
+    for http, causes, code in ((api, 2, 400), (of_1_35, 2, 400), (of_1_34, 3, 500)):
         refused = http.send("POST", SLICES, nameless)
         assert len(refused.body["details"]["causes"]) == causes, refused.message
         assert http.send("DELETE", f"{SLICES}/e", [1]).status == code
 
 
-def test_who_writes_a_status_owns_its_metadata_in_1_34(api: Http, of_1_34: Http) -> None:
+def test_who_writes_a_status_owns_its_metadata_in_1_34(api: Http, of_1_34: Http, of_1_35: Http) -> None:
     """Labels in the request are not stored; of whom they are is noted where the release does so."""
     by_1_34: list[Plain] = [{"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}]
-    for http, entries in ((api, by_1_34[:0]), (of_1_34, by_1_34)):
+    for http, entries in ((api, by_1_34[:0]), (of_1_35, by_1_34[:0]), (of_1_34, by_1_34)):
         made = http.ok("POST", CLAIMS, claim("owned"))
         labelled = {**made, "metadata": {**made["metadata"], "labels": {"x": "1"}}}
         after = http.ok("PUT", f"{CLAIMS}/owned/status", labelled, fieldManager="m")["metadata"]
@@ -108,6 +119,20 @@ def test_who_writes_a_status_owns_its_metadata_in_1_34(api: Http, of_1_34: Http)
         by_status = [entry for entry in after["managedFields"] if entry.get("subresource") == "status"]
         assert [entry["fieldsV1"] for entry in by_status] == entries
         assert (after["resourceVersion"] == made["metadata"]["resourceVersion"]) is not bool(entries)
+
+
+def test_custom_resources_of_before_1_36(of_1_34: Http, of_1_35: Http, of_1_36: Http) -> None:
+    """Who writes their status owns the metadata of the request; a list's options are looked at before its form."""
+    drivers = "/apis/example.com/v1alpha1/namespaces/default/drivers"
+    for http, is_older in ((of_1_34, True), (of_1_35, True), (of_1_36, False)):
+        http.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition())
+        made = http.ok("POST", drivers, driver("owned", {"type": "x"}))
+        labelled = {**made, "metadata": {**made["metadata"], "labels": {"x": "1"}}}
+        after = http.ok("PUT", f"{drivers}/owned/status", labelled, fieldManager="m")["metadata"]
+        assert "labels" not in after
+        assert any(entry["manager"] == "m" for entry in after["managedFields"]) is is_older
+        refused = http.send("GET", drivers, accept="text/html", fieldSelector="x")
+        assert refused.status == (400 if is_older else 406)
 
 
 def test_defaults_and_counts_of_the_newest(api: Http, of_1_36: Http) -> None:

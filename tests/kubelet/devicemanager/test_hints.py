@@ -53,7 +53,7 @@ async def test_hints_without_allocations(
 
 
 @scenario(45)
-@pytest.mark.parametrize("kubernetes", ["1.34"])
+@pytest.mark.parametrize("kubernetes", ["1.34", "1.35"])
 async def test_before_1_36_nodes_without_devices_are_looked_at(kit: ManagerKit) -> None:
     await kit.plugin(R1, at(Dev1=None, Dev2=[1]))
     owner = kit.pod("p", container("c", {R1: 1}))

@@ -19,7 +19,7 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.kit import R1, R2, ManagerKit, healthy
 from tests.kubelet.scenarios import scenario
 
-OLDER = ["1.34", "1.36"]  # they know one plugin of a resource; test_instances.py has what came then
+OLDER = ["1.34", "1.35", "1.36"]  # they know one plugin of a resource; test_instances.py has what came then
 
 
 async def refusal(stub: DevicePluginStub, kit: ManagerKit, **fields: Any) -> str:

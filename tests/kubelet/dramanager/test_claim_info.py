@@ -44,6 +44,7 @@ def test_from_the_file() -> None:
     assert encode([info.state()]) == encode([state])
     older = ClaimInfo.of_state(state, RELEASES["1.34"])
     assert b"ShareID" not in encode([older.state()])
+    assert b"ShareID" in encode([ClaimInfo.of_state(state, RELEASES["1.35"]).state()])
     assert encode([ClaimInfo.of_state(older.state(), LATEST).state()]) == encode([state])
 
 

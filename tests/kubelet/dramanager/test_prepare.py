@@ -109,7 +109,7 @@ async def test_a_claim_from_a_template(kit: Kit, kubernetes: Version) -> None:
     await kit.driver()
     kit.put(claim("p-t-1", owner="p"), claim("p-t-2", owner="q"))
     assert await refused(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
-    word = "pod" if kubernetes == "1.34" else "Pod"
+    word = "pod" if kubernetes in ("1.34", "1.35") else "Pod"
     foreign = f"ResourceClaim default/p-t-2 was not created for {word} default/p ({word} is not owner)"
     assert await refused(kit, from_template("p", ("t", "p-t-2"))) == foreign
     await kit.manager.prepare_resources(from_template("p", ("t", "p-t-1")))

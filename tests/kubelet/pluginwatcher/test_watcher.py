@@ -289,7 +289,7 @@ async def test_a_plugin_that_cannot_be_told_is_taken_back(watched: Watched) -> N
 
 
 @NOBODY_THERE
-@pytest.mark.parametrize("kubernetes", ["1.34"])
+@pytest.mark.parametrize("kubernetes", ["1.34", "1.35"])
 async def test_before_1_36_a_refused_plugin_stays_on_record(watched: Watched) -> None:
     """It is not tried again until its socket is another one."""
     refused = watched.plugin(endpoint="/nobody/here.sock")
@@ -305,7 +305,7 @@ async def test_before_1_36_a_refused_plugin_stays_on_record(watched: Watched) ->
     assert watched.watcher.actual.plugins() == []
 
 
-@pytest.mark.parametrize("kubernetes", ["1.34"])
+@pytest.mark.parametrize("kubernetes", ["1.34", "1.35"])
 async def test_before_1_36_a_plugin_that_cannot_be_told_is_kept(watched: Watched) -> None:
     async with watched.plugin() as plugin:
         plugin.behaviours["NotifyRegistrationStatus"] = failing("busy")

@@ -74,6 +74,17 @@ def test_a_folder_is_read_and_each_node_answers(folder: Path) -> None:
     assert "gpu.example.com/node-b/gpu-0" in result.output
 
 
+def test_wide_shows_each_node_with_whose_device_is_which(folder: Path) -> None:
+    for number in range(2, 6):
+        (folder / f"node{number}.yaml").write_text(f"{{apiVersion: v1, kind: Node, metadata: {{name: node-{number}}}}}")
+    assert "and 1 more" in _run(folder).output
+    lines = [line.split() for line in _run(folder, "-o", "wide").output.splitlines()]
+    assert ["default/wanted", "g", "gpu.example.com/node-a/gpu-1"] in lines
+    assert [line[0] for line in lines if line and line[0].startswith("node-")] == [
+        f"node-{each}" for each in ("a", "b", *"2345")
+    ]
+
+
 def test_yaml_is_the_claims_as_allocated(folder: Path) -> None:
     result = _run(folder, "-o", "yaml")
     written = yaml.safe_load(result.output)

@@ -116,6 +116,17 @@ def test_devices_of_a_kind_that_nobody_selects_are_counted(file: Path, tmp_path:
     assert len(found["unassigned"]) == 3
 
 
+def test_wide_has_a_line_for_each_device_with_all_of_it(file: Path, root: Path) -> None:
+    lines = check(file, "--root", root, "-o", "wide").stdout.splitlines()
+    assert lines[0].split() == ["RESOURCE", "API", "SHARES", "DEVICE", "KIND", "NUMA", "HEALTH", "NODES", "ABOUT"]
+    rows = [line.split(maxsplit=8) for line in lines[1:]]
+    assert ["example.com/fuse", "device-plugin", "10", "misc-fuse", "misc", "-", "ok", "/dev/fuse", "-"] in rows
+    assert [row[8] for row in rows if row[0] == "example.com/kvm"] == [
+        "no device here: misc-fuse: its name is fuse, not kvm"
+    ]
+    assert [row[3] for row in rows if row[0] == "-"] == ["block-loop0"]
+
+
 def test_yaml_says_what_json_says(file: Path, root: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("resources: [{name: x/y, select: gpus}]\n")

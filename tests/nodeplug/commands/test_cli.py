@@ -41,6 +41,45 @@ def test_lists_of_commands_have_all_and_cut_nothing() -> None:
     assert "..." not in overview.partition("Options:")[2]
 
 
+OTHER_OUTPUTS = {
+    "apiserver": "serves until it is stopped",
+    "bundle": "writes an archive",
+    "capture": "writes an archive",
+    "classes": "prints manifests for kubectl",
+    "completion": "prints a program for a shell",
+    "convert": "prints a configuration file",
+    "demo": "shows its steps as they happen",
+    "k8srm apiserver": "serves until it is stopped",
+    "k8srm definitions": "prints manifests for kubectl",
+    "k8srm gen": "prints pools as the prototype does, or manifests for kubectl (-o list, manifests)",
+    "k8srm schedule": "prints the prototype's report",
+    "kubelet hold": "answers nothing but whether it is done",
+    "kubelet release": "answers nothing but whether it is done",
+    "kubelet remove": "answers nothing but whether it is done",
+    "kubelet restart": "answers nothing but whether it is done",
+    "kubelet run": "prints events until it is stopped",
+    "kubelet verify": "prints a report for people or for CI (-o text, json, junit)",
+    "run": "logs until it is stopped",
+    "ui": "serves until it is stopped",
+}
+"""Commands that do not print a table, and what they do."""
+
+
+def test_every_command_that_prints_a_table_prints_it_as_data_too() -> None:
+    commands = {" ".join(words): x for words, x in every(main).items() if not isinstance(x, click.Group)}
+    outputs = {
+        name: {
+            tuple(option.type.choices)
+            for option in command.params
+            if "--output" in option.opts and isinstance(option.type, click.Choice)
+        }
+        for name, command in commands.items()
+    }
+    tables = {name for name, found in outputs.items() if found == {("table", "wide", "json", "yaml")}}
+    assert tables | OTHER_OUTPUTS.keys() == commands.keys()
+    assert not tables & OTHER_OUTPUTS.keys()
+
+
 def test_every_command_has_an_example() -> None:
     for words, command in every(main).items():
         assert "nodeplug " + " ".join(words) in (command.epilog or "")

@@ -95,6 +95,18 @@ class TestJsonAndYaml:
         assert device["attributes"]["firmware"] == {"version": "20.31.1014"}
 
 
+class TestWide:
+    """One device a line, with everything."""
+
+    def test_no_node_and_no_attribute_is_left_out(self, root: Path) -> None:
+        header, *lines = run("discover", "--root", root, "-o", "wide").stdout.splitlines()
+        assert header.split() == ["KIND", "ID", "NAME", "NODES", "NUMA", "HEALTH", "WITHIN", "PATH", "ATTRIBUTES"]
+        assert [line.split()[1] for line in lines] == ["misc-fuse", "nic-0000-3b-00-0", "pci-0000-3b-00-0"]
+        nic = discover(root, "--kind", "nic")["devices"][0]
+        assert all(f"{name}=" in lines[1] for name in nic["attributes"] if name != "name")
+        assert "pci-0000-3b-00-0  /sys/devices" in lines[1]
+
+
 class TestFilters:
     """--kind and --id."""
 

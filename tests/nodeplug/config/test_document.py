@@ -34,6 +34,8 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         "2:3: unknown key kubeletRoott; did you mean kubeletRoot?",
         '3:18: this must be a whole number, not "60"; leave the quotes out',
         '4:13: unknown value "inof"; did you mean info?',
+        "7:22: unknown preset gpus; did you mean gpu?",
+        "7:41: unknown attribute vendr; did you mean vendor?",
         '7:59: YAML takes 0123 for a number; write it in quotes: "0123"',
         "8:13: 0 is less than 1; how many containers may use one device at once",
         "9:5: the key name is missing; the extended resource that pods ask for: `example.com/gpu`",
@@ -42,6 +44,27 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         "14:5: the key select stands here for the second time; the first is in line 12",
         '15:5: this must be a mapping, not "hello"; what is offered, in the order in which devices are given away',
     ]
+
+
+def test_what_single_keys_have_wrong_is_told_beside_other_mistakes() -> None:
+    found = wrong("""\
+        resources:
+          - {name: bad, select: {preset: kvm, attributes: {speeed: 1, vendor: 0x1}}, share: 2}
+          - {name: a.b/c, select: kvm, env: {LD_PRELOAD: x, Y: "{nope}"}, shares: x}
+          - {name: a.b/d, select: kvm, mounts: [{hostPath: /etc}], annotations: {"-": x}, access: {mode: x}}
+    """)
+    for text in (
+        "bad cannot be a resource name",
+        "unknown attribute speeed",
+        'write it in quotes: "0x1"',
+        "unknown key share",
+        "LD_PRELOAD is not ours to set",
+        "unknown field {nope}",
+        'a whole number, not "x"',
+        "/etc is not below any of settings.allowedMounts",
+        "- cannot be the name of an annotation",
+    ):
+        assert len([line for line in found if text in line]) == 1, found
 
 
 @pytest.mark.parametrize(

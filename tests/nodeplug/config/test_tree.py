@@ -51,6 +51,14 @@ def test_several_documents_each_with_its_places() -> None:
         (b"a:\n  - b: 1\n   c: 2\n", 3, 4, "this is not YAML: the indentation does not fit what began in line 2"),
         (b"a:\n  - {b: 1\n", 3, 1, "this is not YAML: what began in line 2 is not closed"),
         ("a: 1".encode("utf-16"), 1, 1, "the file is UTF-16; save it as UTF-8"),
+        (
+            b"a:\n- b: 1\n   c: 2\n",
+            *(
+                3,
+                5,
+                "this is not YAML: c is indented further than the line before it; line it up with the keys that it",
+            ),
+        ),
         (b"a: b: c\n", 1, 5, "this is not YAML: a colon where a value stands"),
         (b"a: 'b\n", 2, 1, "this is not YAML"),
         (b'a: "\\z"\n', 1, 6, "this is not YAML"),

@@ -103,3 +103,6 @@ async def test_a_unit_of_two_resources_has_to_be_named(asked: Asked) -> None:
     result = await asked.run("leases", "release", "misc-x.0", "--resource", "example.com/b", "--force")
     assert result.stdout.startswith("released: example.com/b misc-x.0, which ")
     assert [x["resource"] for x in (await asked.json("leases", "list"))["leases"]] == ["example.com/a"]
+    result = await asked.run("leases", "release", "misc-x.0", "--force", "-o", "json")
+    (ended,) = json.loads(result.stdout)["leases"]
+    assert (ended["resource"], ended["unit"]) == ("example.com/a", "misc-x.0")

@@ -1,5 +1,6 @@
 """The node as a picture: where devices are, and that nobody is left out of what it says."""
 
+import json
 import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
@@ -104,6 +105,15 @@ async def test_what_the_daemon_says_is_in_it(asked: Asked) -> None:
     assert "misc-kvm" not in found.stdout
     assert "    + misc-kvm  misc" in (await asked.run("topology", "--root", asked.root, "--all")).stdout.splitlines()
     assert parsed((await asked.run("topology", "--root", asked.root, "--svg")).stdout).tag == f"{XML}svg"
+    wide = (await asked.run("topology", "--root", asked.root, "-o", "wide")).stdout.splitlines()
+    assert [line.split() for line in wide] == [
+        ["NUMA", "PCI", "ROOT", "DEVICE", "KIND", "STATE", "RESOURCES", "LEASED", "TO", "REASON"],
+        ["-", "-", "misc-fuse", "misc", "healthy", "example.com/fuse", "-", "-"],
+    ]
+    (numa,) = json.loads((await asked.run("topology", "--root", asked.root, "-o", "json")).stdout)["nodes"]
+    assert [item["id"] for root in numa["roots"] for item in root["items"]] == ["misc-fuse"]
+    refused = await asked.run("topology", "--svg", "-o", "yaml")
+    assert (refused.exit_code, "--svg and -o yaml are two answers" in refused.stderr) == (2, True)
 
 
 async def test_without_a_daemon_all_devices_are_shown(asked: Asked) -> None:

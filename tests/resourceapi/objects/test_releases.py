@@ -62,8 +62,9 @@ def test_what_did_not_change_is_not_looked_at_again() -> None:
     assert [text for text in map(str, validate_create(stored)) if "must be greater than zero" in text]
 
 
-def test_1_34_drops_the_fields_of_features_that_it_has_switched_off() -> None:
-    old = RELEASES["1.34"]
+@pytest.mark.parametrize("version", ["1.34", "1.35"])
+def test_the_fields_of_features_that_are_switched_off_are_dropped(version: str) -> None:
+    old = RELEASES[version]
     dropped = without_disabled(samples.made(samples.SLICE), None, old)
     assert isinstance(dropped, v1.ResourceSlice)
     (device, *_) = dropped.spec.devices
@@ -77,7 +78,7 @@ def test_1_34_drops_the_fields_of_features_that_it_has_switched_off() -> None:
     assert isinstance(claim, v1.ResourceClaim)
     assert claim.spec.devices.requests[0].exactly is not None
     assert claim.spec.devices.requests[0].exactly.capacity is None
-    assert claim.spec.devices.requests[0].exactly.tolerations  # 1.34 keeps these
+    assert claim.spec.devices.requests[0].exactly.tolerations  # these are kept
 
 
 def test_what_is_stored_keeps_its_fields() -> None:

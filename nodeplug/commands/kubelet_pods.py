@@ -1,0 +1,131 @@
+"""`nodeplug kubelet admit` and `status`: pods of a stand-in kubelet that runs in another process, and its devices."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from msgspec import Struct
+
+from kubelet import KubeletError, Pod, load_pods
+from kubelet.control import ControlReply, PodView, Request, ask
+from nodeplug.commands.columns import aligned
+from nodeplug.commands.examples import examples
+from nodeplug.commands.options import Output, output_option
+from nodeplug.commands.structured import as_text
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+directory_option = click.option(
+    "--dir",
+    "directory",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the kubelet runs.",
+)
+
+
+class _Admitted(Struct, frozen=True):
+    pods: tuple[PodView, ...]
+
+
+@click.command(
+    epilog=examples(
+        "nodeplug kubelet admit --dir /tmp/node pod.yaml", "nodeplug kubelet admit --dir /tmp/node pod.yaml -o wide"
+    )
+)
+@directory_option
+@output_option
+@click.argument("files", nargs=-1, required=True, type=FILE)
+def admit(directory: Path, output: Output, files: tuple[Path, ...]) -> None:
+    """Admit the pods of YAML FILES, in order; exits with 1 if one is rejected.
+
+    -o wide shows what each container got, too.
+    """
+    admitted: list[PodView] = []
+    for pod in (each for path in files for each in read_pods(path)):
+        found = ask_kubelet(directory, Request("admit", admit=pod))
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        view = next(each for each in reversed(found.pods) if each.name == name)
+        admitted.append(view)
+        if output in ("table", "wide"):  # data is one answer, at the end
+            click.echo(f"{name} {_phase(view, is_whole=True)}")
+        if output == "wide":
+            for container, devices in _devices(view):
+                click.echo(f"  {container}  {devices or 'no devices'}")
+    if output in ("json", "yaml"):
+        click.echo(as_text(_Admitted(tuple(admitted)), output), nl=False)
+    sys.exit(int(any(each.status.phase == "Failed" for each in admitted)))
+
+
+@click.command(
+    epilog=examples("nodeplug kubelet status --dir /tmp/node", "nodeplug kubelet status --dir /tmp/node -o json")
+)
+@directory_option
+@output_option
+def status(directory: Path, output: Output) -> None:
+    """Show the node's devices and pods."""
+    found = ask_kubelet(directory, Request("status"))
+    if output in ("json", "yaml"):
+        click.echo(as_text(found, output), nl=False)
+    else:
+        click.echo("\n".join(_lines(found, is_wide=output == "wide")))
+
+
+def read_pods(path: Path) -> list[Pod]:
+    """Return the pods of a file. Raises `click.ClickException`."""
+    try:
+        return load_pods(path)
+    except KubeletError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def ask_kubelet(directory: Path, request: Request) -> ControlReply:
+    """Return what the kubelet of a folder answers. Raises `click.ClickException`."""
+    try:
+        return asyncio.run(ask(directory, request))
+    except KubeletError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _lines(found: ControlReply, *, is_wide: bool) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = []
+    for name, view in found.resources.items():
+        health = Counter(view.devices.values())
+        counts = ", ".join(f"{count} {word or '(none)'}" for word, count in sorted(health.items()))
+        ids = ", ".join(f"{id_} {word or '(none)'}" for id_, word in view.devices.items())
+        rows.append((name, str(view.capacity), str(view.allocatable), ids if is_wide else counts))
+    yield from aligned(("RESOURCE", "CAPACITY", "ALLOCATABLE", "DEVICES"), rows)
+    yield ""
+    header = ("POD", "PHASE", "CONTAINER", "STATE", "DEVICES")
+    yield from aligned((*header, *(("POD UID",) if is_wide else ())), _pod_rows(found, is_wide=is_wide))
+    if is_wide:
+        yield ""
+        yield from aligned(("DRA DRIVER",), ((driver,) for driver in found.drivers))
+
+
+def _pod_rows(found: ControlReply, *, is_wide: bool) -> Iterator[tuple[str, ...]]:
+    for pod in found.pods:
+        states = {each.name: each for each in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
+        for container, devices in _devices(pod):
+            state = states.get(container)
+            words = "" if state is None else " ".join(filter(None, (state.state, state.reason, state.message)))
+            uid = (pod.uid,) if is_wide else ()
+            yield (pod.name, _phase(pod, is_whole=is_wide), container, words, devices, *uid)
+
+
+def _phase(pod: PodView, *, is_whole: bool) -> str:
+    """Return how a pod stands: its phase, or why it was rejected; all of that where `is_whole`."""
+    found = pod.status
+    why = f"{found.reason}: {found.message}" if found.reason else ""
+    return f"{found.phase} {why}".rstrip() if is_whole else why or found.phase
+
+
+def _devices(pod: PodView) -> Iterator[tuple[str, str]]:
+    """Yield each container with the devices that it has."""
+    for container, devices in pod.allocations.items():
+        parts = [f"{resource}: {', '.join(ids)}" for resource, ids in devices.items()]
+        if ids := pod.claimed.get(container):
+            parts.append(f"claims: {', '.join(ids)}")
+        yield container, "; ".join(parts)
