@@ -36,7 +36,7 @@ def claims_of_pod(pod: Pod, cluster: Cluster) -> list[PodClaim]:
     """The claims of a pod in order, each once. Raises K8srmError."""
     entries = _entries(pod)
     names = {entry.name for entry in entries}
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
+    for container in pod.all_containers:
         for used in _names_used(container):
             if used not in names:
                 raise K8srmError(f"{_called(pod)}: container {container.name} uses device claim {used}: no such entry")

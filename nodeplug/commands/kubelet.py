@@ -44,6 +44,8 @@ from nodeplug.commands.kubelet_cluster import (
 )
 from nodeplug.commands.kubelet_verify import verify
 from resourceapi.client import Client, ClientError
+from resourceapi.objects import to_dict
+from resourceapi.objects.core import ContainerState
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -192,9 +194,9 @@ def admit(directory: Path, files: tuple[Path, ...]) -> None:
     rejected = False
     for path in files:
         for pod in _pods(path):
-            found = _ask(directory, Request("admit", admit=pod))
+            found = _ask(directory, Request("admit", admit=to_dict(pod)))
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            status = next(each.status for each in reversed(found.pods) if each.name == name)
+            status = next(each.pod_status for each in reversed(found.pods) if each.name == name)
             click.echo(f"{name} {status.phase}{f' {status.reason}: {status.message}' if status.reason else ''}")
             rejected = rejected or status.phase == "Failed"
     sys.exit(int(rejected))
@@ -247,15 +249,14 @@ def status(directory: Path, as_json: bool) -> None:
         resources.add_row(*map(escape, (name, str(view.capacity), str(view.allocatable), shown)))
     pods = Table("pod", "phase", "container", "state", "devices")
     for pod in found.pods:
-        told = pod.status.phase if not pod.status.reason else f"{pod.status.reason}: {pod.status.message}"
-        states = {each.name: each for each in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
+        status = pod.pod_status
+        told = status.phase if not status.reason else f"{status.reason}: {status.message}"
+        states = {each.name: _state_in_words(each.state) for each in status.all_containers}
         for index, (container, devices) in enumerate(pod.allocations.items()):
             given = [f"{resource}: {', '.join(ids)}" for resource, ids in devices.items()]
             given += [f"claims: {', '.join(ids)}"] if (ids := pod.claimed.get(container)) else []
-            state = states.get(container)
-            word = "" if state is None else " ".join(filter(None, (state.state, state.reason, state.message)))
             first = (pod.name, told) if index == 0 else ("", "")
-            pods.add_row(*map(escape, (*first, container, word, "; ".join(given))))
+            pods.add_row(*map(escape, (*first, container, states.get(container, ""), "; ".join(given))))
     console.print(resources)
     console.print(pods)
 
@@ -390,6 +391,15 @@ def _lines(response: api.ContainerAllocateResponse) -> Iterable[str]:
         yield f"annotation {name}={value}"
     for cdi in response.cdi_devices:
         yield f"CDI {cdi.name}"
+
+
+def _state_in_words(state: ContainerState) -> str:
+    return " ".join(
+        word
+        for name, details in to_dict(state).items()
+        for word in (name, details.get("reason"), details.get("message"))
+        if word
+    )
 
 
 def _pods(path: Path) -> list[Pod]:
