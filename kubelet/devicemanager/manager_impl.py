@@ -237,7 +237,7 @@ class ManagerImpl:
         """Capacity, allocatable, and the resources that leave the node, each of which is reported once."""
         capacity, allocatable, removed = self.state.capacity()
         if removed:
-            self._write_later()
+            self.checkpoint.write_later(self.state.checkpoint())
         return capacity, allocatable, removed
 
     def get_devices(self, pod_uid: str, container_name: str) -> dict[str, dict[str, Device]] | None:
@@ -402,11 +402,3 @@ class ManagerImpl:
 
     def _stopped_endpoint(self) -> Endpoint:
         return Endpoint(Path(), None, None, self._clock, self._timeouts)
-
-    def _write_later(self) -> None:
-        self.checkpoint.write(self.state.checkpoint()).add_done_callback(_log_failure)
-
-
-def _log_failure(written: "asyncio.Future[None]") -> None:
-    if not written.cancelled() and (error := written.exception()) is not None:
-        log.error("writing the checkpoint: %s", error)
