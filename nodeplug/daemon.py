@@ -299,7 +299,7 @@ class Daemon:
                     if self._features is not None and not config.waiting:
                         self._features.update(assignment)
                     if self._evictions is not None:
-                        self._evictions.look(inventory, self._presence, config.resources, ledger)
+                        self._evictions.note_scan(inventory, self._presence, config.resources, ledger)
                     if is_first:
                         plugins.configure(of_device_plugins(config))
                         if dra is not None:
