@@ -1,6 +1,9 @@
 """Asking a kubelet from another process: manifests as an API server takes them, and statuses as one has them."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,6 +69,27 @@ async def test_a_claim_of_an_older_version(asked: Node) -> None:
     kind = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaim"}
     await put(asked, CLAIM | kind | {"spec": {"devices": {"requests": [request]}}})
     assert await capacity_of(asked) == {"memory": Quantity.parse("2Gi")}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "the kubelet stopped before it answered"),
+        (b"{", "the kubelet stopped before it answered"),
+        (b" " * (16 * 1024 * 1024 + 1), "the answer has more than 16777216 bytes"),
+    ],
+)
+async def test_a_kubelet_that_does_not_answer(folder: Path, answer: bytes, said: str) -> None:
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer)
+        with contextlib.suppress(OSError):
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_unix_server(half, folder / "control.sock"):
+        with pytest.raises(ControlError, match=said):
+            await ask(folder, Request("status"))
 
 
 @pytest.mark.parametrize(

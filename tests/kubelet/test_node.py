@@ -319,6 +319,16 @@ async def test_a_stopped_kubelet_says_so_and_two_cannot_share_a_folder(node: Nod
     await node.stop()
 
 
+async def test_a_container_that_the_pod_does_not_have(node: Node) -> None:
+    await node.admit(pod("p", container("c")))
+    text = "pod default/p has no container other"
+    for call in (node.exit_container("p", "other"), node.run_container_options("p", "other")):
+        with pytest.raises(NodeError, match=text):
+            await call
+    with pytest.raises(NodeError, match=text):
+        node.claimed_devices("p", "other")
+
+
 def test_a_container_with_no_quantity_is_none() -> None:
     text = rf"container c: resources.limits\[{R}\]: quantities must match"
     with pytest.raises(NodeError, match=text):
