@@ -9,9 +9,10 @@ from kubelet.dramanager import ApiCluster, Cluster, ClusterError, MemoryCluster,
 from kubelet.errors import AllocationError, ClaimError, KubeletError, NodeError, RegistrationError
 from kubelet.events import Event
 from kubelet.node import Node
-from kubelet.pods import Container, Pod, PodFileError, PodStatus, container, decode_pod, load_pods, pod
+from kubelet.pods import PodFileError, container, decode_pod, load_pods, pod
 from kubelet.release import DEFAULT_VERSION, RELEASES, Release, Version
 from kubelet.rpc import Timeouts
+from resourceapi.objects.core import Container, Pod, PodStatus
 
 __all__ = [
     "DEFAULT_VERSION",

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -15,9 +16,11 @@ from grpcunix import GrpcUnixError
 from kubelet.dramanager import MemoryCluster
 from kubelet.errors import ClaimError, KubeletError, NodeError
 from kubelet.node import Node
-from kubelet.pods import Pod, PodStatus
-from resourceapi.objects import v1
+from kubelet.pods import decode_pod
+from resourceapi.objects import DecodeError, from_dict, read_object, to_dict, v1
+from resourceapi.objects.core import Pod, PodStatus
 
+Json: TypeAlias = dict[str, Any]
 SOCKET_NAME = "control.sock"
 _LONGEST_WAIT = 60.0  # seconds
 _LARGEST = 16 * 1024 * 1024  # bytes of one request or answer
@@ -28,7 +31,7 @@ class ControlError(KubeletError):
 
 
 class Request(Struct, frozen=True, omit_defaults=True):
-    """What is asked for, by `do`.
+    """What is asked for, by `do`. Pods and claims are manifests, as an API server takes them.
 
     - `admit`: run the pod `admit`. `remove`: end `pod`, a name or `namespace/name`.
     - `restart`, `kill`: start the kubelet anew. `hold`: the API server is away. `release`: it is back.
@@ -37,9 +40,9 @@ class Request(Struct, frozen=True, omit_defaults=True):
     """
 
     do: str
-    admit: Pod | None = None
+    admit: Json | None = None
     pod: str = ""
-    claim: v1.ResourceClaim | None = None
+    claim: Json | None = None
     name: str = ""
     since: int = -1
     seconds: float = 30.0
@@ -54,13 +57,21 @@ class ResourceView(Struct, frozen=True):
 
 
 class PodView(Struct, frozen=True):
-    """A pod on the node; `allocations` is container -> resource -> ids, `claimed` is container -> CDI ids."""
+    """A pod on the node; `allocations` is container -> resource -> ids, `claimed` is container -> CDI ids.
+
+    `status` is what an API server would be told of it, without the times.
+    """
 
     name: str
     uid: str
-    status: PodStatus
+    status: Json
     allocations: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     claimed: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def pod_status(self) -> PodStatus:
+        """The status as a record. Raises DecodeError."""
+        return from_dict(PodStatus, self.status)
 
 
 class ControlReply(Struct, frozen=True, omit_defaults=True):
@@ -116,12 +127,12 @@ class ControlServer:
         try:
             await self._do(msgspec.json.decode(line, type=Request))
             return view(self._node)
-        except (GrpcUnixError, KubeletError, OSError, msgspec.DecodeError, UnicodeError) as error:
+        except (GrpcUnixError, KubeletError, OSError, DecodeError, msgspec.DecodeError, UnicodeError) as error:
             return ControlReply(error=str(error))
 
     async def _do(self, request: Request) -> None:
         if request.do == "admit" and request.admit is not None:
-            await self._node.admit(request.admit)
+            await self._node.admit(decode_pod(request.admit, "admit"))
         elif request.do == "remove":
             await self._node.remove(request.pod)
         elif request.do in ("restart", "kill"):
@@ -134,7 +145,7 @@ class ControlServer:
             with contextlib.suppress(TimeoutError):
                 await self._node.changed_since(request.since, min(request.seconds, _LONGEST_WAIT))
         elif request.do == "put-claim" and request.claim is not None:
-            self._claims.put(request.claim)
+            self._claims.put(_decode_claim(request.claim))
         elif request.do == "remove-claim":
             self._claims.remove(request.name)
         elif request.do != "status":
@@ -163,7 +174,7 @@ def view(node: Node) -> ControlReply:
         PodView(
             f"{pod.metadata.namespace}/{pod.metadata.name}",
             pod.uid,
-            status,
+            to_dict(status),
             {container.name: node.allocations(pod, container.name) for container in pod.all_containers},
             {container.name: _claimed(node, pod, container.name) for container in pod.all_containers},
         )
@@ -172,6 +183,14 @@ def view(node: Node) -> ControlReply:
     plugins = node.dra_manager.plugins
     drivers = [driver for driver in plugins.drivers() if plugins.is_usable(driver)]
     return ControlReply(changes=changes, resources=resources, pods=pods, drivers=drivers)
+
+
+def _decode_claim(manifest: Json) -> v1.ResourceClaim:
+    """A claim of any served version; `kind` and `apiVersion` may be missing. Raises `NodeError` and DecodeError."""
+    found = read_object({"apiVersion": v1.ResourceClaim.API_VERSION, "kind": v1.ResourceClaim.KIND} | manifest)
+    if not isinstance(found, v1.ResourceClaim):
+        raise NodeError(f"kind {found.KIND}, but only claims can be put in")
+    return found
 
 
 def _claimed(node: Node, pod: Pod, container: str) -> tuple[str, ...]:

@@ -312,7 +312,7 @@ def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterato
             try:
                 await plugin.register(kubelet.socket)
                 # a pod that came before the list would be admitted without devices: no scheduler is there to hold it
-                await kubelet.node.until(lambda: resource in kubelet.node.manager.state.all, SECONDS)
+                await kubelet.node.until(lambda: resource in kubelet.node.devices(), SECONDS)
             except BaseException:
                 await plugin.stop()
                 raise

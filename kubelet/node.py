@@ -22,7 +22,6 @@ from kubelet.dramanager import Cluster, DRAManager, MemoryCluster
 from kubelet.errors import NodeError
 from kubelet.events import Event, Events
 from kubelet.node_status import NodeStatus
-from kubelet.pods import Container, Pod, PodStatus
 from kubelet.pods.cgroups import CgroupDriver, PodCgroups
 from kubelet.pods.sources import PodSources, static_pod
 from kubelet.pods.worker import Managers
@@ -32,6 +31,7 @@ from kubelet.release import DEFAULT_VERSION, RELEASES, Release, Version
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resourceapi.objects.core import Container, Pod, PodStatus
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from grpcunix import Context, Handler, Method, RpcError, Status, handler
 from kubelet.clock import Clock
 from kubelet.devicemanager import Device, Manager
-from kubelet.pods import Pod
 from kubelet.rpc import KubeletServer
 from kubeletapi.podresources.v1 import api_pb2 as api
+from resourceapi.objects.core import Pod
 
 _SERVICE = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
 QUERIES_PER_SECOND = 100.0

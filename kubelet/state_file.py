@@ -5,11 +5,14 @@ One write at a time. What comes in meanwhile waits for the next one, which write
 
 import asyncio
 import contextlib
+import logging
 import os
 import tempfile
 from pathlib import Path
 
 from kubelet.errors import KubeletError
+
+log = logging.getLogger(__name__)
 
 
 class StateFile:
@@ -32,6 +35,10 @@ class StateFile:
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all())
         return asyncio.shield(self._next)
+
+    def write_later(self, content: bytes) -> None:
+        """Queue `content` though nobody waits for it; an error is logged."""
+        self.write(content).add_done_callback(_log_failure)
 
     async def close(self, *, discard: bool = False) -> None:
         """Wait for what is queued; with `discard` only for a write that has begun."""
@@ -66,3 +73,8 @@ class StateFile:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
             raise
+
+
+def _log_failure(written: "asyncio.Future[None]") -> None:
+    if not written.cancelled() and (error := written.exception()) is not None:
+        log.error("%s", error)

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from kubelet.errors import KubeletError
-from kubelet.pods import Container, Pod
+from resourceapi.objects.core import Container, Pod
 
 Policy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope = Literal["container", "pod"]

@@ -219,7 +219,7 @@ class Daemon:
 
             yield describe
         if evicting is not None:
-            yield lambda offered: evicting.look(offered.inventory, presence, offered.config.resources, ledger)
+            yield lambda offered: evicting.note_scan(offered.inventory, presence, offered.config.resources, ledger)
         if self._observer is not None:
             yield self._observer
 

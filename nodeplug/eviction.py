@@ -78,7 +78,9 @@ class Evictions:
         self._tokens, self._refilled_at = float(AT_ONCE), clock()
         self._problem = ""
 
-    def look(self, inventory: Inventory, presence: Presence, resources: Iterable[Resource], ledger: Leases) -> None:
+    def note_scan(
+        self, inventory: Inventory, presence: Presence, resources: Iterable[Resource], ledger: Leases
+    ) -> None:
         """Take note of a scan, which `presence` has taken over; `ledger` tells at every moment who has what."""
         self._patience = {x.name: x.evict_after_seconds for x in resources if x.evict_after_seconds and x.api != "dra"}
         self._is_blind = any(x.hides_kind for x in inventory.problems)

@@ -9,9 +9,9 @@ from controlplane.apiserver.compare import Changes, compare
 from controlplane.apiserver.fieldsets import NOTHING, FieldSet, from_fields_v1, to_fields_v1
 from controlplane.apiserver.kinds import Plain, Schema
 from resourceapi.objects import format_time
+from resourceapi.objects.metadata_rules import MAX_MANAGER
 
 MAX_UPDATE_MANAGERS = 10
-MAX_MANAGER = 128
 ANCIENT = "ancient-changes"
 
 _NEVER = frozenset(

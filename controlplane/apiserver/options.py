@@ -18,10 +18,10 @@ from resourceapi.objects import (
     parse_label_selector,
     quoted_text,
 )
+from resourceapi.objects.metadata_rules import MAX_MANAGER
 
 _VALIDATIONS = ["", "Ignore", "Strict", "Warn"]
 _POLICIES = ["Foreground", "Background", "Orphan", "nil"]
-MAX_MANAGER = 128
 _DIGITS = 20  # of the largest number of 64 bits
 
 

@@ -2,7 +2,7 @@
 
 from controlplane.k8srm.errors import K8srmError, SolveTimeout
 from controlplane.k8srm.explanation import ClaimResult, PoolResult, PoolSetResult
-from controlplane.k8srm.load import Cluster, read_files
+from controlplane.k8srm.load import ClusterObjects, read_files
 from controlplane.k8srm.solve import NodeResult, Outcome, Solver, select_node
 from controlplane.k8srm.types import API_VERSION, GROUP, KINDS
 
@@ -11,7 +11,7 @@ __all__ = [
     "GROUP",
     "KINDS",
     "ClaimResult",
-    "Cluster",
+    "ClusterObjects",
     "K8srmError",
     "NodeResult",
     "Outcome",

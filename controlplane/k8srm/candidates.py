@@ -15,7 +15,7 @@ from msgspec import Struct
 from controlplane.k8srm.amounts import UNIT, Demand, DeviceShape
 from controlplane.k8srm.constraints import ConstraintError, effective_attributes, holds, values_of
 from controlplane.k8srm.holdings import DeviceName, Holdings, missing_resources
-from controlplane.k8srm.load import Cluster
+from controlplane.k8srm.load import ClusterObjects
 from controlplane.k8srm.types import (
     COUNT,
     Device,
@@ -73,7 +73,7 @@ class Requirement(Struct, frozen=True):
 
 
 def requirements_of(
-    claims: Sequence[DeviceClaim], cluster: Cluster, holdings: Holdings
+    claims: Sequence[DeviceClaim], cluster: ClusterObjects, holdings: Holdings
 ) -> dict[RequirementID, Requirement]:
     """All details of the claims, in order."""
     return {
@@ -91,7 +91,7 @@ def _requirement(
     alternatives: int,
     detail: DeviceClaimDetail,
     claim: DeviceClaim,
-    cluster: Cluster,
+    cluster: ClusterObjects,
     holdings: Holdings,
 ) -> Requirement:
     is_privileged = isinstance(claim, DevicePrivilegedClaim)
@@ -117,7 +117,9 @@ def _requirement(
     return Requirement(id_, alternatives, detail, demand, is_admin, candidates, refusals)
 
 
-def _classes(detail: DeviceClaimDetail, cluster: Cluster, *, is_privileged: bool) -> tuple[list[DeviceClass], str]:
+def _classes(
+    detail: DeviceClaimDetail, cluster: ClusterObjects, *, is_privileged: bool
+) -> tuple[list[DeviceClass], str]:
     """The classes that a detail means, or why there are none."""
     if detail.device_class:
         named = cluster.classes.get(detail.device_class)
@@ -136,7 +138,7 @@ def _classes(detail: DeviceClaimDetail, cluster: Cluster, *, is_privileged: bool
     return [], f'no device class provides device type "{detail.device_type}"'
 
 
-def _drivers(device_class: DeviceClass, cluster: Cluster) -> set[str]:
+def _drivers(device_class: DeviceClass, cluster: ClusterObjects) -> set[str]:
     """The class's driver, or those that are registered for its device type."""
     if device_class.spec.driver:
         return {device_class.spec.driver}

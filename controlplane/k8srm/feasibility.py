@@ -15,7 +15,7 @@ from controlplane.k8srm.amounts import DeviceShape, Slot, splits
 from controlplane.k8srm.candidates import Requirement, RequirementID, requirements_of
 from controlplane.k8srm.errors import SolveTimeout
 from controlplane.k8srm.holdings import Holdings
-from controlplane.k8srm.load import Cluster
+from controlplane.k8srm.load import ClusterObjects
 from controlplane.k8srm.translate import (
     CLASSES,
     Assignment,
@@ -72,7 +72,7 @@ class Deadline:
 class Feasibility:
     """Whether claims of one cluster can be served together; SolveTimeout is raised when the time is up."""
 
-    def __init__(self, claims: Sequence[DeviceClaim], cluster: Cluster) -> None:
+    def __init__(self, claims: Sequence[DeviceClaim], cluster: ClusterObjects) -> None:
         holdings = Holdings(cluster.all_claims)
         self.claims = claims
         self.requirements = requirements_of(claims, cluster, holdings)

@@ -39,7 +39,7 @@ class ObjectName(NamedTuple):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-class Cluster(Struct, frozen=True):
+class ClusterObjects(Struct, frozen=True):
     """Objects by name, those in namespaces by `namespace/name`; all others stay plain values."""
 
     drivers: dict[str, DeviceDriver] = field(default_factory=dict)
@@ -64,9 +64,9 @@ class Cluster(Struct, frozen=True):
         return [*self.claims.values(), *self.privileged_claims.values()]
 
 
-def cluster_of(values: Iterable[Mapping[str, Any]]) -> Cluster:
+def cluster_of(values: Iterable[Mapping[str, Any]]) -> ClusterObjects:
     """The cluster of these objects; of one name the last counts. Raises K8srmError."""
-    cluster = Cluster()
+    cluster = ClusterObjects()
     tables: dict[type[KubernetesObject], dict[str, Any]] = {
         DeviceDriver: cluster.drivers,
         DeviceClass: cluster.classes,
@@ -94,7 +94,7 @@ def cluster_of(values: Iterable[Mapping[str, Any]]) -> Cluster:
     return cluster
 
 
-def read_files(paths: Iterable[Path]) -> Cluster:
+def read_files(paths: Iterable[Path]) -> ClusterObjects:
     """The cluster in these YAML or JSON files; raises K8srmError."""
     return cluster_of(value for path in paths for value in objects_in(path))
 

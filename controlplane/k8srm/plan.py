@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from controlplane.k8srm.amounts import quantity_of
 from controlplane.k8srm.errors import K8srmError
 from controlplane.k8srm.holdings import resources_of
-from controlplane.k8srm.load import Cluster, ObjectName
+from controlplane.k8srm.load import ClusterObjects, ObjectName
 from controlplane.k8srm.pods import PodClaim, claims_of_pod
 from controlplane.k8srm.solve import Outcome, select_node
 from controlplane.k8srm.translate import Assignment, allocation_of
@@ -35,7 +35,7 @@ class Plan(Struct, frozen=True):
     obstacles: tuple[str, ...] = ()
 
 
-def plan(pod: Pod, cluster: Cluster, lookup: Lookup, *, verbose: bool = False, timeout: float = 10.0) -> Plan:
+def plan(pod: Pod, cluster: ClusterObjects, lookup: Lookup, *, verbose: bool = False, timeout: float = 10.0) -> Plan:
     """How to schedule a pod; `timeout` is in seconds for each node. Raises K8srmError."""
     if pod.spec.node_name:
         raise K8srmError(f"pod {pod.metadata.name} is bound to node {pod.spec.node_name} already")
@@ -56,7 +56,7 @@ def plan(pod: Pod, cluster: Cluster, lookup: Lookup, *, verbose: bool = False, t
     return Plan(outcome, tuple(done), tuple(obstacles))
 
 
-def _nodes(cluster: Cluster, allocated: Iterable[DeviceClaim]) -> tuple[list[str], list[str]]:
+def _nodes(cluster: ClusterObjects, allocated: Iterable[DeviceClaim]) -> tuple[list[str], list[str]]:
     """The nodes that have what is allocated, and what keeps the pod off all others."""
     nodes, obstacles = cluster.node_names, []
     for claim in allocated:
@@ -73,7 +73,9 @@ def _nodes(cluster: Cluster, allocated: Iterable[DeviceClaim]) -> tuple[list[str
     return nodes, obstacles
 
 
-def _allocated(claim: DeviceClaim, assignments: Sequence[Assignment], cluster: Cluster, lookup: Lookup) -> DeviceClaim:
+def _allocated(
+    claim: DeviceClaim, assignments: Sequence[Assignment], cluster: ClusterObjects, lookup: Lookup
+) -> DeviceClaim:
     """The claim with its devices and dereferenced configurations; raises K8srmError for a missing one."""
     classes = dict.fromkeys(
         device.requirement.candidates[device.pool][device.device].device_class for device in assignments
@@ -98,7 +100,7 @@ def _allocated(claim: DeviceClaim, assignments: Sequence[Assignment], cluster: C
     )
 
 
-def _allocation(assignment: Assignment, cluster: Cluster) -> DeviceAllocation:
+def _allocation(assignment: Assignment, cluster: ClusterObjects) -> DeviceAllocation:
     """A device as the status has it, amounts with suffixes of the same family as the capacity's."""
     device = next(x for x in cluster.pools[assignment.pool].spec.devices if x.name == assignment.device)
     formats = {name: resource.capacity.format for name, resource in resources_of(device).items()}

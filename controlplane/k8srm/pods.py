@@ -9,7 +9,7 @@ it. Source: allocator specification 6.2, the prototype's example pods.
 from msgspec import Struct
 
 from controlplane.k8srm.errors import K8srmError
-from controlplane.k8srm.load import Cluster, key_of
+from controlplane.k8srm.load import ClusterObjects, key_of
 from controlplane.k8srm.types import (
     GROUP,
     DeviceClaim,
@@ -32,11 +32,11 @@ class PodClaim(Struct, frozen=True):
     is_new: bool = False
 
 
-def claims_of_pod(pod: Pod, cluster: Cluster) -> list[PodClaim]:
+def claims_of_pod(pod: Pod, cluster: ClusterObjects) -> list[PodClaim]:
     """The claims of a pod in order, each once. Raises K8srmError."""
     entries = _entries(pod)
     names = {entry.name for entry in entries}
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
+    for container in pod.all_containers:
         for used in _names_used(container):
             if used not in names:
                 raise K8srmError(f"{_called(pod)}: container {container.name} uses device claim {used}: no such entry")
@@ -75,7 +75,7 @@ def _names_used(container: Container) -> list[str]:
     return [str(device.get("name", "")) for device in devices or [] if isinstance(device, dict)]
 
 
-def _claim_for(entry: PodDeviceClaim, pod: Pod, cluster: Cluster) -> PodClaim:
+def _claim_for(entry: PodDeviceClaim, pod: Pod, cluster: ClusterObjects) -> PodClaim:
     where = f"{_called(pod)}, device claim {entry.name}"
     namespace = pod.metadata.namespace or "default"
     sources = (entry.claim_name, entry.privileged_claim_name, entry.claim_template_name, entry.claim)
@@ -97,7 +97,7 @@ def _claim_for(entry: PodDeviceClaim, pod: Pod, cluster: Cluster) -> PodClaim:
     return _made_for(pod, entry, spec, cluster)
 
 
-def _made_for(pod: Pod, entry: PodDeviceClaim, spec: DeviceClaimSpec, cluster: Cluster) -> PodClaim:
+def _made_for(pod: Pod, entry: PodDeviceClaim, spec: DeviceClaimSpec, cluster: ClusterObjects) -> PodClaim:
     """The claim that was made for an entry before, or a new one."""
     namespace, name = pod.metadata.namespace or "default", f"{pod.metadata.name}-{entry.name}"
     existing = cluster.claims.get(f"{namespace}/{name}")

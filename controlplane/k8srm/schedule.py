@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from controlplane.k8srm.errors import K8srmError
-from controlplane.k8srm.load import Cluster, ObjectName, cluster_of, key_of
+from controlplane.k8srm.load import ClusterObjects, ObjectName, cluster_of, key_of
 from controlplane.k8srm.plan import Plan, plan
 from controlplane.k8srm.types import API_VERSION, KINDS, DeviceClaim, DevicePrivilegedClaim, write
 
@@ -59,7 +59,7 @@ def _listed(api: Api, api_version: str, kind: str) -> list[Plain]:
     return [{**value, "apiVersion": api_version, "kind": kind} for value in api.list(api_version, kind)]
 
 
-def _write(api: Api, decided: Plan, read: Cluster, pod: ObjectName, node: str) -> None:
+def _write(api: Api, decided: Plan, read: ClusterObjects, pod: ObjectName, node: str) -> None:
     undo: list[Callable[[], None]] = []
     try:
         for each in decided.claims:
@@ -105,7 +105,7 @@ def _bind(api: Api, pod: ObjectName, node: str) -> None:
             raise
 
 
-def _check_alone(api: Api, read: Cluster, ours: set[tuple[str, str]]) -> None:
+def _check_alone(api: Api, read: ClusterObjects, ours: set[tuple[str, str]]) -> None:
     """That no other claim got devices since everything was read; raises K8srmError."""
     before = {_identity(claim): claim.status.allocations for claim in read.all_claims}
     kinds = (DeviceClaim.KIND, DevicePrivilegedClaim.KIND)

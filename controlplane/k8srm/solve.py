@@ -23,7 +23,7 @@ from controlplane.k8srm.explanation import (
     score_of,
 )
 from controlplane.k8srm.feasibility import Deadline, Feasibility, Solution
-from controlplane.k8srm.load import Cluster
+from controlplane.k8srm.load import ClusterObjects
 from controlplane.k8srm.translate import Assignment
 from controlplane.k8srm.types import DeviceClaim
 
@@ -51,7 +51,7 @@ class Outcome(Struct, frozen=True):
 
 def select_node(
     claims: Sequence[DeviceClaim],
-    cluster: Cluster,
+    cluster: ClusterObjects,
     nodes: Sequence[str] | None = None,
     *,
     verbose: bool = False,
@@ -73,7 +73,7 @@ def select_node(
 class Solver:
     """Chooses devices for some claims in one cluster."""
 
-    def __init__(self, claims: Sequence[DeviceClaim], cluster: Cluster, *, timeout: float = 10.0) -> None:
+    def __init__(self, claims: Sequence[DeviceClaim], cluster: ClusterObjects, *, timeout: float = 10.0) -> None:
         """`timeout` is in seconds for each of the public methods."""
         self._feasibility = Feasibility(claims, cluster)
         self._everybody = list(range(len(claims)))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.cluster_writer import ClusterWriter
 from controlplane.scheduler.placement import Placement, Unschedulable
 from resourceapi.objects import Condition, is_reserved_for, to_dict
@@ -26,7 +26,7 @@ class Binder:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterCache,
         writer: ClusterWriter,
         binding_timeout: float,
         now: Callable[[], datetime],

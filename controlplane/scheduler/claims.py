@@ -7,7 +7,7 @@ import contextlib
 
 from msgspec.structs import replace
 
-from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.cluster_writer import ClusterWriter
 from controlplane.scheduler.extended import is_special
 from controlplane.scheduler.pods import is_done, owner_reference, owning_pod
@@ -31,7 +31,7 @@ _MAX_BASE = 57  # of a name with 63 characters, where 5 are random
 class ClaimController:
     """The resource claim controller."""
 
-    def __init__(self, cluster: Cluster, writer: ClusterWriter) -> None:
+    def __init__(self, cluster: ClusterCache, writer: ClusterWriter) -> None:
         self._cluster, self._writer = cluster, writer
         self._complaints: dict[tuple[str, str], str] = {}  # (pod's uid, its name for the claim) -> the last one
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.pods import condition
 from resourceapi.client import Client, ClientError, Refused, Unreachable
 from resourceapi.objects import format_time
@@ -40,7 +40,7 @@ class Outdated(Exception):
 class ClusterWriter:
     """Writes to the API server, and takes over what it answers. `now` says what time it is."""
 
-    def __init__(self, client: Client, cluster: Cluster, reporter: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: Client, cluster: ClusterCache, reporter: str, now: Callable[[], datetime]) -> None:
         self._client, self._cluster = client, cluster
         self._pods = client.resource(Pod)
         self._claims = client.any_version(ResourceClaim)

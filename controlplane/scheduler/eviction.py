@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.cluster_writer import ClusterWriter
 from controlplane.scheduler.pods import is_done
 from controlplane.structured import DeviceID
@@ -20,7 +20,7 @@ class Evictor:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterCache,
         writer: ClusterWriter,
         now: Callable[[], datetime],
         wake_at: Callable[[datetime], None],

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from controlplane.scheduler.pods import containers, device_plugin_requests, extended_requests, owner_reference
+from controlplane.scheduler.pods import device_plugin_requests, extended_requests, owner_reference
 from resourceapi.objects import ObjectMeta
 from resourceapi.objects.core import (
     ContainerExtendedResourceRequest,
@@ -86,7 +86,7 @@ def is_special(claim: ResourceClaim) -> bool:
 def _requests(
     pod: Pod, node: Node, classes: Mapping[str, str]
 ) -> Iterator[tuple[ContainerExtendedResourceRequest, int]]:
-    for number, container in enumerate(containers(pod)):
+    for number, container in enumerate(pod.all_containers):
         names = sorted({*container.resources.limits, *container.resources.requests})
         for name, amount in extended_requests(container).items():
             if amount.value() > 0 and _is_by_class(name, node, classes):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.extended import SpecialClaim, classes_by_resource, plugin_requests, special_claim
 from controlplane.scheduler.pods import device_plugin_requests, is_done
 from controlplane.structured import (
@@ -67,7 +67,9 @@ class Placement(Struct, frozen=True):
     special: SpecialClaim | None = None
 
 
-def take_snapshot(cluster: Cluster, slices: Sequence[ResourceSlice], index: SliceIndex, features: Features) -> Snapshot:
+def take_snapshot(
+    cluster: ClusterCache, slices: Sequence[ResourceSlice], index: SliceIndex, features: Features
+) -> Snapshot:
     """The cluster as it is now; `slices` are its slices with the taints of rules."""
     used: dict[str, Counter[str]] = {}
     for pod in cluster.pods.objects.values():
@@ -86,7 +88,7 @@ def take_snapshot(cluster: Cluster, slices: Sequence[ResourceSlice], index: Slic
     )
 
 
-def claims_of(pod: Pod, cluster: Cluster) -> tuple[ResourceClaim, ...]:
+def claims_of(pod: Pod, cluster: ClusterCache) -> tuple[ResourceClaim, ...]:
     """The claims that the pod needs, those for extended resources at last. Raises Unschedulable."""
     found: dict[str, ResourceClaim] = {}
     for reference in pod.spec.resource_claims:
@@ -148,7 +150,7 @@ def place(pod: Pod, claims: tuple[ResourceClaim, ...], snapshot: Snapshot) -> Pl
     raise Unschedulable(f"0/{len(snapshot.nodes)} nodes are available: {summary}.", in_the_way)
 
 
-def _existing(cluster: Cluster, pod: Pod, name: str) -> ResourceClaim:
+def _existing(cluster: ClusterCache, pod: Pod, name: str) -> ResourceClaim:
     claim = cluster.claims.get(pod.metadata.namespace, name)
     if claim is None:
         raise Unschedulable(f'resourceclaim.resource.k8s.io "{name}" not found')
@@ -157,7 +159,7 @@ def _existing(cluster: Cluster, pod: Pod, name: str) -> ResourceClaim:
     return claim
 
 
-def _check_classes(request: DeviceRequest, cluster: Cluster) -> None:
+def _check_classes(request: DeviceRequest, cluster: ClusterCache) -> None:
     wanted = [(f"{request.name}/{each.name}", each.device_class_name) for each in request.first_available]
     if request.exactly is not None:
         wanted.append((request.name, request.exactly.device_class_name))

@@ -8,12 +8,10 @@ from resourceapi.objects.core import Container, Pod
 from resourceapi.objects.meta import KubernetesObject, OwnerReference
 from resourceapi.objects.pod_requests import peak
 
-_FINISHED = ("Succeeded", "Failed")
-
 
 def is_done(pod: Pod) -> bool:
     """Whether the pod will never run (again)."""
-    if pod.status.phase in _FINISHED:
+    if pod.status.is_terminal:
         return True
     return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
 
@@ -31,11 +29,6 @@ def condition(pod: Pod, type_: str) -> Mapping[str, Any]:
     return next((each for each in found if each.get("type") == type_), {})
 
 
-def containers(pod: Pod) -> tuple[Container, ...]:
-    """Init containers, then the others: the order in which requests of extended resources count them."""
-    return (*pod.spec.init_containers, *pod.spec.containers)
-
-
 def extended_requests(container: Container) -> dict[str, Quantity]:
     """The extended resources that a container asks for; what it does not request is what it limits."""
     amounts = {**container.resources.limits, **container.resources.requests}
@@ -51,8 +44,7 @@ def device_plugin_requests(pod: Pod) -> dict[str, int]:
         requests = extended_requests(container).items()
         return {name: amount.value() for name, amount in requests if (container.name, name) not in by_claim}
 
-    init = ((each.restart_policy == "Always", of(each)) for each in pod.spec.init_containers)
-    return peak(init, map(of, pod.spec.containers))
+    return peak(pod, of)
 
 
 def owner_reference(pod: Pod, *, blocks_deletion: bool) -> OwnerReference:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from controlplane.scheduler.binding import Binder
 from controlplane.scheduler.claims import ClaimController
-from controlplane.scheduler.cluster import Cache, Cluster, Key, key_of
+from controlplane.scheduler.cluster_cache import Cache, ClusterCache, Key, key_of
 from controlplane.scheduler.cluster_writer import ClusterWriter, Outdated
 from controlplane.scheduler.eviction import Evictor
 from controlplane.scheduler.placement import Snapshot, Unschedulable, claims_of, place, take_snapshot
@@ -63,7 +63,7 @@ class Scheduler:
         self._now = now
         self._index = SliceIndex()
         self._changed = asyncio.Event()
-        self._cluster = Cluster(client, self.wake)
+        self._cluster = ClusterCache(client, self.wake)
         self._writer = ClusterWriter(client, self._cluster, name, now)
         self._claims = ClaimController(self._cluster, self._writer)
         self._binder = Binder(self._cluster, self._writer, binding_timeout, now, self._wake_at)

@@ -14,7 +14,7 @@ from controlplane.structured.counters import Draw
 from controlplane.structured.identity import DeviceID
 from controlplane.structured.node_selector import NodeSelectorError
 from controlplane.structured.pools import Pool, device_concerns
-from controlplane.structured.records import Outcomes, SliceRecord
+from controlplane.structured.records import SelectorOutcomes, SliceRecord
 from controlplane.structured.selectors import Selector, SelectorError
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import Device, DeviceAttribute, DeviceTaint
@@ -304,7 +304,7 @@ class Suitability:
             raise Fault(error) from None
 
 
-def _combine(by_selector: list[Outcomes], size: int) -> tuple[int, int]:
+def _combine(by_selector: list[SelectorOutcomes], size: int) -> tuple[int, int]:
     """The devices that pass all selectors, and those that are stopped by one before any can fail."""
     alive, no = (1 << size) - 1, 0
     for outcomes in by_selector:

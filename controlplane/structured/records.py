@@ -15,7 +15,7 @@ from resourceapi.objects.v1 import Device, ResourceSlice
 _MAX_REMEMBERED = 256
 
 
-class Outcomes:
+class SelectorOutcomes:
     """What is known of one selector on the devices of one slice."""
 
     __slots__ = ("decided", "failures", "true")
@@ -43,7 +43,7 @@ class SliceRecord:
         self.slice_count = spec.pool.resource_slice_count
         self.node_name = spec.node_name or ""
         self.devices: tuple[Device, ...] = spec.devices
-        self._outcomes: dict[str, Outcomes] = {}
+        self._outcomes: dict[str, SelectorOutcomes] = {}
 
     @cached_property
     def is_grouped(self) -> bool:
@@ -109,13 +109,13 @@ class SliceRecord:
         """The identity of a device."""
         return DeviceID(*self.pool, self.devices[index].name)
 
-    def outcomes(self, key: str) -> Outcomes:
+    def outcomes(self, key: str) -> SelectorOutcomes:
         """What is known of a selector here."""
         outcomes = self._outcomes.get(key)
         if outcomes is None:
             while len(self._outcomes) >= _MAX_REMEMBERED:
                 del self._outcomes[next(iter(self._outcomes))]
-            outcomes = self._outcomes[key] = Outcomes()
+            outcomes = self._outcomes[key] = SelectorOutcomes()
         return outcomes
 
     def evaluate(self, selector: Selector, index: int) -> bool:

@@ -160,8 +160,8 @@ class Conformance(Run):
                 took = time.monotonic() - started
                 name = f"a container with {amount} device(s){repetition}"
                 if status.phase != "Running":
-                    text = status.message or status.container_statuses[0].message
-                    self.note(name, "fail", text)
+                    waiting = next((each.state.waiting for each in status.container_statuses), None)
+                    self.note(name, "fail", status.message or (waiting.message if waiting is not None else ""))
                 else:
                     slow = took > SLOW_ANSWER
                     detail = (

@@ -21,11 +21,12 @@ from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.plugins import PREPARE, UNPREPARE, DRAPlugin
 from kubelet.errors import ClaimError, PluginCallError
 from kubelet.node import Node
-from kubelet.pods import Pod, container, pod
+from kubelet.pods import container, pod
 from kubelet.release import DEFAULT_VERSION, Version
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from resourceapi.client import Client, ClientError, Event, Informer
 from resourceapi.objects import DecodeError, v1
+from resourceapi.objects.core import Pod
 
 NODE = "node"
 REQUEST = "verify"

@@ -12,8 +12,8 @@ from typing import Protocol
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.devicemanager.state import DeviceState, Ids
 from kubelet.errors import AllocationError, PluginCallError
-from kubelet.pods import Container, Pod
 from kubelet.topology import Hint
+from resourceapi.objects.core import Container, Pod
 
 
 class AffinityStore(Protocol):

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from kubelet.devicemanager.device import Device
 from kubelet.devicemanager.options import DeviceRunContainerOptions
-from kubelet.pods import Container, Pod, PodStatus
 from kubelet.topology import Hint
+from resourceapi.objects.core import Container, Pod, PodStatus
 
 ActivePodsFunc = Callable[[], Sequence[Pod]]
 SourcesReady = Callable[[], bool]

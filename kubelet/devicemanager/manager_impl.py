@@ -36,11 +36,12 @@ from kubelet.devicemanager.options import DeviceRunContainerOptions
 from kubelet.devicemanager.server import SUPPORTED_VERSION, PluginClient, RegistrationServer
 from kubelet.devicemanager.state import DeviceState, Ids
 from kubelet.errors import AllocationError, PluginCallError
-from kubelet.pods import Container, ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus, device_request
 from kubelet.release import EXTENDED_RESOURCE, LATEST, RESOURCE_HEALTH_STATUS, Release
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubelet.topology import Hint
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resourceapi.objects.core import Container, ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus
+from resourceapi.objects.pod_requests import container_limits, peak
 
 DEVICE_PLUGIN_PATH = Path("/var/lib/kubelet/device-plugins")
 KUBELET_SOCKET = DEVICE_PLUGIN_PATH / "kubelet.sock"
@@ -193,7 +194,7 @@ class ManagerImpl:
         state.reusable = {pod.uid: reusable}  # admission is one pod after the other, so the others are done
         is_init = pod.is_init_container(container)
         await self._allocate_resources(pod, container, reusable)
-        for resource in container.limits():
+        for resource in container_limits(container):
             held = state.records.container_devices(pod.uid, container.name, resource) or {}
             if is_init and not container.is_sidecar:
                 reusable[resource] = reusable.get(resource, {}) | held
@@ -219,7 +220,7 @@ class ManagerImpl:
         """
         is_active = any(active.uid == pod.uid for active in self._active_pods())
         is_missing = False
-        for resource, amount in container.limits().items():
+        for resource, amount in container_limits(container).items():
             if amount == 0 or not self.state.is_device_plugin_resource(resource):
                 continue
             if self._is_claimed(pod, container, resource):
@@ -236,7 +237,7 @@ class ManagerImpl:
         """Capacity, allocatable, and the resources that leave the node, each of which is reported once."""
         capacity, allocatable, removed = self.state.capacity()
         if removed:
-            self._write_later()
+            self.checkpoint.write_later(self.state.checkpoint())
         return capacity, allocatable, removed
 
     def get_devices(self, pod_uid: str, container_name: str) -> dict[str, dict[str, Device]] | None:
@@ -268,7 +269,7 @@ class ManagerImpl:
         self.update_allocated_devices()
         reusable = self.state.reusable.get(pod.uid, {})
         found: dict[str, list[Hint] | None] = {}
-        for resource, amount in container.limits().items():
+        for resource, amount in container_limits(container).items():
             if self.state.is_device_plugin_resource(resource):
                 held = self.state.records.container_devices(pod.uid, container.name, resource)
                 found[resource] = self._hints(resource, amount, held or {}, reusable.get(resource, {}))
@@ -278,7 +279,7 @@ class ManagerImpl:
         """Where the devices of the pod as a whole could come from."""
         self.update_allocated_devices()
         found: dict[str, list[Hint] | None] = {}
-        for resource, amount in device_request(pod).items():
+        for resource, amount in peak(pod, container_limits).items():
             if self.state.is_device_plugin_resource(resource):
                 held = self.state.records.pod_devices(pod.uid, resource)
                 found[resource] = self._hints(resource, amount, held, {})
@@ -306,7 +307,7 @@ class ManagerImpl:
 
     async def _allocate_resources(self, pod: Pod, container: Container, reusable: dict[str, Ids]) -> None:
         is_changed = is_collected = False
-        for resource, amount in container.limits().items():
+        for resource, amount in container_limits(container).items():
             if not self.state.is_device_plugin_resource(resource) or self._is_claimed(pod, container, resource):
                 continue
             if not is_collected:
@@ -378,10 +379,12 @@ class ManagerImpl:
         for resource, devices in held.items():
             known = self.state.all.get(resource, {})
             health = (
-                ResourceHealth(id_, HEALTHY if id_ not in known or known[id_].is_healthy else UNHEALTHY)
+                ResourceHealth(
+                    resource_id=id_, health=HEALTHY if id_ not in known or known[id_].is_healthy else UNHEALTHY
+                )
                 for id_ in devices
             )
-            updated[resource] = ResourceStatus(resource, tuple(health))
+            updated[resource] = ResourceStatus(name=resource, resources=tuple(health))
         return msgspec.structs.replace(status, allocated_resources_status=tuple(updated.values()))
 
     def _is_restored(self, pod: Pod, container: Container) -> bool:
@@ -399,11 +402,3 @@ class ManagerImpl:
 
     def _stopped_endpoint(self) -> Endpoint:
         return Endpoint(Path(), None, None, self._clock, self._timeouts)
-
-    def _write_later(self) -> None:
-        self.checkpoint.write(self.state.checkpoint()).add_done_callback(_log_failure)
-
-
-def _log_failure(written: "asyncio.Future[None]") -> None:
-    if not written.cancelled() and (error := written.exception()) is not None:
-        log.error("writing the checkpoint: %s", error)

@@ -139,7 +139,7 @@ class HealthCache:
         return f"{{{','.join(drivers)}}}".encode()
 
     def _save(self) -> None:
-        self._file.write(self.content()).add_done_callback(_log_failure)
+        self._file.write_later(self.content())
 
 
 def _is_over(stored: _Stored, now: int) -> bool:
@@ -172,8 +172,3 @@ def _nanoseconds(moment: str) -> int:
     """The other way. Raises ValueError."""
     seconds, _, fraction = moment.removesuffix("Z").partition(".")
     return int(datetime.fromisoformat(f"{seconds}+00:00").timestamp()) * _SECOND + int(fraction.ljust(9, "0")[:9])
-
-
-def _log_failure(written: "asyncio.Future[None]") -> None:
-    if not written.cancelled() and (error := written.exception()) is not None:
-        log.error("writing the health state: %s", error)

@@ -24,11 +24,11 @@ from kubelet.dramanager.references import Reference, references
 from kubelet.dramanager.slices import SliceWiper
 from kubelet.dramanager.usage import ClaimUsage
 from kubelet.errors import ClaimError, PluginCallError
-from kubelet.pods import Container, Pod, PodStatus
 from kubelet.release import LATEST, RESOURCE_HEALTH_STATUS, Release
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.objects import ClaimLookupError, check_made_for, is_reserved_for
+from resourceapi.objects.core import Container, Pod, PodStatus
 
 RECONCILE_PERIOD = 60.0  # seconds
 UPDATE_QUEUE_LENGTH = 100

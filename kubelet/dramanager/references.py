@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kubelet.errors import ClaimError
-from kubelet.pods import Pod
 from kubelet.release import EXTENDED_RESOURCE, Release
 from resourceapi.objects import ClaimLookupError, claim_name
+from resourceapi.objects.core import Pod
 
 
 class Reference(NamedTuple):

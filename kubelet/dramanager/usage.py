@@ -12,9 +12,10 @@ from kubelet.dramanager.claim_info import ClaimInfo, ClaimInfoCache
 from kubelet.dramanager.health_cache import HealthCache
 from kubelet.dramanager.references import references
 from kubelet.errors import ClaimError
-from kubelet.pods import Container, ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus
 from kubelet.release import EXTENDED_RESOURCE, Release
 from kubeletapi.podresources.v1 import api_pb2 as podresources
+from resourceapi.objects.core import Container, ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus
+from resourceapi.objects.pod_requests import container_limits
 
 
 class ClaimUsage:
@@ -87,7 +88,7 @@ class ClaimUsage:
             name = f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}"
             devices = {each.resource_id: each for each in self._health_of_claim(pod, use.name, use.request)}
             if devices:
-                updated[name] = ResourceStatus(name, tuple(devices.values()))
+                updated[name] = ResourceStatus(name=name, resources=tuple(devices.values()))
             else:
                 updated.pop(name, None)
         return msgspec.structs.replace(status, allocated_resources_status=tuple(updated.values()))
@@ -103,7 +104,7 @@ class ClaimUsage:
                 continue
             state, message = self._health.get(driver, device.pool_name, device.device_name)
             id_ = next(iter(device.cdi_device_ids or ()), f"{driver}/{device.pool_name}/{device.device_name}")
-            yield ResourceHealth(id_, state, message)
+            yield ResourceHealth(resource_id=id_, health=state, message=message or None)
 
     def _claims(self, pod: Pod, key: str) -> list[ClaimInfo]:
         """The claim behind a pod's name for it (empty: that of its extended resources), nothing if none was needed."""
@@ -121,7 +122,7 @@ class ClaimUsage:
     def _extended_requests(self, pod: Pod, container: Container) -> set[str]:
         """The requests of the pod's special claim that stand for extended resources of the container."""
         status = pod.status.extended_resource_claim_status if self._release.has(EXTENDED_RESOURCE) else None
-        limits = container.limits()
+        limits = container_limits(container)
         return {
             each.request_name
             for each in (status.request_mappings if status is not None else ())

@@ -1,37 +1,9 @@
-"""Pods on a node: what they are, where the kubelet hears of them, and the life that it leads them through."""
+"""Pods on a node: where the kubelet hears of them, and the life that it leads them through.
 
-from kubelet.pods.objects import (
-    Container,
-    ContainerStatus,
-    ObjectMeta,
-    Pod,
-    PodFileError,
-    PodSpec,
-    PodStatus,
-    ResourceHealth,
-    ResourceRequirements,
-    ResourceStatus,
-    container,
-    decode_pod,
-    device_request,
-    load_pods,
-    pod,
-)
+They are those of `resourceapi.objects.core`, whose status the kubelet writes.
+"""
 
-__all__ = [
-    "Container",
-    "ContainerStatus",
-    "ObjectMeta",
-    "Pod",
-    "PodFileError",
-    "PodSpec",
-    "PodStatus",
-    "ResourceHealth",
-    "ResourceRequirements",
-    "ResourceStatus",
-    "container",
-    "decode_pod",
-    "device_request",
-    "load_pods",
-    "pod",
-]
+from kubelet.pods.builders import container, pod, stays
+from kubelet.pods.manifests import PodFileError, decode_pod, load_pods
+
+__all__ = ["PodFileError", "container", "decode_pod", "load_pods", "pod", "stays"]

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from kubelet.pods.objects import Pod
+from resourceapi.objects.core import Pod
 from resourceapi.objects.qos import qos_class
 
 CgroupDriver = Literal["systemd", "cgroupfs"]

@@ -11,8 +11,20 @@ import msgspec
 
 from kubelet.errors import NodeError
 from kubelet.pods.life import LISTED, Change, State, after
-from kubelet.pods.objects import Container, ContainerStatus, Pod, PodStatus
 from kubelet.pods.sources import Source
+from resourceapi.objects.core import (
+    Container,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Pod,
+    PodStatus,
+)
+
+UNSEEN = PodStatus(phase="Pending")
+"""The status of a pod of which the kubelet has nothing to say yet."""
 
 _SUCCESS = "Completed"
 _FAILURE = "Error"
@@ -28,7 +40,7 @@ class PodRun:
         self.name = full_name(pod)
         self.source: Source = source
         self.state = State.UNKNOWN
-        self.status = PodStatus()
+        self.status = UNSEEN
         self.is_deleted = False  # somebody wants it to end
         self.is_named = True  # by its source; not any more after a deletion by force
         self.is_finished = False  # its containers ended for good, whatever its restart policy
@@ -81,13 +93,13 @@ class PodRun:
         except KeyError:
             raise NodeError(f"pod {self.name} has no container {name}") from None
 
-    def containers(self) -> tuple[ContainerStatus, ...]:
-        """The containers that have been started or tried."""
-        return (*self.status.init_container_statuses, *self.status.container_statuses)
-
     def container_status(self, name: str) -> ContainerStatus:
-        """The state of a container; `waiting` until it is started."""
-        return next((each for each in self.containers() if each.name == name), ContainerStatus(name))
+        """The state of a container; waiting until it is started. Raises `NodeError`."""
+        known = next((each for each in self.status.all_containers if each.name == name), None)
+        if known is not None:
+            return known
+        waiting = ContainerState(waiting=ContainerStateWaiting())
+        return ContainerStatus(name=name, image=self.container(name).image, state=waiting, started=False)
 
     def set(self, **changes: Any) -> None:
         """Change fields of the status."""
@@ -95,29 +107,43 @@ class PodRun:
         if self.status != before:
             self._on_change(self, before)
 
-    def set_container(self, name: str, **changes: Any) -> None:
-        """Change fields of a container's status. Raises `NodeError`."""
+    def is_waiting(self, name: str) -> bool:
+        """Tell whether a container has to be started. Raises `NodeError`."""
+        return self.container_status(name).state.waiting is not None
+
+    def wait_container(self, name: str, reason: str = "", message: str = "") -> None:
+        """A container waits to be started. Raises `NodeError`."""
+        waiting = ContainerStateWaiting(reason=reason, message=message)
+        self._set_container(name, ContainerState(waiting=waiting))
+
+    def run_container(self, name: str) -> None:
+        """A container runs. Raises `NodeError`."""
+        self._set_container(name, ContainerState(running=ContainerStateRunning()), ready=True, started=True)
+
+    def _set_container(self, name: str, state: ContainerState, **changes: Any) -> None:
+        changes = {"ready": False, "started": False, **changes}
         is_init = self.pod.is_init_container(self.container(name))
         field = "init_container_statuses" if is_init else "container_statuses"
         known: dict[str, ContainerStatus] = {each.name: each for each in getattr(self.status, field)}
-        known[name] = msgspec.structs.replace(self.container_status(name), **changes)
+        known[name] = msgspec.structs.replace(self.container_status(name), state=state, **changes)
         self.set(**{field: tuple(known.values())})
 
     def await_sandbox(self) -> None:
         """The containers have to wait for what the pod needs first."""
         reason = "PodInitializing" if self.pod.spec.init_containers else "ContainerCreating"
         for container in self.pod.all_containers:
-            if self.container_status(container.name).state == "waiting":
-                self.set_container(container.name, reason=reason, message="")
+            if self.is_waiting(container.name):
+                self.wait_container(container.name, reason)
 
     def end_container(self, name: str, code: int) -> None:
         """A container ends with an exit code. Raises `NodeError`."""
-        self.set_container(name, state="terminated", reason=_SUCCESS if code == 0 else _FAILURE)
+        ended = ContainerStateTerminated(exit_code=code, reason=_SUCCESS if code == 0 else _FAILURE)
+        self._set_container(name, ContainerState(terminated=ended))
 
     def end_running(self, code: int) -> None:
         """All containers that run end with an exit code."""
-        for status in self.containers():
-            if status.state == "running":
+        for status in self.status.all_containers:
+            if status.state.running is not None:
                 self.end_container(status.name, code)
 
     def finish(self) -> None:
@@ -133,9 +159,9 @@ class PodRun:
             self.end_running(_KILLED)
             return
         self.has_sandbox = False
-        for status in self.containers():
-            if status.state != "waiting":
-                self.set_container(status.name, state="waiting", reason="", restart_count=status.restart_count + 1)
+        for status in self.status.all_containers:
+            if status.state.waiting is None:
+                self._restart_container(status)
 
     def reject(self, reason: str, text: str) -> None:
         """The pod is refused; containers that ran before a restart of the kubelet are ended."""
@@ -144,29 +170,41 @@ class PodRun:
 
     def restart_ended(self) -> None:
         """Let containers that ended wait for their next start, where the pod wants that."""
-        for status in self.containers():
-            if status.state == "terminated" and self._restarts(self.container(status.name), status):
-                self.set_container(status.name, state="waiting", reason="", restart_count=status.restart_count + 1)
+        for status in self.status.all_containers:
+            if _has_ended(status) and self._restarts(self.container(status.name), status):
+                self._restart_container(status)
 
     def phase(self) -> str:
         """The phase that follows from the containers."""
         apps = self.status.container_statuses
-        if any(status.state == "running" for status in apps):
+        if any(status.state.running is not None for status in apps):
             return "Running"
-        if apps and all(status.state == "terminated" for status in apps):
-            return "Succeeded" if all(status.reason == _SUCCESS for status in apps) else "Failed"
-        if any(each.reason == _FAILURE for each in self.status.init_container_statuses if self._is_over(each)):
+        if apps and all(map(_has_ended, apps)):
+            return "Succeeded" if all(map(_has_succeeded, apps)) else "Failed"
+        if any(self._is_over(each) and not _has_succeeded(each) for each in self.status.init_container_statuses):
             return "Failed"
         return self.status.phase
 
+    def _restart_container(self, status: ContainerStatus) -> None:
+        waiting = ContainerState(waiting=ContainerStateWaiting())
+        self._set_container(status.name, waiting, restart_count=status.restart_count + 1)
+
     def _is_over(self, status: ContainerStatus) -> bool:
-        return status.state == "terminated" and not self._restarts(self.container(status.name), status)
+        return _has_ended(status) and not self._restarts(self.container(status.name), status)
 
     def _restarts(self, container: Container, status: ContainerStatus) -> bool:
         policy = "Never" if self.is_finished else self.pod.spec.restart_policy
         if self.pod.is_init_container(container):
-            return (container.is_sidecar and not self.is_finished) or (policy != "Never" and status.reason != _SUCCESS)
-        return policy == "Always" or (policy == "OnFailure" and status.reason != _SUCCESS)
+            return (container.is_sidecar and not self.is_finished) or (policy != "Never" and not _has_succeeded(status))
+        return policy == "Always" or (policy == "OnFailure" and not _has_succeeded(status))
+
+
+def _has_ended(status: ContainerStatus) -> bool:
+    return status.state.terminated is not None
+
+
+def _has_succeeded(status: ContainerStatus) -> bool:
+    return status.state.terminated is not None and status.state.terminated.exit_code == 0
 
 
 def _add_future(asked: "list[asyncio.Future[None]]") -> "asyncio.Future[None]":

@@ -12,7 +12,8 @@ from typing import Literal
 import msgspec
 
 from kubelet.errors import NodeError
-from kubelet.pods.objects import Pod
+from resourceapi.objects import to_dict
+from resourceapi.objects.core import Pod
 
 Source = Literal["file", "api"]
 
@@ -74,6 +75,6 @@ def static_pod(manifest: Pod, node_name: str) -> Pod:
     if manifest.spec.resource_claims:
         raise NodeError(f"static pod {manifest.metadata.name}: static pods may not use ResourceClaims")
     meta = manifest.metadata
-    digest = hashlib.blake2b(msgspec.json.encode(manifest) + node_name.encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(msgspec.json.encode(to_dict(manifest)) + node_name.encode(), digest_size=16).hexdigest()
     named = msgspec.structs.replace(meta, name=f"{meta.name}-{node_name.lower()}", uid=meta.uid or digest)
     return msgspec.structs.replace(manifest, metadata=named)

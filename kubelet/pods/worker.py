@@ -16,11 +16,12 @@ from kubelet.devicemanager.options import CDIDevice
 from kubelet.dramanager import DRAManager
 from kubelet.errors import AllocationError, ClaimError, PluginCallError
 from kubelet.events import Event
+from kubelet.pods.builders import stays
 from kubelet.pods.cgroups import PodCgroups
 from kubelet.pods.life import Change, State
-from kubelet.pods.objects import Container
 from kubelet.pods.run import PodRun, resolve_all
 from kubelet.topology import TopologyManager
+from resourceapi.objects.core import Container
 
 # Seconds until what failed is tried again. Measured of a real kubelet: 12-14, 68-89, 0.8, 10-13.
 RETRY_PERIOD = 13.0
@@ -109,7 +110,7 @@ class PodWorker:
         run.has_sandbox = True
         is_failed = False
         for container in run.pod.all_containers:
-            if run.container_status(container.name).state == "waiting":
+            if run.is_waiting(container.name):
                 is_failed = not await self._start(container) or is_failed
                 if run.state is not State.SYNCING:
                     return None
@@ -136,19 +137,21 @@ class PodWorker:
         try:
             await self._managers.run_container_options(run, container)
         except (AllocationError, ClaimError, PluginCallError) as error:
-            run.set_container(container.name, reason="CreateContainerConfigError", message=str(error))
+            run.wait_container(container.name, "CreateContainerConfigError", str(error))
             self._notify(Event("Failed", run.name, f"Error: {error}"))
             return False
-        run.set_container(container.name, state="running", reason="", message="")
-        if run.pod.is_init_container(container) and not container.is_sidecar and not container.stays:
+        run.run_container(container.name)
+        if run.pod.is_init_container(container) and not container.is_sidecar and not stays(container):
             run.end_container(container.name, 0)
-        self._notify(Event("container", run.name, f"{container.name} {run.container_status(container.name).state}"))
+        self._notify(
+            Event("container", run.name, f"{container.name} {run.container_status(container.name).state.name}")
+        )
         return True
 
     def _lets_others_start(self, init: Container) -> bool:
         """Tell whether what comes after an init container may start: a sidecar has to run, others have to end."""
         state = self._run.container_status(init.name).state
-        return state == ("running" if init.is_sidecar else "terminated")
+        return (state.running if init.is_sidecar else state.terminated) is not None
 
     async def _terminate(self) -> float | None:
         """End what runs, unprepare the claims. Returns the seconds until that is tried again."""

@@ -18,12 +18,11 @@ from kubelet.errors import AllocationError, NodeError, PluginCallError
 from kubelet.events import Event
 from kubelet.pods.cgroups import PodCgroups
 from kubelet.pods.life import Change, State
-from kubelet.pods.objects import Pod, PodStatus
 from kubelet.pods.run import PodRun, full_name, resolve_all
 from kubelet.pods.sources import PodSources, Source
 from kubelet.pods.worker import Managers, PodWorker
 from kubelet.topology import TopologyAffinityError
-from resourceapi.objects import QuantityError
+from resourceapi.objects.core import Pod, PodStatus
 
 
 class PodWorkers:
@@ -94,12 +93,7 @@ class PodWorkers:
         return [run for run in self._runs.values() if run.is_listed]
 
     def bind(self, pod: Pod, source: Source = "api") -> PodRun:
-        """A source names a pod from now on. Raises `NodeError` where its name is taken, and for what is no quantity."""
-        try:
-            for container in pod.all_containers:
-                container.limits()
-        except QuantityError as error:  # in the sync loop it would end the kubelet
-            raise NodeError(f"pod {full_name(pod)}: container {container.name}: limits: {error}") from error
+        """A source names a pod from now on. Raises `NodeError` where its name is taken."""
         for run in self.all():
             if run.name == full_name(pod) and not run.is_terminated:
                 raise NodeError(f"pod {run.name} is on the node already; remove it first")
@@ -162,9 +156,9 @@ class PodWorkers:
         known: dict[tuple[str, str], str] = {}
         running = set()
         for run in self._runs.values():
-            for status in run.containers():
+            for status in run.status.all_containers:
                 id_ = known[run.pod.uid, status.name] = f"{run.pod.uid}/{status.name}"
-                if status.state == "running":
+                if status.state.running is not None:
                     running.add(id_)
         return known, frozenset(running)
 

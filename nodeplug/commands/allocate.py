@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from controlplane.structured import DeviceClasses, Features
 from controlplane.structured.explain import Explainer, NodeReport
-from nodeplug.commands.allocate_input import Cluster, InputError, read_files, what_if
+from nodeplug.commands.allocate_input import AllocatorInput, InputError, read_files, what_if
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
 from nodeplug.commands.options import Output, output_option
@@ -90,7 +90,7 @@ def allocate(
         sys.exit(1)
 
 
-def _read(files: Sequence[Path], kubeconfig: Path | None) -> Cluster:
+def _read(files: Sequence[Path], kubeconfig: Path | None) -> AllocatorInput:
     if kubeconfig is None:
         if not files:
             raise InputError("name files, folders, - for the standard input, or a server with --kubeconfig")
@@ -101,7 +101,7 @@ def _read(files: Sequence[Path], kubeconfig: Path | None) -> Cluster:
 
 
 def _reports(
-    cluster: Cluster, names: Sequence[str], node_names: Sequence[str], timeout: float, *, must_exist: bool = True
+    cluster: AllocatorInput, names: Sequence[str], node_names: Sequence[str], timeout: float, *, must_exist: bool = True
 ) -> list[NodeReport]:
     claims = _wanted(cluster, names, must_exist=must_exist)
     nodes = _nodes(cluster, node_names, must_exist=must_exist)
@@ -116,7 +116,7 @@ def _reports(
     return [explainer.report(node, claims) for node in nodes]
 
 
-def _wanted(cluster: Cluster, names: Sequence[str], *, must_exist: bool = True) -> list[ResourceClaim]:
+def _wanted(cluster: AllocatorInput, names: Sequence[str], *, must_exist: bool = True) -> list[ResourceClaim]:
     if not names:
         pending = cluster.pending
         if not pending and must_exist:
@@ -137,7 +137,7 @@ def _wanted(cluster: Cluster, names: Sequence[str], *, must_exist: bool = True) 
     return wanted
 
 
-def _nodes(cluster: Cluster, names: Sequence[str], *, must_exist: bool = True) -> list[Node]:
+def _nodes(cluster: AllocatorInput, names: Sequence[str], *, must_exist: bool = True) -> list[Node]:
     nodes = {node.metadata.name: node for node in cluster.all_nodes}
     missing = [name for name in names if name not in nodes]
     if missing and must_exist:

@@ -36,7 +36,7 @@ class InputError(Exception):
     """A file or a what-if that cannot be used; the text says which one and why."""
 
 
-class Cluster(Struct, frozen=True):
+class AllocatorInput(Struct, frozen=True):
     """Objects by namespace and name, or by name alone where a kind has no namespace."""
 
     claims: dict[str, ResourceClaim] = {}
@@ -83,12 +83,12 @@ class Cluster(Struct, frozen=True):
         return [Node(metadata=ObjectMeta(name=name)) for name in names or ("node",)]
 
 
-def read_files(paths: Sequence[Path], base: Cluster | None = None) -> Cluster:
+def read_files(paths: Sequence[Path], base: AllocatorInput | None = None) -> AllocatorInput:
     """The cluster in these files and folders, on top of `base`; `-` is the standard input. Raises InputError."""
-    return with_objects(base or Cluster(), _objects_in(paths))
+    return with_objects(base or AllocatorInput(), _objects_in(paths))
 
 
-def what_if(cluster: Cluster, change: str) -> Cluster:
+def what_if(cluster: AllocatorInput, change: str) -> AllocatorInput:
     """The cluster after a change; raises InputError.
 
     `+FILE` adds or replaces objects, `-KIND/NAME` removes one and `+KIND/NEW~OLD` adds a copy. KIND is claim, node,
@@ -106,7 +106,7 @@ def what_if(cluster: Cluster, change: str) -> Cluster:
     raise InputError(f"--what-if {change}: say +FILE, +KIND/NEW~OLD or -KIND/NAME, KIND being {', '.join(_KINDS)}")
 
 
-def with_objects(cluster: Cluster, objects: Iterable[KubernetesObject | None]) -> Cluster:
+def with_objects(cluster: AllocatorInput, objects: Iterable[KubernetesObject | None]) -> AllocatorInput:
     """The cluster with more objects; None stands for one that was skipped."""
     tables: dict[type[KubernetesObject], tuple[str, dict[str, Any]]] = {
         ResourceClaim: ("claims", dict(cluster.claims)),
@@ -223,7 +223,7 @@ def _from_template(template: ResourceClaimTemplate) -> ResourceClaim:
     return ResourceClaim(metadata=metadata, spec=template.spec.spec)
 
 
-def _removed(cluster: Cluster, kind: str, name: str) -> Cluster:
+def _removed(cluster: AllocatorInput, kind: str, name: str) -> AllocatorInput:
     if kind == "device":
         slice_, device = _find_device(cluster, name)
         rest = tuple(each for each in slice_.spec.devices if each is not device)
@@ -233,7 +233,7 @@ def _removed(cluster: Cluster, kind: str, name: str) -> Cluster:
     return replace(cluster, **{_KINDS[kind]: {other: obj for other, obj in table.items() if other != key}})
 
 
-def _copied(cluster: Cluster, kind: str, new: str, old: str) -> Cluster:
+def _copied(cluster: AllocatorInput, kind: str, new: str, old: str) -> AllocatorInput:
     if kind == "device":
         driver, _, rest = new.partition("/")
         pool, _, name = rest.partition("/")
@@ -252,7 +252,7 @@ def _copied(cluster: Cluster, kind: str, new: str, old: str) -> Cluster:
     return with_objects(cluster, [copy])
 
 
-def _find_device(cluster: Cluster, name: str) -> tuple[ResourceSlice, Device]:
+def _find_device(cluster: AllocatorInput, name: str) -> tuple[ResourceSlice, Device]:
     driver, _, rest = name.partition("/")
     pool, _, device_name = rest.partition("/")
     for slice_ in cluster.slices.values():

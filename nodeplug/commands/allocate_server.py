@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from nodeplug.commands.allocate_input import Cluster, InputError, with_objects
+from nodeplug.commands.allocate_input import AllocatorInput, InputError, with_objects
 from resourceapi.client import Client, ClientError, Refused, from_kubeconfig
 from resourceapi.objects import KubernetesObject
 from resourceapi.objects.core import Node
@@ -13,12 +13,12 @@ _GROUP = "/apis/resource.k8s.io"
 _VERSIONS = ("v1", "v1beta2", "v1beta1")  # what we read, the best first
 
 
-def read_server(kubeconfig: Path) -> Cluster:
+def read_server(kubeconfig: Path) -> AllocatorInput:
     """Read everything that decides about devices, in the newest version that both sides know. Raises InputError."""
     try:
         client = Client(from_kubeconfig(kubeconfig), attempts=2)
         try:
-            return with_objects(Cluster(), _objects(client))
+            return with_objects(AllocatorInput(), _objects(client))
         finally:
             client.close()
     except ClientError as error:

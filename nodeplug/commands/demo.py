@@ -26,7 +26,7 @@ from hostdevices.shown import escaped
 from kubelet.devicemanager import DeviceRunContainerOptions
 from kubelet.dramanager import ApiCluster
 from kubelet.node import Node
-from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from kubelet.pods import container, pod
 from nodeplug import config, logs
 from nodeplug.commands.demo_claim import ms, show_claim, step
 from nodeplug.commands.examples import examples
@@ -112,12 +112,8 @@ async def _show_device_plugin(
     """A pod that gets a device from the plugin, and keeps it over a restart of the kubelet."""
     wanted = next((name for name in _PREFERRED if node.allocatable().get(name)), None)
     wanted = wanted or next(name for name in names if node.allocatable().get(name))
-    pod = Pod(
-        metadata=ObjectMeta(name="demo"),
-        spec=PodSpec(containers=(Container("main", ResourceRequirements(limits={wanted: 1})),)),
-    )
     began = time.perf_counter()
-    status = await node.admit(pod)
+    status = await node.admit(pod("demo", container("main", {wanted: 1})))
     step(console, "Admit", f"pod demo asks for one {wanted}: {status.phase} in {ms(began)}")
     if status.message:
         console.print(Text(f"  {status.message}"))

@@ -15,6 +15,7 @@ from typing import Any
 
 from kubelet import KubeletError, Node, Pod, PodStatus
 from kubelet.pods import PodFileError, decode_pod
+from kubelet.pods.run import UNSEEN
 from nodeplug.commands.kubelet_status import node_status, pod_status
 from resourceapi.client import Client, ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
@@ -160,7 +161,7 @@ class ClusterNode:
         pod = self._bound.get(uid)
         run = next((status for found, status in self._node.pods() if found.uid == uid), None)
         if pod is not None and not _is_deleted(pod):
-            if run is not None and run != PodStatus():  # else the kubelet has nothing to say of it yet
+            if run is not None and run != UNSEEN:  # else the kubelet has nothing to say of it yet
                 await self._tell_of_pod(pod, self._admitted[uid], run)
         elif run is not None:
             if uid not in self._ending:
@@ -180,7 +181,7 @@ class ClusterNode:
 
     async def _tell_of_pod(self, pod: Json, admitted: Pod, status: PodStatus) -> None:
         uid, before = _uid(pod), self._told.get(_uid(pod), {})
-        told = pod_status(admitted, status, _images(pod), before, _now())
+        told = pod_status(admitted, status, before, _now())
         if told == before:
             return
         patch = {"metadata": {"uid": uid}, "status": told}
@@ -270,12 +271,6 @@ def _has_its_claims(pod: Json) -> bool:
     made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
     references = (pod.get("spec") or {}).get("resourceClaims") or ()
     return all(each["name"] in made for each in references if each.get("resourceClaimTemplateName"))
-
-
-def _images(pod: Json) -> dict[str, str]:
-    spec = pod.get("spec") or {}
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    return {each["name"]: each.get("image", "") for each in containers}
 
 
 def _now() -> str:

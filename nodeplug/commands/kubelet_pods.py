@@ -15,6 +15,8 @@ from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import Output, output_option
 from nodeplug.commands.structured import as_text
+from resourceapi.objects import to_dict
+from resourceapi.objects.core import ContainerState
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 directory_option = click.option(
@@ -45,7 +47,7 @@ def admit(directory: Path, output: Output, files: tuple[Path, ...]) -> None:
     """
     admitted: list[PodView] = []
     for pod in (each for path in files for each in read_pods(path)):
-        found = ask_kubelet(directory, Request("admit", admit=pod))
+        found = ask_kubelet(directory, Request("admit", admit=to_dict(pod)))
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         view = next(each for each in reversed(found.pods) if each.name == name)
         admitted.append(view)
@@ -56,7 +58,7 @@ def admit(directory: Path, output: Output, files: tuple[Path, ...]) -> None:
                 click.echo(f"  {container}  {devices or 'no devices'}")
     if output in ("json", "yaml"):
         click.echo(as_text(_Admitted(tuple(admitted)), output), nl=False)
-    sys.exit(int(any(each.status.phase == "Failed" for each in admitted)))
+    sys.exit(int(any(each.pod_status.phase == "Failed" for each in admitted)))
 
 
 @click.command(
@@ -107,17 +109,24 @@ def _lines(found: ControlReply, *, is_wide: bool) -> Iterator[str]:
 
 def _pod_rows(found: ControlReply, *, is_wide: bool) -> Iterator[tuple[str, ...]]:
     for pod in found.pods:
-        states = {each.name: each for each in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
+        states = {each.name: _state_in_words(each.state) for each in pod.pod_status.all_containers}
         for container, devices in _devices(pod):
-            state = states.get(container)
-            words = "" if state is None else " ".join(filter(None, (state.state, state.reason, state.message)))
             uid = (pod.uid,) if is_wide else ()
-            yield (pod.name, _phase(pod, is_whole=is_wide), container, words, devices, *uid)
+            yield (pod.name, _phase(pod, is_whole=is_wide), container, states.get(container, ""), devices, *uid)
+
+
+def _state_in_words(state: ContainerState) -> str:
+    return " ".join(
+        word
+        for name, details in to_dict(state).items()
+        for word in (name, details.get("reason"), details.get("message"))
+        if word
+    )
 
 
 def _phase(pod: PodView, *, is_whole: bool) -> str:
     """Return how a pod stands: its phase, or why it was rejected; all of that where `is_whole`."""
-    found = pod.status
+    found = pod.pod_status
     why = f"{found.reason}: {found.message}" if found.reason else ""
     return f"{found.phase} {why}".rstrip() if is_whole else why or found.phase
 

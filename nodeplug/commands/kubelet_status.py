@@ -6,18 +6,14 @@ Times are carried over from the status that was told before, as long as what the
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from kubelet import Pod, PodStatus
-from kubelet.pods import Container, ContainerStatus
+from resourceapi.objects import to_dict
+from resourceapi.objects.core import Container, ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodStatus
 
 Json = dict[str, Any]
 
-_SUCCESS = "Completed"
 
-
-def pod_status(pod: Pod, status: PodStatus, images: Mapping[str, str], before: Json, now: str) -> Json:
-    """The members of a pod's status that a kubelet writes. `images` are those of the containers by name.
+def pod_status(pod: Pod, status: PodStatus, before: Json, now: str) -> Json:
+    """The members of a pod's status that a kubelet writes.
 
     `before` is what this function returned last for the pod, empty at first; `now` is a time as the API writes it.
     """
@@ -26,16 +22,13 @@ def pod_status(pod: Pod, status: PodStatus, images: Mapping[str, str], before: J
         told |= {"reason": status.reason, "message": status.message}
     if not status.container_statuses and status.is_terminal:
         return told  # rejected: there is nothing to say of containers
-    states = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
+    states = {each.name: each for each in status.all_containers}
     for member, containers in (
         ("initContainerStatuses", pod.spec.init_containers),
         ("containerStatuses", pod.spec.containers),
     ):
         known = {each["name"]: each for each in before.get(member, ())}
-        found = [
-            _container(each, states.get(each.name, _waiting(each)), images, known.get(each.name, {}), now)
-            for each in containers
-        ]
+        found = [_timed(to_dict(states.get(x.name) or _waiting(x)), known.get(x.name, {}), now) for x in containers]
         if found:
             told[member] = found
     earlier = {each["type"]: each for each in before.get("conditions", ())}
@@ -55,35 +48,16 @@ def node_status(capacity: Mapping[str, int], allocatable: Mapping[str, int], bef
 
 
 def _waiting(container: Container) -> ContainerStatus:
-    return ContainerStatus(container.name, reason="ContainerCreating")
+    waiting = ContainerState(waiting=ContainerStateWaiting(reason="ContainerCreating"))
+    return ContainerStatus(name=container.name, image=container.image, state=waiting, started=False)
 
 
-def _container(
-    container: Container, status: ContainerStatus, images: Mapping[str, str], before: Json, now: str
-) -> Json:
-    is_running = status.state == "running"
-    told: Json = {
-        "name": container.name,
-        "image": images.get(container.name, ""),
-        "imageID": "",
-        "ready": is_running,
-        "started": is_running,
-        "restartCount": status.restart_count,
-        "lastState": {},
-        "state": {status.state: _state(status, before.get("state", {}).get(status.state, {}), now)},
-    }
-    if status.allocated_resources_status:
-        told["allocatedResourcesStatus"] = msgspec.to_builtins(status.allocated_resources_status)
-    return told
-
-
-def _state(status: ContainerStatus, before: Json, now: str) -> Json:
-    if status.state == "running":
-        return {"startedAt": before.get("startedAt", now)}
-    why = {key: value for key, value in (("reason", status.reason), ("message", status.message)) if value}
-    if status.state == "terminated":
-        return {"exitCode": 0 if status.reason == _SUCCESS else 1, "finishedAt": before.get("finishedAt", now)} | why
-    return why
+def _timed(container: Json, before: Json, now: str) -> Json:
+    """A container's status with the time since when it is where it is."""
+    for state, since in (("running", "startedAt"), ("terminated", "finishedAt")):
+        if state in container["state"]:
+            container["state"][state][since] = before.get("state", {}).get(state, {}).get(since, now)
+    return container
 
 
 def _conditions(told: Json) -> Iterator[Json]:

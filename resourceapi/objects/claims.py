@@ -1,36 +1,10 @@
 """Questions about claims that the scheduler, the kubelet and drivers all ask (allocator.md 1.6)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from resourceapi.objects import v1
-from resourceapi.objects.core import PodResourceClaim, PodResourceClaimStatus
-
-
-class _Metadata(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-
-
-class _Status(Protocol):
-    @property
-    def resource_claim_statuses(self) -> Sequence[PodResourceClaimStatus]: ...
-
-
-class Claimant(Protocol):
-    """A pod as far as its claims go: the API server's, or the kubelet's, which knows more of its containers."""
-
-    @property
-    def metadata(self) -> _Metadata:
-        """Who it is."""
-
-    @property
-    def status(self) -> _Status:
-        """The claims that were made for it."""
+from resourceapi.objects.core import Pod, PodResourceClaim
 
 
 class ClaimLookupError(ValueError):
@@ -44,7 +18,7 @@ class ClaimName(NamedTuple):
     must_own: bool
 
 
-def claim_name(pod: Claimant, reference: PodResourceClaim) -> ClaimName:
+def claim_name(pod: Pod, reference: PodResourceClaim) -> ClaimName:
     """Which claim a pod's reference means; raises ClaimLookupError, also while it is not made yet."""
     if reference.resource_claim_name is not None:
         return ClaimName(reference.resource_claim_name, must_own=False)
@@ -58,7 +32,7 @@ def claim_name(pod: Claimant, reference: PodResourceClaim) -> ClaimName:
     )
 
 
-def check_made_for(claim: v1.ResourceClaim, pod: Claimant) -> None:
+def check_made_for(claim: v1.ResourceClaim, pod: Pod) -> None:
     """That a claim was made for a pod: same namespace, and the pod controls it; raises ClaimLookupError."""
     if claim.metadata.namespace != pod.metadata.namespace:
         raise ClaimLookupError(f"ResourceClaim {_path(claim)} is not in the same namespace as Pod {_path(pod)}")
@@ -67,7 +41,7 @@ def check_made_for(claim: v1.ResourceClaim, pod: Claimant) -> None:
         raise ClaimLookupError(f"ResourceClaim {_path(claim)} was not created for Pod {_path(pod)} (Pod is not owner)")
 
 
-def is_reserved_for(claim: v1.ResourceClaim, pod: Claimant) -> bool:
+def is_reserved_for(claim: v1.ResourceClaim, pod: Pod) -> bool:
     """Whether the pod is among the claim's users."""
     return any(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
 
@@ -89,5 +63,5 @@ def tolerates(toleration: v1.DeviceToleration, taint: v1.DeviceTaint) -> bool:
     return toleration.operator == v1.EXISTS
 
 
-def _path(obj: Claimant | v1.ResourceClaim) -> str:
+def _path(obj: Pod | v1.ResourceClaim) -> str:
     return f"{obj.metadata.namespace}/{obj.metadata.name}"

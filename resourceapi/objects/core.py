@@ -1,11 +1,14 @@
-"""The parts of core/v1 that resource.k8s.io needs: nodes, node selectors, pods with their claims.
+"""The parts of core/v1 that devices need: nodes, node selectors, pods with their claims and what became of them.
 
-Only what somebody here looks at has a field; all the rest of a node or a pod is kept as unknown fields.
+Only what somebody here looks at has a field; all the rest of a node or a pod is kept as unknown fields. The scheduler
+and the kubelet have the same pod.
 """
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+import msgspec
 
 from resourceapi.objects.meta import Always, KubernetesObject, Record
 from resourceapi.objects.quantity import Quantity
@@ -46,7 +49,6 @@ class NodeSpec(Record, frozen=True):
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
-    provider_id: str = ""
 
 
 class NodeCondition(Record, frozen=True):
@@ -101,6 +103,11 @@ class Container(Record, frozen=True):
     resources: Always[ResourceRequirements] = ResourceRequirements()
     restart_policy: str | None = None
 
+    @property
+    def is_sidecar(self) -> bool:
+        """True for an init container that keeps running."""
+        return self.restart_policy == "Always"
+
 
 class PodResourceClaim(Record, frozen=True, omit_defaults=True):
     """The pod's name for a claim, which exists already or is made from a template."""
@@ -115,6 +122,7 @@ class PodSpec(Record, frozen=True):
 
     containers: Always[tuple[Container, ...]] = ()
     init_containers: tuple[Container, ...] = ()
+    restart_policy: str = ""
     node_name: str = ""
     node_selector: Mapping[str, str] = {}
     scheduler_name: str = ""
@@ -143,14 +151,93 @@ class PodExtendedResourceClaimStatus(Record, frozen=True, omit_defaults=True):
     resource_claim_name: Always[str] = ""
 
 
+class ContainerStateWaiting(Record, frozen=True):
+    """It has not started yet, or not again."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStateRunning(Record, frozen=True):
+    """It runs."""
+
+    started_at: datetime | None = None
+
+
+class ContainerStateTerminated(Record, frozen=True):
+    """It ended."""
+
+    exit_code: Always[int] = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerState(Record, frozen=True):
+    """Where a container is: one member at the most, and without any it is waiting."""
+
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+
+    @property
+    def name(self) -> Literal["waiting", "running", "terminated"]:
+        """Which of the three it is."""
+        if self.running is not None:
+            return "running"
+        return "waiting" if self.terminated is None else "terminated"
+
+
+class ResourceHealth(Record, frozen=True):
+    """The health of one device of a container; `message` says why, if the device's driver did."""
+
+    resource_id: Always[str] = msgspec.field(name="resourceID", default="")
+    health: str = ""
+    message: str | None = None
+
+
+class ResourceStatus(Record, frozen=True):
+    """The devices of one resource, or of one claim (`claim:<name>`, `claim:<name>/<request>`), of a container."""
+
+    name: Always[str] = ""
+    resources: tuple[ResourceHealth, ...] = ()
+
+
+class ContainerStatus(Record, frozen=True):
+    """What became of a container."""
+
+    name: Always[str] = ""
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    ready: Always[bool] = False
+    restart_count: Always[int] = 0
+    image: Always[str] = ""
+    image_id: Always[str] = msgspec.field(name="imageID", default="")
+    started: bool | None = None
+    allocated_resources_status: tuple[ResourceStatus, ...] = ()
+
+
 class PodStatus(Record, frozen=True):
     """What became of a pod."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when the pod will never run again."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def all_containers(self) -> tuple[ContainerStatus, ...]:
+        """The containers that have been started or tried, in the order of `Pod.all_containers`."""
+        return (*self.init_container_statuses, *self.container_statuses)
 
 
 class Pod(KubernetesObject, frozen=True):
@@ -161,6 +248,27 @@ class Pod(KubernetesObject, frozen=True):
 
     spec: Always[PodSpec] = PodSpec()
     status: Always[PodStatus] = PodStatus()
+
+    @property
+    def uid(self) -> str:
+        """The pod's identity."""
+        return self.metadata.uid
+
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """Init containers, then the others: the order in which they are admitted, and requests are counted."""
+        return (*self.spec.init_containers, *self.spec.containers)
+
+    def is_init_container(self, container: Container) -> bool:
+        """Tell by name, as the kubelet does."""
+        return any(init.name == container.name for init in self.spec.init_containers)
+
+    def container(self, name: str) -> Container:
+        """The container called `name`. Raises KeyError."""
+        for container in self.all_containers:
+            if container.name == name:
+                return container
+        raise KeyError(name)
 
 
 class NamespaceStatus(Record, frozen=True):

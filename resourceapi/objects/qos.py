@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from resourceapi.objects.quantity import Quantity
 
 QosClass: TypeAlias = Literal["Guaranteed", "Burstable", "BestEffort"]
-Amounts: TypeAlias = Mapping[str, str | float]
+Amounts: TypeAlias = Mapping[str, str | float | Quantity]
 _COMPUTE = ("cpu", "memory")
 
 
@@ -32,5 +32,7 @@ def qos_class(containers: Iterable[tuple[Amounts, Amounts]]) -> QosClass:
     return "Guaranteed" if is_guaranteed and limits == requests else "Burstable"
 
 
-def _milli(amount: str | float | None) -> int:
-    return 0 if amount is None else Quantity.parse(str(amount)).milli_value()
+def _milli(amount: str | float | Quantity | None) -> int:
+    if amount is None:
+        return 0
+    return (amount if isinstance(amount, Quantity) else Quantity.parse(str(amount))).milli_value()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from checkpoint import Ledger
 from kubelet.node import Node
-from kubelet.pods import Pod, container
+from kubelet.pods import container
 from kubelet.pods import pod as a_pod
+from resourceapi.objects.core import Pod
 from tests.deviceplugin.conftest import Side
 from tests.deviceplugin.host import MadeUpHost
 from tests.running import until

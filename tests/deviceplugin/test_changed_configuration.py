@@ -108,7 +108,7 @@ async def test_a_container_of_a_resource_that_was_removed_starts_again(configure
     await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
     await node.exit_container("a", "c", 1)
     (status,) = node.status("a").container_statuses
-    assert (status.state, status.restart_count) == ("running", 1)
+    assert (status.state.name, status.restart_count) == ("running", 1)
 
 
 async def test_a_removed_resource_is_served_until_its_last_pod_ends(

@@ -76,7 +76,7 @@ async def test_an_init_container_has_its_device_while_it_runs_though_nobody_list
         side = await start([resource()], grace=GRACE)
         await offered(node)
         node.bind(flashing)
-        await node.until(lambda: [x.state for x in node.status("a").init_container_statuses] == ["running"])
+        await node.until(lambda: [x.state.name for x in node.status("a").init_container_statuses] == ["running"])
         await looked_after(side, ledger)
         assert [lease.unit for lease in ledger.leases()] == ["misc-fuse"]
         assert await claim_is_refused(ledger)

@@ -118,7 +118,7 @@ async def test_a_pod_keeps_its_device_when_ids_change_and_nobody_else_gets_it(
     assert leases(ledger) == [(NAME, old, "pod/default/a/c")]
     await node.exit_container("a", "c", 1)
     (status,) = node.status("a").container_statuses
-    assert (status.state, status.restart_count) == ("running", 1)
+    assert (status.state.name, status.restart_count) == ("running", 1)
     assert (await node.admit(pod("b", NAME))).phase == "Running"
     assert (await node.admit(pod("c", NAME))).phase == "Failed"
     await looked_after(side, ledger)

@@ -9,15 +9,23 @@ from typing import Any, Self
 
 from kubelet.clock import FakeClock
 from kubelet.devicemanager import Device, ManagerImpl
-from kubelet.pods import Container, Pod, container, pod
+from kubelet.pods import container, pod
 from kubelet.rpc import Timeouts
 from kubelet.stubs import DevicePluginStub
 from kubelet.topology import Hint
+from resourceapi.objects import to_dict
+from resourceapi.objects.core import Container, ContainerStatus, Pod
 
 PATIENT = Timeouts(dial=30.0, get_info=30.0)  # on a busy machine, too
 R1 = "domain1.com/resource1"
 R2 = "domain2.com/resource2"
 R3 = "domain2.com/resource3"
+
+
+def state_details(status: ContainerStatus) -> tuple[str, str]:
+    """Reason and message of a container's state."""
+    details = to_dict(status.state).get(status.state.name) or {}
+    return details.get("reason", ""), details.get("message", "")
 
 
 class FixedAffinity:

@@ -194,7 +194,8 @@ def test_nobody_to_ask(folder: Path) -> None:
     [
         ("kind: Service", "kind Service, but only pods can be admitted"),
         ("- 1", "kind list, but only pods can be admitted"),
-        ("kind: Pod\nspec: {}", "Object missing required field `metadata`"),
+        ("kind: Pod\nspec: {}", "metadata.name: Required value"),
+        ("kind: Pod\nmetadata: {name: a}", "spec: Required value"),
         ("{", "expected"),
         (
             "metadata: {name: a}\nspec: {containers: [{name: c, resources: {limits: {x/y: much}}}]}",

@@ -10,9 +10,10 @@ from grpcunix import is_live
 from kubelet import AllocationError, FakeClock, Node, NodeError, container, pod
 from kubelet.devicemanager import Device, Manager, ManagerImpl, ManagerStub, NodeInfo, PodAdmitAttributes
 from kubelet.events import Event
-from kubelet.pods import ResourceHealth, ResourceStatus
 from kubelet.stubs import DevicePluginStub, Gate, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resourceapi.objects.core import ResourceHealth, ResourceStatus
+from tests.kubelet.kit import state_details
 from tests.kubelet.scenarios import scenario
 
 R = "example.com/device"
@@ -53,7 +54,7 @@ async def test_a_container_keeps_its_device_when_it_restarts(node: Node, plugin:
     await node.admit(pod("p", container("c", {R: 1})))
     before = node.allocations("p", "c")
     status = await node.exit_container("p", "c", code=1)
-    assert (status.container_statuses[0].state, status.container_statuses[0].restart_count) == ("running", 1)
+    assert (status.container_statuses[0].state.name, status.container_statuses[0].restart_count) == ("running", 1)
     assert node.allocations("p", "c") == before == {R: ["a"]}
     await node.admit(pod("q", container("c", {R: 1})))
     assert node.allocations("q", "c") == {R: ["b"]}
@@ -79,7 +80,7 @@ async def test_a_container_that_restarts_after_the_kubelet_keeps_its_device(
 ) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     await node.restart()
-    assert (await node.exit_container("p", "c")).container_statuses[0].state == "running"
+    assert (await node.exit_container("p", "c")).container_statuses[0].state.running is not None
     assert node.allocations("p", "c") == {R: ["a"]}
 
 
@@ -122,14 +123,14 @@ async def test_a_pod_that_was_deleted_while_the_kubelet_was_down_has_nothing(
 async def test_a_sidecar_takes_over_what_an_init_container_had(node: Node, plugin: DevicePluginStub) -> None:
     init = (container("init-1", {R: 1}), container("side", {R: 1}, sidecar=True))
     status = await node.admit(pod("p", container("app", {R: 1}), init=init))
-    assert [(each.name, each.state) for each in status.init_container_statuses] == [
+    assert [(each.name, each.state.name) for each in status.init_container_statuses] == [
         ("init-1", "terminated"),
         ("side", "running"),
     ]
     assert node.allocations("p", "init-1") == node.allocations("p", "side") == {R: ["a"]}
     assert node.allocations("p", "app") == {R: ["b"]}
     restarted = await node.exit_container("p", "side")
-    assert [(each.state, each.restart_count) for each in restarted.init_container_statuses][1] == ("running", 1)
+    assert [(each.state.name, each.restart_count) for each in restarted.init_container_statuses][1] == ("running", 1)
 
 
 @scenario(115, 118)
@@ -249,10 +250,10 @@ async def test_the_status_of_a_container_that_never_started_follows_too(folder: 
             await offer(node, stub)
             status = await node.admit(pod("p", container("c", {R: 1})))
             (waiting,) = status.container_statuses
-            assert (status.phase, waiting.state, waiting.reason) == ("Pending", "waiting", "CreateContainerConfigError")
-            assert waiting.message == (
-                "device plugin PreStartContainer rpc failed with err: rpc error: code = Internal desc = prestart broken"
-            )
+            assert (status.phase, waiting.state.name) == ("Pending", "waiting")
+            error = "rpc error: code = Internal desc = prestart broken"
+            text = f"device plugin PreStartContainer rpc failed with err: {error}"
+            assert state_details(waiting) == ("CreateContainerConfigError", text)
             assert waiting.allocated_resources_status == health(("a", "Healthy"))
             stub.update([Device("a", "Unhealthy")])
             await node.until(
@@ -274,7 +275,7 @@ async def test_a_container_that_ended_while_the_kubelet_was_down_is_started_agai
         await node.exit_container(name, "c", code=1)
     await node.start()
     (status,) = node.status("always").container_statuses
-    assert (status.state, status.restart_count) == ("running", 1)
+    assert (status.state.name, status.restart_count) == ("running", 1)
     assert node.status("never").phase == "Failed"
 
 
@@ -318,11 +319,20 @@ async def test_a_stopped_kubelet_says_so_and_two_cannot_share_a_folder(node: Nod
     await node.stop()
 
 
-async def test_a_pod_with_no_quantity_is_refused_and_nothing_else_happens(node: Node) -> None:
-    with pytest.raises(NodeError, match="pod default/p: container c: limits: quantities must match"):
-        await node.admit(pod("p", container("c", {R: "some"})))
-    assert node.is_running
-    assert (await node.admit(pod("p", container("c")))).phase == "Running"
+async def test_a_container_that_the_pod_does_not_have(node: Node) -> None:
+    await node.admit(pod("p", container("c")))
+    text = "pod default/p has no container other"
+    for call in (node.exit_container("p", "other"), node.run_container_options("p", "other")):
+        with pytest.raises(NodeError, match=text):
+            await call
+    with pytest.raises(NodeError, match=text):
+        node.claimed_devices("p", "other")
+
+
+def test_a_container_with_no_quantity_is_none() -> None:
+    text = rf"container c: resources.limits\[{R}\]: quantities must match"
+    with pytest.raises(NodeError, match=text):
+        container("c", {R: "some"})
 
 
 async def test_names_are_used_once(node: Node) -> None:

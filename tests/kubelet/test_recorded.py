@@ -14,6 +14,7 @@ from kubelet.devicemanager import Device
 from kubelet.stubs import DevicePluginStub, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as plugin_api
 from kubeletapi.podresources.v1 import api_pb2 as api
+from resourceapi.objects import to_dict
 from tests.cases import recorded_at
 
 FOLDER = recorded_at("kubelet")
@@ -89,7 +90,7 @@ async def test_a_container_that_cannot_start(node: Node) -> None:
     async with plugin:
         await offer(node, plugin)
         (status,) = (await node.admit(asking("example.com/k", 2))).container_statuses
-    assert {status.state: {"reason": status.reason, "message": status.message}} == wanted["state"]
+    assert to_dict(status.state) == wanted["state"]
     assert [
         (each.name, [(d.resource_id, d.health) for d in each.resources]) for each in status.allocated_resources_status
     ] == [

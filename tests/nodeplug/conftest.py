@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+import kubelet.pods
 from controlplane.apiserver import write_kubeconfig
-from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from kubelet import Pod, container
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.cluster import ClusterStand
 from tests.nodeplug.machine import Machine
@@ -60,8 +61,7 @@ async def start(made_up: MadeUpHost, socket_dir: Path, tmp_path: Path) -> AsyncI
 
 
 def pod(name: str) -> Pod:
-    requests = ResourceRequirements(limits={"example.com/fuse": 1})
-    return Pod(metadata=ObjectMeta(name=name), spec=PodSpec(containers=(Container("c", requests),)))
+    return kubelet.pods.pod(name, container("c", {"example.com/fuse": 1}))
 
 
 async def ended(process: Process) -> tuple[int, str]:

@@ -17,9 +17,10 @@ from msgspec.inspect import StructType
 
 from folderwatch import FolderWatcher
 from kubelet.node import Node
-from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from kubelet.pods import container, pod
 from nodeplug.config import Config, load, loads
 from nodeplug.config_file import ConfigFile, differences
+from resourceapi.objects.core import Pod
 from tests.controlplane.scheduler.kit import Json
 from tests.nodeplug.conftest import StartDaemon, ended, until_logged
 from tests.nodeplug.machine import Machine
@@ -38,8 +39,7 @@ def rewrite(path: Path, *resources: object, **settings: Any) -> None:
 
 
 def pod_of(resource: str, name: str = "a") -> Pod:
-    requests = ResourceRequirements(limits={resource: 1})
-    return Pod(metadata=ObjectMeta(name=name), spec=PodSpec(containers=(Container("c", requests),)))
+    return pod(name, container("c", {resource: 1}))
 
 
 async def begin(start: StartDaemon, node: Node, *resources: Json, **settings: Any) -> Process:

@@ -69,18 +69,18 @@ class Cluster:
     def unplug(self, name: str = "fuse") -> None:
         (self.host.root / f"sys/class/misc/{name}").unlink()
 
-    def look(self, *problems: Problem) -> None:
+    def scan(self, *problems: Problem) -> None:
         """Scan."""
         devices = scan(self.host.host).devices
         self.presence.update(devices, devices.values())
-        self.evictions.look(Inventory(devices, problems), self.presence, [self.resource], self)
+        self.evictions.note_scan(Inventory(devices, problems), self.presence, [self.resource], self)
 
     async def after(self, seconds: float, *problems: Problem) -> list[str]:
         """Scan, wait, scan and evict; return the pods that are left."""
-        self.look(*problems)
+        self.scan(*problems)
         await self.evictions.evict_due()
         self.now += seconds
-        self.look(*problems)
+        self.scan(*problems)
         await self.evictions.evict_due()
         return await self.names()
 
@@ -116,11 +116,11 @@ async def test_a_pod_whose_device_has_been_gone_for_long_enough_is_evicted(clust
 async def test_it_evicts_by_itself(cluster: Cluster) -> None:
     await cluster.pod()
     cluster.unplug()
-    cluster.look()
+    cluster.scan()
     async with running(cluster.evictions.run()):
         await until(lambda: cluster.evictions._gone)
         cluster.now += 60
-        cluster.look()
+        cluster.scan()
         await until(lambda: cluster.evicted)
     assert await cluster.names() == []
 

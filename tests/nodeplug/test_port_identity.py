@@ -52,7 +52,7 @@ async def test_a_coral_that_loads_its_firmware_stays_its_pods(
         plug_in(tmp_path / "host", AFTER, 5)
         await until(lambda: described() == ["/dev/bus/usb/001/005"])
         async with asyncio.timeout(30):
-            while (await node.exit_container("p", "c", 1)).container_statuses[0].state != "running":
+            while (await node.exit_container("p", "c", 1)).container_statuses[0].state.running is None:
                 pass
         assert node.devices()[CORAL].keys() == {PORT}
         assert (await node.admit(a_pod("other", container("c", {CORAL: 1})))).phase == "Failed"

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from kubelet.node import Node
-from kubelet.pods import ContainerStatus, container
+from kubelet.pods import container
 from kubelet.pods import pod as a_pod
+from resourceapi.objects.core import ContainerStatus
 from tests.hostdevices.tree import Tree
+from tests.kubelet.kit import state_details
 from tests.nodeplug.conftest import StartDaemon, until_logged
 
 STICK = "home.lan/zigbee"
@@ -100,18 +102,17 @@ async def test_after_a_reboot_in_the_other_order(
         await node.until(lambda: node.allocatable().get(STICK) == 1, 30)
         status = await sticks.start_again()
         if cdi is True:
-            assert status.state == "running"
+            assert status.state.running is not None
             assert [sticks.described()[name] for name in names] == [["/dev/ttyUSB1"]]
         else:
-            assert status.reason == "CreateContainerConfigError"
-            assert "the container was given /dev/ttyUSB0, which is" in status.message
-            assert (
-                "its device is at /dev/ttyUSB1; delete the pod to have it there, or set `cdi: true`" in status.message
-            )
+            reason, message = state_details(status)
+            assert reason == "CreateContainerConfigError"
+            assert "the container was given /dev/ttyUSB0, which is" in message
+            assert "its device is at /dev/ttyUSB1; delete the pod to have it there, or set `cdi: true`" in message
         await sticks.run(*BOTH)
         await node.until(lambda: node.allocatable().get(STICK) == 1, 30)
         async with asyncio.timeout(30):
-            while (await sticks.start_again()).state != "running":
+            while (await sticks.start_again()).state.running is None:
                 pass
         if cdi is not False:
             assert [sticks.described()[name] for name in names] == [["/dev/ttyUSB0"]]
@@ -126,6 +127,7 @@ async def test_another_stick_at_the_same_path_starts_nothing(
         await node.admit(a_pod("p", container("c", {STICK: 1})))
         await sticks.run(BOTH[1], healthy=0)
         status = await sticks.start_again()
-        assert status.reason == "CreateContainerConfigError"
-        assert "is gone; the container starts once it is there again" in status.message
+        reason, message = state_details(status)
+        assert reason == "CreateContainerConfigError"
+        assert "is gone; the container starts once it is there again" in message
         assert not any("ttyUSB0" in node for nodes in sticks.described().values() for node in nodes)

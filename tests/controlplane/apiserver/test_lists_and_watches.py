@@ -2,10 +2,11 @@
 
 import base64
 import json
+from datetime import timedelta
 
 import pytest
 
-from tests.controlplane.apiserver.running import CLAIMS, CLASSES, MERGE, Http, claim, device_class
+from tests.controlplane.apiserver.running import CLAIMS, CLASSES, MERGE, Http, Running, claim, device_class
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -188,6 +189,14 @@ def test_tables(api: Http) -> None:
         "must be 'Metadata', 'Object', 'None', or empty"
         in api.send("GET", CLAIMS, accept=TABLE, includeObject="x").text
     )
+
+
+def test_ages_go_by_the_clock_of_the_server() -> None:
+    with Running() as running, running.http() as api:
+        api.ok("POST", CLAIMS, claim())
+        was = running.server.rest.clock()
+        running.server.rest.clock = lambda: was + timedelta(hours=30, minutes=5)
+        assert api.ok("GET", CLAIMS, accept=TABLE)["rows"][0]["cells"][2] == "30h"
 
 
 def test_watch_of_tables(api: Http) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controlplane.apiserver import Server
+from controlplane.apiserver.journal import FileJournal
 from controlplane.apiserver.options import list_options
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.target import Target
@@ -61,6 +63,17 @@ async def test_what_a_watch_is_not_woken_for_does_not_let_it_expire() -> None:
     store.remove(KIND.table, ("", "second"))
     await store.commit()
     assert [seen(await anext(stream)) for _ in range(2)] == [("DELETED", "first"), ("DELETED", "second")]
+
+
+async def test_a_watch_shows_nothing_that_a_crash_could_take_back(tmp_path: Path) -> None:
+    """Also not among the objects that it begins with: they are on disk before."""
+    journal = FileJournal(tmp_path / "objects")
+    store = Store(journal)
+    put(store, "first", "one")
+    stream = await watched(store, "spec.nodeName=one")
+    assert seen(await anext(stream)) == ("ADDED", "first")
+    assert [key for _, key, _ in journal.objects()] == [("", "first")]
+    journal.close()
 
 
 async def test_a_watch_from_a_version_begins_with_what_happened_since() -> None:

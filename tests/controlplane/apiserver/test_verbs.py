@@ -98,6 +98,36 @@ def test_an_update(api: Http) -> None:
     assert api.send("PUT", path, device_class(resourceVersion="x")).status == 500
     other = api.send("PUT", path, device_class("other"))
     assert other.message == "the name of the object (other) does not match the name on the URL (gpu)"
+
+
+@pytest.mark.parametrize("way", ["PUT", "merge", "patch"])
+@pytest.mark.parametrize(("before", "after"), [("1", "true"), ("true", "1"), ("0", "false"), ("1", '"1"')])
+def test_a_value_of_another_type_is_another_value(api: Http, way: str, before: str, after: str) -> None:
+    """It is stored, shown, and a new generation: drivers have such values in their parameters."""
+
+    def configured(value: str) -> Any:
+        parameters = {"n": json.loads(value), "in": [{"n": json.loads(value)}]}
+        config = [{"opaque": {"driver": "gpu.example.com", "parameters": parameters}}]
+        return {"spec": {"config": config}}
+
+    path = f"{CLASSES}/gpu"
+    made = api.ok("POST", CLASSES, device_class() | configured(before))
+    if way == "PUT":
+        changed = api.ok("PUT", path, device_class() | configured(after))
+    elif way == "merge":
+        changed = api.ok("PATCH", path, configured(after), content=MERGE)
+    else:
+        place = "/spec/config/0/opaque/parameters"
+        test = [{"op": "test", "path": f"{place}/n", "value": json.loads(after)}]
+        assert api.send("PATCH", path, test, content="application/json-patch+json").status == 422
+        parameters = configured(after)["spec"]["config"][0]["opaque"]["parameters"]
+        replacing = [{"op": "replace", "path": place, "value": parameters}]
+        changed = api.ok("PATCH", path, replacing, content="application/json-patch+json")
+    assert changed["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
+    assert changed["metadata"]["generation"] == 2
+    (config,) = api.ok("GET", path)["spec"]["config"]
+    assert json.dumps(config["opaque"]["parameters"]["n"]) == after
+    assert json.dumps(config["opaque"]["parameters"]["in"]) == f'[{{"n": {after}}}]'
     assert api.send("PUT", f"{CLASSES}/nope", device_class("nope")).status == 404
 
 

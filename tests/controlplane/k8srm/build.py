@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controlplane.k8srm import Cluster, Outcome, select_node
+from controlplane.k8srm import ClusterObjects, Outcome, select_node
 from controlplane.k8srm.load import cluster_of
 from controlplane.k8srm.types import API_VERSION
 
@@ -56,7 +56,7 @@ def solve(*objects: Plain, verbose: bool = False) -> Outcome:
     return select_node(pending(cluster), cluster, verbose=verbose)
 
 
-def pending(cluster: Cluster) -> list[Any]:
+def pending(cluster: ClusterObjects) -> list[Any]:
     """The claims that have nothing yet."""
     return [each for each in cluster.all_claims if not each.status.allocations]
 

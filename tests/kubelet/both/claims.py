@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from checkpoint.kubelet_claims import ClaimState, DriverState, PreparedDevice
-from kubelet.pods import PodStatus, container
+from kubelet.pods import container
 from kubelet.stubs import PluginFault, StubReply, claimed
 from kubeletapi.dra.v1 import api_pb2 as dra
 from resourceapi.objects.core import (
@@ -13,6 +13,7 @@ from resourceapi.objects.core import (
     PodExtendedResourceClaimStatus,
     PodResourceClaim,
     PodResourceClaimStatus,
+    PodStatus,
 )
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import POOL, PREPARE, UNPREPARE, ClaimsStage, Listed

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from msgspec import UNSET, UnsetType
 
 from checkpoint.kubelet_claims import ClaimState, encode, load
-from kubelet.pods import Container, Pod, container, pod
+from kubelet.pods import container, pod
 from kubelet.stubs import DRAPluginStub, claimed
 from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.objects import ObjectMeta, v1
 from resourceapi.objects.claim_status_rules import MAX_USERS
+from resourceapi.objects.core import Container, Pod
 from tests.kubelet.both.world import INJECTED, Stage, World
 
 PREPARE = "NodePrepareResources"

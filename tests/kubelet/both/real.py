@@ -12,18 +12,19 @@ from typing import Any
 
 import msgspec
 
-from kubelet.pods import Container, Pod, PodStatus
+from kubelet.pods import stays
 from resourceapi.client import Client, Credentials, Refused
 from resourceapi.client.connections import Connections
-from resourceapi.objects import v1
+from resourceapi.objects import to_dict, v1
+from resourceapi.objects.core import Container, Pod, PodStatus
 from tests.e2e.realnode import BUSYBOX, FOLDER, NODE, RELEASE, RealNode
 from tests.kubelet.both.world import (
     INJECTED,
-    ContainerView,
     Meanwhile,
     PodView,
     ShownHealth,
     claim_names,
+    container_view,
     nothing,
     reserved,
 )
@@ -81,7 +82,7 @@ class Real:
         found = await asyncio.to_thread(self._node.get, "pod", name)
         status = found["status"]
         containers = {
-            each["name"]: _container_view(each)
+            each["name"]: container_view(each)
             for each in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
         }
         return PodView(
@@ -230,7 +231,7 @@ class Real:
         name = pod.metadata.name
         uid = self._pods.create(_manifest(pod))["metadata"]["uid"]
         if pod.status != PodStatus():
-            self._pods.patch(name, {"status": msgspec.to_builtins(pod.status)}, "default", subresource="status")
+            self._pods.patch(name, {"status": to_dict(pod.status)}, "default", subresource="status")
         for each in claim_names(pod):
             try:
                 claim = reserved(self._claims.get(each, "default"), name, uid)
@@ -261,32 +262,22 @@ def _ctr(*arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
-def _container_view(status: dict[str, Any]) -> ContainerView:
-    ((state, details),) = status["state"].items()
-    details = details or {}
-    return ContainerView(state, details.get("reason", ""), details.get("message", ""), status["restartCount"])
-
-
 def _manifest(pod: Pod) -> dict[str, Any]:
-    made: dict[str, Any] = msgspec.to_builtins(pod)
+    made = to_dict(pod)
     spec = made["spec"]
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         spec[kind] = [_container(each, is_init=kind == "initContainers") for each in containers]
     spec |= {"schedulerName": _SCHEDULER, "terminationGracePeriodSeconds": 1}
     made.pop("status", None)
-    made["metadata"]["namespace"] = pod.metadata.namespace
     return made | {"apiVersion": "v1", "kind": "Pod"}
 
 
 def _container(container: Container, *, is_init: bool) -> dict[str, Any]:
-    ends = is_init and not container.is_sidecar and not container.stays
-    made: dict[str, Any] = msgspec.to_builtins(container)
+    ends = is_init and not container.is_sidecar and not stays(container)
+    made = to_dict(container)
     made.pop("stays", None)
-    resources = made.get("resources", {})
-    resources["limits"] = {name: str(amount) for name, amount in container.resources.limits.items()}
     return made | {
         "image": BUSYBOX,
         "imagePullPolicy": "Never",
         "command": ["sh", "-c", "true" if ends else _STAY],
-        "resources": resources,
     }

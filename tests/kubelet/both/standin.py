@@ -14,14 +14,14 @@ import msgspec
 
 from kubelet import RELEASES, ClusterError, MemoryCluster, Node, NodeError, SystemClock, Timeouts, Version
 from kubelet.clock import Timer
-from kubelet.pods import Pod
-from resourceapi.objects import v1
+from resourceapi.objects import to_dict, v1
+from resourceapi.objects.core import Pod
 from tests.kubelet.both.world import (
-    ContainerView,
     Meanwhile,
     PodView,
     ShownHealth,
     claim_names,
+    container_view,
     nothing,
     reserved,
 )
@@ -110,10 +110,7 @@ class StandIn:
     async def view(self, name: str) -> PodView:
         status = self._node.status(name)
         (uid,) = [pod.uid for pod, _ in self._node.pods() if pod.metadata.name == name]
-        containers = {
-            each.name: ContainerView(each.state, each.reason, each.message, each.restart_count)
-            for each in (*status.init_container_statuses, *status.container_statuses)
-        }
+        containers = {each.name: container_view(to_dict(each)) for each in status.all_containers}
         return PodView(uid, status.phase, status.reason, status.message, containers)
 
     async def has_health(self, name: str, health: str) -> None:
@@ -139,7 +136,7 @@ class StandIn:
 
     async def was_ended(self, name: str) -> None:
         await self._node.until(lambda: self._node.status(name).is_terminal)
-        assert self._node.status(name).container_statuses[0].state == "terminated"
+        assert self._node.status(name).container_statuses[0].state.terminated is not None
 
     async def remove(self, name: str, *, force: bool = False) -> None:
         with contextlib.suppress(NodeError):  # gone already
@@ -176,8 +173,7 @@ class StandIn:
     async def until_state(self, pod: str, container: str, state: str) -> None:
         def shown() -> list[str]:
             status = self._node.status(pod)
-            known = (*status.init_container_statuses, *status.container_statuses)
-            return [each.state for each in known if each.name == container]
+            return [each.state.name for each in status.all_containers if each.name == container]
 
         await self._node.until(lambda: shown() == [state])
 
@@ -208,7 +204,7 @@ class StandIn:
         def now() -> list[ShownHealth]:
             entries = self._node.status(pod).container_statuses[0].allocated_resources_status
             return sorted(
-                ShownHealth(entry.name, each.resource_id, each.health, each.message)
+                ShownHealth(entry.name, each.resource_id, each.health, each.message or "")
                 for entry in entries
                 for each in entry.resources
             )

@@ -14,11 +14,11 @@ from checkpoint.kubelet_devices import DeviceCheckpoint, PodDevices, load
 from grpcunix import Client, RpcError, Status, connect
 from kubelet import Release
 from kubelet.devicemanager import Device
-from kubelet.pods import Pod
 from kubelet.stubs import DevicePluginStub
 from kubeletapi.podresources.v1 import api_pb2 as api
 from resourceapi.objects import v1
 from resourceapi.objects.claim_status_rules import MAX_USERS
+from resourceapi.objects.core import Pod
 
 _LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
@@ -39,6 +39,13 @@ class ContainerView(Struct, frozen=True):
     reason: str = ""
     message: str = ""
     restarts: int = 0
+
+
+def container_view(status: Mapping[str, Any]) -> ContainerView:
+    """A container from its status as the API has it."""
+    ((state, details),) = status["state"].items()
+    details = details or {}
+    return ContainerView(state, details.get("reason", ""), details.get("message", ""), status["restartCount"])
 
 
 class PodView(Struct, frozen=True):

@@ -7,10 +7,16 @@ import pytest
 from kubelet import RELEASES, Version
 from kubelet.devicemanager import Device, NodeInfo, PodAdmitAttributes
 from kubelet.errors import AllocationError, PluginCallError
-from kubelet.pods import Container, ContainerStatus, Pod, PodStatus, container
+from kubelet.pods import container
 from kubelet.stubs import Behaviour, Gate, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from resourceapi.objects.core import ContainerExtendedResourceRequest, PodExtendedResourceClaimStatus
+from resourceapi.objects.core import (
+    ContainerExtendedResourceRequest,
+    ContainerStatus,
+    Pod,
+    PodExtendedResourceClaimStatus,
+    PodStatus,
+)
 from tests.kubelet.kit import R1, R2, R3, ManagerKit, healthy, sick
 from tests.kubelet.scenarios import scenario
 
@@ -302,8 +308,8 @@ async def test_health_of_what_a_container_has(kit: ManagerKit) -> None:
     plugin.update([*healthy("dev1"), *sick("dev2")])
     await kit.listed(R1, [*healthy("dev1"), *sick("dev2")])
     status = PodStatus(
-        container_statuses=(ContainerStatus("c"), ContainerStatus("other")),
-        init_container_statuses=(ContainerStatus("i"),),
+        container_statuses=(ContainerStatus(name="c"), ContainerStatus(name="other")),
+        init_container_statuses=(ContainerStatus(name="i"),),
     )
     for listed, expected in (
         (None, {"dev1": "Healthy", "dev2": "Unhealthy"}),
@@ -316,7 +322,7 @@ async def test_health_of_what_a_container_has(kit: ManagerKit) -> None:
         (resource,) = updated.container_statuses[0].allocated_resources_status
         assert resource.name == R1
         assert {each.resource_id: each.health for each in resource.resources} == expected
-        assert updated.container_statuses[1] == ContainerStatus("other")
+        assert updated.container_statuses[1] == ContainerStatus(name="other")
         assert updated.init_container_statuses == status.init_container_statuses
 
 
@@ -328,7 +334,7 @@ async def test_what_a_claim_provides_is_not_a_plugins(kit: ManagerKit, kubernete
     )
     kit.manager.state.records.insert("other", "c", R1, {0: ["Dev"]}, api.ContainerAllocateResponse())
     made = kit.pod("p", container("container1", {R1: 1}))
-    claimed = Pod(made.metadata, made.spec, PodStatus(extended_resource_claim_status=claim))
+    claimed = Pod(metadata=made.metadata, spec=made.spec, status=PodStatus(extended_resource_claim_status=claim))
     allocating = kit.manager.allocate_container(claimed, claimed.container("container1"))
     if RELEASES[kubernetes].has("DRAExtendedResource"):
         await allocating
@@ -393,5 +399,5 @@ async def test_a_lost_checkpoint_forgets(kit: ManagerKit) -> None:
     kit.manager.checkpoint.path.unlink()
     await kit.restart()
     assert kit.held(owner, "c") == set()
-    await kit.manager.allocate_container(owner, Container("c", owner.container("c").resources))
+    await kit.manager.allocate_container(owner, owner.container("c"))
     assert kit.held(owner, "c") == set(), "a resource that nobody knows is not looked at"

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from kubelet.devicemanager import Device
-from kubelet.pods import Container, container, device_request, pod
+from kubelet.pods import container, pod
 from kubelet.topology import Hint
+from resourceapi.objects.core import Container
+from resourceapi.objects.pod_requests import container_limits, peak
 from tests.kubelet.kit import R1, R2, ManagerKit, healthy
 from tests.kubelet.scenarios import scenario
 
@@ -172,9 +174,9 @@ def named(prefix: str, limits: list[dict[str, int]]) -> list[Container]:
     ],
 )
 def test_what_a_pod_needs(init: list[dict[str, int]], apps: list[dict[str, int]], expected: dict[str, int]) -> None:
-    assert device_request(pod("p", *named("c", apps), init=tuple(named("i", init)))) == expected
+    assert peak(pod("p", *named("c", apps), init=tuple(named("i", init))), container_limits) == expected
 
 
 def test_sidecars_run_beside_what_comes_after_them() -> None:
     init = (container("i1", {"g": 2}), container("s", {"g": 1}, sidecar=True), container("i2", {"g": 3}))
-    assert device_request(pod("p", container("c", {"g": 2}), init=init)) == {"g": 4}
+    assert peak(pod("p", container("c", {"g": 2}), init=init), container_limits) == {"g": 4}

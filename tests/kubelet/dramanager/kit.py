@@ -12,11 +12,12 @@ from typing import Any, Self
 from checkpoint.kubelet_claims import ClaimState, load
 from kubelet import FakeClock, MemoryCluster, Node
 from kubelet.dramanager import DRAManager
-from kubelet.pods import Pod, container, pod
+from kubelet.pods import container, pod
 from kubelet.stubs import DRAPluginStub, Prepare, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import ObjectMeta, OwnerReference, v1
-from tests.kubelet.kit import PATIENT
+from resourceapi.objects.core import Pod
+from tests.kubelet.kit import PATIENT, state_details
 
 DRIVER = "driver.example.com"
 POOL = "realnode"
@@ -259,7 +260,7 @@ def state(lab: Lab, name: str) -> tuple[str, str, str]:
     """Phase, and the first container's state and reason."""
     status = lab.node.status(name)
     first = status.container_statuses[0]
-    return status.phase, first.state, first.reason
+    return status.phase, first.state.name, state_details(first)[0]
 
 
 async def prepared(lab: Lab, stub: DRAPluginStub, asking: Pod) -> None:
@@ -268,4 +269,4 @@ async def prepared(lab: Lab, stub: DRAPluginStub, asking: Pod) -> None:
     await lab.clock.advance(PREPARE_RETRY)
     await stub.until(lambda: len(stub.called(PREPARE)) > calls)
     name = asking.metadata.name
-    await lab.node.until(lambda: lab.node.status(name).container_statuses[0].state == "running")
+    await lab.node.until(lambda: lab.node.status(name).container_statuses[0].state.running is not None)

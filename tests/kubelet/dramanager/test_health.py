@@ -10,10 +10,10 @@ from grpcunix import Status
 from kubelet import RELEASES, FakeClock, Version
 from kubelet.dramanager.health_cache import MOST_DEVICES, DeviceHealth, HealthCache
 from kubelet.dramanager.health_streams import choose_health_service, reports, shortened
-from kubelet.pods import ContainerStatus, PodStatus
 from kubelet.stubs import DRAPluginStub, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as api
+from resourceapi.objects.core import ContainerStatus, PodStatus
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, claim, user
 
@@ -93,7 +93,7 @@ async def test_health_is_off_before_1_36(kit: Kit, kubernetes: Version) -> None:
     await kit.manager.prepare_resources(owner)
     await kit.clock.advance(60)
     assert stub.called("NodeWatchResources") == []
-    shown = PodStatus(container_statuses=(ContainerStatus("c"),))
+    shown = PodStatus(container_statuses=(ContainerStatus(name="c"),))
     assert kit.manager.update_allocated_resources_status(owner, shown) is shown
 
 

@@ -10,11 +10,12 @@ from checkpoint.kubelet_claims import encode
 from kubelet import Node, NodeError, Timeouts, Version, container, pod
 from kubelet.control import view
 from kubelet.devicemanager import Device, DeviceRunContainerOptions
-from kubelet.pods import ResourceHealth
 from kubelet.stubs import DevicePluginStub, DRAPluginStub, Gate, PluginFault, answering, claimed, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as device_api
 from kubeletapi.dra.v1 import api_pb2 as api
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_api
+from resourceapi.objects import to_dict
+from resourceapi.objects.core import ResourceHealth
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import (
     DRIVER,
@@ -28,6 +29,7 @@ from tests.kubelet.dramanager.kit import (
     state,
     user,
 )
+from tests.kubelet.kit import state_details
 
 UNPREPARE = "NodeUnprepareResources"
 OTHER = "other.example.com"
@@ -91,9 +93,7 @@ async def test_a_pod_that_is_there_before_its_driver(lab: Lab) -> None:
     assert await lab.failures(1) == [
         f"Failed to prepare dynamic resources: prepare dynamic resources: DRA driver {DRIVER} is not registered"
     ]
-    assert {each.reason for each in (*status.container_statuses, *status.init_container_statuses)} == {
-        "PodInitializing"
-    }
+    assert {state_details(each) for each in status.all_containers} == {("PodInitializing", "")}
     stub = await lab.driver()
     await prepared(lab, stub, user("p", "c1"))
 
@@ -373,7 +373,9 @@ async def test_a_new_sandbox_has_the_claim_prepared_again_only_after_a_restart(l
 def shown(lab: Lab, name: str) -> list[tuple[str, str, str]]:
     """Entry, health and message of the first container's devices."""
     first = lab.node.status(name).container_statuses[0]
-    return [(each.name, it.health, it.message) for each in first.allocated_resources_status for it in each.resources]
+    return [
+        (each.name, it.health, it.message or "") for each in first.allocated_resources_status for it in each.resources
+    ]
 
 
 def report(device: str, health: health_api.HealthStatus, message: str = "") -> health_api.DeviceHealth:
@@ -448,7 +450,10 @@ async def test_a_rejected_pods_claims_are_unprepared_in_time(lab: Lab) -> None:
 
 
 def test_the_message_is_left_out_where_there_is_none() -> None:
-    assert msgspec.to_builtins(ResourceHealth("i", "Healthy")) == {"resourceID": "i", "health": "Healthy"}
+    assert to_dict(ResourceHealth(resource_id="i", health="Healthy")) == {
+        "resourceID": "i",
+        "health": "Healthy",
+    }
 
 
 async def test_what_another_process_is_told(lab: Lab) -> None:

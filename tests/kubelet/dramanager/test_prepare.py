@@ -10,7 +10,6 @@ import pytest
 
 from checkpoint.kubelet_claims import PreparedDevice
 from kubelet import RELEASES, ClaimError, Pod, Timeouts, Version, container, pod
-from kubelet.pods import PodStatus
 from kubelet.stubs import Gate, answering, claimed, failing
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import v1
@@ -19,6 +18,7 @@ from resourceapi.objects.core import (
     PodExtendedResourceClaimStatus,
     PodResourceClaim,
     PodResourceClaimStatus,
+    PodStatus,
 )
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, by_claim, claim, giving, user

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 from google.protobuf.json_format import MessageToDict
 
@@ -17,7 +16,7 @@ from kubelet.stubs import Behaviour, DRAPluginStub, Gate, Prepare, answering, cl
 from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
 from kubeletapi.podresources.v1 import api_pb2 as api
-from resourceapi.objects import read_object, v1
+from resourceapi.objects import read_object, to_dict, v1
 from tests.cases import recorded_at
 from tests.kubelet.dramanager.kit import POOL, Kit, Lab, claim, giving, user
 
@@ -55,9 +54,7 @@ def shown(status: Any) -> Any:
 def ours(lab: Lab, name: str) -> Any:
     """The same of the stand-in's first container."""
     first = lab.node.status(name).container_statuses[0]
-    details = {key: value for key, value in (("reason", first.reason), ("message", first.message)) if value}
-    statuses = json.loads(msgspec.json.encode(first.allocated_resources_status))
-    return {"state": {first.state: details}, "health": statuses or None}
+    return shown(to_dict(first))
 
 
 def unprepared(**answers: str) -> Behaviour:
@@ -252,7 +249,7 @@ async def test_health_in_the_status(lab: Lab) -> None:
 
         def found() -> list[Any]:
             statuses = lab.node.status("p").container_statuses
-            return [json.loads(msgspec.json.encode(each.allocated_resources_status)) or None for each in statuses]
+            return [to_dict(each).get("allocatedResourcesStatus") for each in statuses]
 
         await lab.node.until(lambda: found() == wanted)  # noqa: B023 - it is awaited here
 

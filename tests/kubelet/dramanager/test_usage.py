@@ -1,13 +1,21 @@
 """Which claimed devices reach a container, and how pod resources and the pod's status tell of them."""
 
+import msgspec
 import pytest
 
 from checkpoint.kubelet_claims import PreparedDevice
 from kubelet import RELEASES, ClaimError, Pod, Version, container, pod
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.health_cache import DeviceHealth
-from kubelet.pods import ContainerStatus, PodStatus, ResourceHealth, ResourceStatus, decode_pod
-from resourceapi.objects.core import PodResourceClaim, PodResourceClaimStatus
+from kubelet.pods import decode_pod
+from resourceapi.objects.core import (
+    ContainerStatus,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    PodStatus,
+    ResourceHealth,
+    ResourceStatus,
+)
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, user
 
@@ -59,13 +67,9 @@ def test_a_claim_that_is_not_known(kit: Kit) -> None:
 
 def templated(*statuses: PodResourceClaimStatus) -> Pod:
     made = user("p", "t")
-    return Pod(
-        made.metadata,
-        type(made.spec)(
-            made.spec.containers, resource_claims=(PodResourceClaim(name="t", resource_claim_template_name="template"),)
-        ),
-        PodStatus(resource_claim_statuses=statuses),
-    )
+    claims = (PodResourceClaim(name="t", resource_claim_template_name="template"),)
+    spec = msgspec.structs.replace(made.spec, resource_claims=claims)
+    return Pod(metadata=made.metadata, spec=spec, status=PodStatus(resource_claim_statuses=statuses))
 
 
 @scenario(133)
@@ -109,7 +113,7 @@ def health(kit: Kit, *claims: str, names: tuple[str, ...] = ("c1",)) -> dict[str
     """What the status of the only container shows."""
     using = container("c", claims=claims)
     asking = pod("p", using, uid="p", claims={name: name for name in names})
-    before = PodStatus(container_statuses=(ContainerStatus("c", "running"),))
+    before = PodStatus(container_statuses=(ContainerStatus(name="c"),))
     (status,) = kit.manager.update_allocated_resources_status(asking, before).container_statuses
     return {each.name: list(each.resources) for each in status.allocated_resources_status}
 
@@ -126,9 +130,9 @@ async def test_health_in_the_status(kit: Kit) -> None:
     assert health(kit) == {}
     assert health(kit, "c1", "empty", "unprepared", names=("c1", "empty", "unprepared")) == {
         "claim:c1": [
-            ResourceHealth("x.test/y=g0", "Healthy"),
-            ResourceHealth("x.test/y=g1", "Unhealthy", "overheated"),
-            ResourceHealth(f"{DRIVER}/{POOL}/g3", "Unknown"),
+            ResourceHealth(resource_id="x.test/y=g0", health="Healthy"),
+            ResourceHealth(resource_id="x.test/y=g1", health="Unhealthy", message="overheated"),
+            ResourceHealth(resource_id=f"{DRIVER}/{POOL}/g3", health="Unknown"),
         ]
     }
 
@@ -139,12 +143,15 @@ async def test_health_of_one_request(kit: Kit) -> None:
     kit.manager.health.update(DRIVER, [DeviceHealth(POOL, "g4", "Healthy")])
     assert health(kit, "c1/a", "c1/b", "c1/nothing") == {
         "claim:c1/a": [
-            ResourceHealth("x.test/y=g0", "Unknown"),
-            ResourceHealth("x.test/y=g2", "Unknown"),
-            ResourceHealth("x.test/y=g4", "Healthy"),
+            ResourceHealth(resource_id="x.test/y=g0", health="Unknown"),
+            ResourceHealth(resource_id="x.test/y=g2", health="Unknown"),
+            ResourceHealth(resource_id="x.test/y=g4", health="Healthy"),
         ],
-        "claim:c1/b": [ResourceHealth("x.test/y=g1", "Unknown"), ResourceHealth("x.test/y=g2", "Unknown")],
-        "claim:c1/nothing": [ResourceHealth("x.test/y=g2", "Unknown")],
+        "claim:c1/b": [
+            ResourceHealth(resource_id="x.test/y=g1", health="Unknown"),
+            ResourceHealth(resource_id="x.test/y=g2", health="Unknown"),
+        ],
+        "claim:c1/nothing": [ResourceHealth(resource_id="x.test/y=g2", health="Unknown")],
     }
 
 
@@ -155,7 +162,7 @@ async def test_a_report_that_has_run_out_is_unknown(kit: Kit) -> None:
     await kit.clock.advance(10)
     assert health(kit, "c1")["claim:c1"][0].health == "Unhealthy"
     await kit.clock.advance(1)
-    assert health(kit, "c1") == {"claim:c1": [ResourceHealth("x.test/y=g0", "Unknown")]}
+    assert health(kit, "c1") == {"claim:c1": [ResourceHealth(resource_id="x.test/y=g0", health="Unknown")]}
 
 
 @scenario(136)
@@ -163,10 +170,8 @@ async def test_what_is_gone_is_taken_out_of_the_status(kit: Kit) -> None:
     info = known(kit, "c1", ONE)
     using = container("c", claims=["c1"])
     asking = pod("p", using, uid="p", claims={"c1": "c1"})
-    device_plugin = ResourceStatus("example.com/k", (ResourceHealth("k1", "Healthy"),))
-    before = PodStatus(
-        container_statuses=(ContainerStatus("c", "running", allocated_resources_status=(device_plugin,)),)
-    )
+    device_plugin = ResourceStatus("example.com/k", (ResourceHealth(resource_id="k1", health="Healthy"),))
+    before = PodStatus(container_statuses=(ContainerStatus(name="c", allocated_resources_status=(device_plugin,)),))
     shown = kit.manager.update_allocated_resources_status(asking, before)
     assert [each.name for each in shown.container_statuses[0].allocated_resources_status] == [
         "example.com/k",
@@ -206,8 +211,9 @@ def test_a_pod_in_the_api_servers_form() -> None:
         PodResourceClaim(name="x", resource_claim_name="cx"),
         PodResourceClaim(name="y", resource_claim_template_name="ty"),
     )
+    assert found.spec.restart_policy == "Always", "as an API server fills it in"
     assert found.container("c") == container("c", claims=["x", "y/r"])
-    assert found.status.phase == "Pending", "what another kubelet observed says nothing here"
+    assert found.status.phase == "", "what another kubelet observed says nothing here"
     assert found.status.resource_claim_statuses == (PodResourceClaimStatus(name="y", resource_claim_name="p-y-1"),)
     extended = found.status.extended_resource_claim_status
     assert extended is not None

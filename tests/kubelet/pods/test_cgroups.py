@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kubelet import Container, Pod, pod
-from kubelet.pods import ResourceRequirements
+from kubelet import Pod, container, pod
 from kubelet.pods.cgroups import CgroupDriver, PodCgroups, qos_level
 
 UID = "d37f6d4b-5c0a-437a-bbf6-467696514850"
@@ -15,11 +14,8 @@ def asking(
     *containers: tuple[dict[str, str], dict[str, str]], init: tuple[dict[str, str], dict[str, str]] | None
 ) -> Pod:
     """A pod whose containers have these limits and requests."""
-    made = [
-        Container(f"c{number}", ResourceRequirements(dict(limits), dict(requests)))
-        for number, (limits, requests) in enumerate(containers)
-    ]
-    before = (Container("i", ResourceRequirements(dict(init[0]), dict(init[1]))),) if init else ()
+    made = [container(f"c{number}", limits, requests=asked) for number, (limits, asked) in enumerate(containers)]
+    before = (container("i", init[0], requests=init[1]),) if init else ()
     return pod("p", *made, init=before, uid=UID)
 
 

@@ -116,9 +116,9 @@ async def test_a_container_that_ends_meanwhile_waits_for_its_kubelet(node: Node,
     node.sources.hold()
     await node.restart()
     await offer(node, plugin)
-    assert (await node.exit_container("p", "c", 1)).container_statuses[0].state == "terminated"
+    assert (await node.exit_container("p", "c", 1)).container_statuses[0].state.terminated is not None
     await ready(node)
-    await node.until(lambda: node.status("p").container_statuses[0].state == "running")
+    await node.until(lambda: node.status("p").container_statuses[0].state.running is not None)
     assert await listed(node) == {"p": ["a"]}
     assert len(plugin.called("Allocate")) == 1
 

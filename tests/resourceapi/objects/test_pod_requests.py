@@ -5,9 +5,16 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resourceapi.objects.pod_requests import peak
+from resourceapi.objects import Quantity
+from resourceapi.objects.core import Container, Pod, PodSpec, ResourceRequirements
+from resourceapi.objects.pod_requests import container_limits, peak
 
 AMOUNTS = st.dictionaries(st.sampled_from("xy"), st.integers(0, 3))
+
+
+def container(amounts: dict[str, int], *, is_sidecar: bool = False) -> Container:
+    limits = {name: Quantity.of(amount) for name, amount in amounts.items()}
+    return Container(resources=ResourceRequirements(limits=limits), restart_policy="Always" if is_sidecar else None)
 
 
 @given(st.lists(st.tuples(st.booleans(), AMOUNTS), max_size=5), st.lists(AMOUNTS, max_size=3))
@@ -23,4 +30,11 @@ def test_the_most_that_is_held_at_one_time(
             held.subtract(amounts)
     for amounts in containers:
         held.update(amounts)
-    assert peak(init, containers) == +(most | held)
+    before = tuple(container(amounts, is_sidecar=is_sidecar) for is_sidecar, amounts in init)
+    pod = Pod(spec=PodSpec(init_containers=before, containers=tuple(map(container, containers))))
+    assert peak(pod, container_limits) == +(most | held)
+
+
+def test_half_a_unit_is_a_whole_one() -> None:
+    half = Container(resources=ResourceRequirements(limits={"example.com/gpu": Quantity.parse("1500m")}))
+    assert container_limits(half) == {"example.com/gpu": 2}

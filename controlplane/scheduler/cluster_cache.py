@@ -84,8 +84,8 @@ class Cache(Generic[K]):
         self.revision += 1
 
 
-class Cluster:
-    """All that decides about devices. Everything happens on one loop.
+class ClusterCache:
+    """The caches of all kinds that decide about devices. Everything happens on one loop.
 
     `on_change` is called when something was news.
     """

@@ -1,0 +1,63 @@
+"""Pods in one line, for tests: core/v1's own, as an API server would have filled them in.
+
+One thing that no API has: an init container that `stays` runs until somebody ends it. It is carried as a member that
+core/v1 does not know.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kubelet.errors import NodeError
+from resourceapi.objects import DecodeError, ObjectMeta, from_dict
+from resourceapi.objects.core import Container, Pod, PodResourceClaim, PodSpec
+
+_STAYS = "stays"
+
+
+def pod(
+    name: str,
+    *containers: Container,
+    init: tuple[Container, ...] = (),
+    uid: str = "",
+    namespace: str = "default",
+    restart_policy: str = "Always",
+    claims: Mapping[str, str] | None = None,
+) -> Pod:
+    """A pod in one line. `claims` are the pod's names for ResourceClaims that exist."""
+    references = tuple(PodResourceClaim(name=key, resource_claim_name=claim) for key, claim in (claims or {}).items())
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=uid),
+        spec=PodSpec(
+            containers=containers, init_containers=init, restart_policy=restart_policy, resource_claims=references
+        ),
+    )
+
+
+def container(
+    name: str,
+    limits: Mapping[str, str | float] | None = None,
+    *,
+    requests: Mapping[str, str | float] | None = None,
+    sidecar: bool = False,
+    stays: bool = False,
+    claims: Iterable[str] = (),
+) -> Container:
+    """A container that asks for `limits`, as in `container("c", {"example.com/gpu": 1})`.
+
+    `claims` are names of the pod, or `name/request`. An init container that `stays` runs until it is ended. Raises
+    `NodeError` for what is no quantity.
+    """
+    parts = (each.partition("/") for each in claims)
+    uses = [{"name": key, "request": request} for key, _, request in parts]
+    resources = {"limits": dict(limits or {}), "requests": dict(requests or {}), "claims": uses}
+    members: dict[str, Any] = {"name": name, "resources": {key: item for key, item in resources.items() if item}}
+    members |= {"restartPolicy": "Always"} if sidecar else {}
+    try:
+        return from_dict(Container, members | ({_STAYS: True} if stays else {}))
+    except DecodeError as error:
+        raise NodeError(f"container {name}: {error}") from error
+
+
+def stays(container: Container) -> bool:
+    """Whether an init container, which otherwise ends well at once, runs until somebody ends it."""
+    return container.unknown_fields is not None and container.unknown_fields.get(_STAYS) is True

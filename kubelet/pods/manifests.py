@@ -1,0 +1,58 @@
+"""Pods from manifests and from an API server, with the defaults that a kubelet relies on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kubelet.errors import KubeletError
+from resourceapi.manifests import ManifestError, read_documents
+from resourceapi.objects import DecodeError, from_dict
+from resourceapi.objects.core import Pod
+
+_DECIDED = ("extendedResourceClaimStatus", "resourceClaimStatuses")  # status fields that the kubelet only reads
+
+
+class PodFileError(KubeletError):
+    """A file does not hold pods; names the file and the field."""
+
+
+def load_pods(path: Path) -> list[Pod]:
+    """Read the pods of a YAML file (several documents, or a List). Raises `PodFileError`."""
+    try:
+        documents = read_documents(path.read_bytes())
+    except (OSError, ManifestError) as error:
+        raise PodFileError(f"{path}: {error}") from error
+    return [decode_pod(document, str(path)) for document in _items(documents)]
+
+
+def decode_pod(document: Any, source: str) -> Pod:
+    """A pod from its JSON value, as the API server or a YAML file has it; `source` names it in errors.
+
+    `kind` and `apiVersion` may be missing. Raises `PodFileError`.
+    """
+    if not isinstance(document, dict) or document.get("kind", "Pod") != "Pod":
+        kind = document.get("kind") if isinstance(document, dict) else type(document).__name__
+        raise PodFileError(f"{source}: kind {kind}, but only pods can be admitted")
+    members = {key: item for key, item in document.items() if key not in ("apiVersion", "kind")}
+    if isinstance(status := members.get("status"), dict):
+        # what another kubelet observed says nothing here; what the scheduler decided does
+        members["status"] = {key: status[key] for key in _DECIDED if key in status}
+    try:
+        pod = from_dict(Pod, members)
+    except DecodeError as error:
+        raise PodFileError(f"{source}: {error}") from error
+    if not pod.metadata.name or not members.get("spec"):
+        raise PodFileError(f"{source}: {'spec' if pod.metadata.name else 'metadata.name'}: Required value")
+    metadata = msgspec.structs.replace(pod.metadata, namespace=pod.metadata.namespace or "default")
+    spec = msgspec.structs.replace(pod.spec, restart_policy=pod.spec.restart_policy or "Always")
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def _items(documents: list[Any]) -> Iterator[Any]:
+    for document in documents:
+        if isinstance(document, dict) and isinstance(document.get("items"), list):
+            yield from document["items"]
+        elif document is not None:
+            yield document
