@@ -260,12 +260,12 @@ class _Connection:
         return found
 
     def rest(self) -> bool:
-        """Be ready for another exchange; returns whether that is possible."""
+        """Be ready for another exchange; returns whether that is possible, unless something comes until then."""
         if not self._answers.is_complete:
             return False
         self.carried += 1
         self.rests_since = asyncio.get_running_loop().time()
-        return self.is_quiet
+        return not self._answers.has_rest
 
     def close(self) -> None:
         self._wire.close()
