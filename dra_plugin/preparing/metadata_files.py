@@ -13,6 +13,7 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +108,10 @@ class MetadataFolder:
     def write(self, claim: ClaimRef, metadata: RequestMetadata) -> None:
         """Put a request's file in place. Raises `MetadataError` with the request and the cause."""
         try:
+            path = self.file(claim, metadata.request)
+            _make_folders(path)
             # the claim's lease has it, too, and puts it back if a power cut has made it unreadable
-            cdi.replace_file(self.file(claim, metadata.request), encode(metadata.content))
+            cdi.replace_file(path, encode(metadata.content))
         except OSError as error:
             raise MetadataError(f'write metadata for request "{metadata.request}": {error}') from error
 
@@ -165,6 +168,14 @@ def _folder_name(claim: ClaimRef) -> str:
         digest = b"~" + blake2b(name, digest_size=8).hexdigest().encode()  # a `~` is in no name of Kubernetes
         name = name[: _LONGEST_NAME - len(digest)] + digest
     return os.fsdecode(name)
+
+
+def _make_folders(path: str) -> None:
+    """Make the claim's folder and the request's, which most claims need: without asking first. Raises OSError."""
+    request = path.removesuffix(f"/{_FILE}")
+    for folder in (request.rpartition("/")[0], request):
+        with suppress(FileExistsError, FileNotFoundError):  # what is above them is missing at first, and made with them
+            os.mkdir(folder, 0o755)
 
 
 def _kind(driver: str) -> str:

@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 import urllib.parse
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -111,32 +111,33 @@ class AsyncClient(Transport):
         A busy server is given time, as it asks for.
         """
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        limit = self._attempts * self._timeout
-        try:
-            async with asyncio.timeout(limit):
-                for attempt in range(1, self._attempts + 1):
-                    retry_after: float | None = None
-                    try:
-                        return await self._once(
-                            method, path, data, query, content_type, max_bytes or self.limits.object
-                        )
-                    except Refused as error:
-                        retry_after = error.retry_after
-                        may_repeat = method == "GET" or retry_after is not None
-                        if error.code not in _BUSY or attempt == self._attempts or not may_repeat:
-                            raise
-                    except Unreachable as error:
-                        if method != "GET" or attempt == self._attempts or isinstance(error, InvalidAnswer):
-                            raise
-                    await self.sleep(delay(attempt, retry_after))
-        except TimeoutError as error:
-            raise Unreachable(f"{method} {path}: no answer within {limit:g} s") from error
+        until = asyncio.get_running_loop().time() + self._attempts * self._timeout
+        request = f"{method} {path}"
+        for attempt in range(1, self._attempts + 1):
+            if self._slots.locked():
+                await self._in_time(self._slots.acquire(), until, request)
+            else:
+                await self._slots.acquire()  # which does not wait
+            retry_after: float | None = None
+            try:
+                return await self._once(method, path, data, query, content_type, max_bytes or self.limits.object, until)
+            except Refused as error:
+                retry_after = error.retry_after
+                may_repeat = method == "GET" or retry_after is not None
+                if error.code not in _BUSY or attempt == self._attempts or not may_repeat:
+                    raise
+            except Unreachable as error:
+                if method != "GET" or attempt == self._attempts or isinstance(error, InvalidAnswer):
+                    raise
+            finally:
+                self._slots.release()
+            await self._in_time(self.sleep(delay(attempt, retry_after)), until, request)
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.asynccontextmanager
     async def lines(self, path: str, query: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Stream the lines of an answer, whose first byte must come within `timeout`."""
-        with self._naming("GET", path):
+        try:
             async with asyncio.timeout(self._timeout):
                 response = await self._open("GET", path, None, query, "")
             try:
@@ -145,6 +146,10 @@ class AsyncClient(Transport):
                     yield lines
             finally:
                 response.close()
+        except Refused:
+            raise
+        except (ClientError, TimeoutError) as error:
+            raise self._named("GET", path, error) from error
 
     async def sleep(self, seconds: float) -> None:
         if self._wait is not None:
@@ -177,9 +182,11 @@ class AsyncClient(Transport):
         query: Mapping[str, str] | None,
         content_type: str,
         max_bytes: int,
+        until: float,
     ) -> Answer:
-        with self._naming(method, path):
-            async with self._slots, asyncio.timeout(self._timeout):
+        """Ask once, until that moment of the loop's clock at the longest."""
+        try:
+            async with asyncio.timeout_at(min(until, asyncio.get_running_loop().time() + self._timeout)):
                 response = await self._open(method, path, data, query, content_type)
                 try:
                     body = await response.read(max_bytes)
@@ -189,20 +196,27 @@ class AsyncClient(Transport):
                 return Answer(parse_json(body), len(body))
             except DecodeError as error:
                 raise Unreachable(f"the answer is no JSON: {error}") from error
-
-    @contextlib.contextmanager
-    def _naming(self, method: str, path: str) -> Iterator[None]:
-        """Say in errors which request it was."""
-        try:
-            yield
-        except TimeoutError:
-            raise Unreachable(f"{method} {self._server}{path}: no answer within {self._timeout:g} s") from None
         except Refused:
             raise
-        except ClientError as error:
-            if isinstance(error, UnverifiedServer):
-                self._forget_credentials()
-            raise type(error)(f"{method} {self._server}{path}: {error}") from error
+        except (ClientError, TimeoutError) as error:
+            raise self._named(method, path, error) from error
+
+    async def _in_time(self, waiting: Coroutine[Any, Any, object], until: float, request: str) -> None:
+        """Wait for another request's end or the next attempt, no longer than all attempts may take together."""
+        try:
+            async with asyncio.timeout_at(until):
+                await waiting
+        except TimeoutError as error:
+            raise Unreachable(f"{request}: no answer within {self._attempts * self._timeout:g} s") from error
+
+    def _named(self, method: str, path: str, error: ClientError | TimeoutError) -> ClientError:
+        """Return an error that says which request it was."""
+        request = f"{method} {self._server}{path}"
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"{request}: no answer within {self._timeout:g} s")
+        if isinstance(error, UnverifiedServer):
+            self._forget_credentials()
+        return type(error)(f"{request}: {error}")
 
     async def _open(
         self, method: str, path: str, data: bytes | None, query: Mapping[str, str] | None, content_type: str

@@ -88,6 +88,7 @@ class JsonField(NamedTuple):
     kind: _Kind
     default: Any
     always: bool
+    is_text: bool
 
     @property
     def is_free_form(self) -> bool:
@@ -156,7 +157,8 @@ def _fields_of(record_type: type[Record]) -> tuple[JsonField, ...]:
         plain, marks = _unwrapped(info.type)
         kind = _called(_kind_of(plain), marks["go_type"]) if "go_type" in marks else _kind_of(plain)
         default = info.default if info.default is not msgspec.NODEFAULT else info.default_factory()
-        fields.append(JsonField(info.name, info.encode_name, kind, default, "written" in marks))
+        is_text = kind.write is _write_text
+        fields.append(JsonField(info.name, info.encode_name, kind, default, "written" in marks, is_text))
     return tuple(fields)
 
 
@@ -237,6 +239,8 @@ def _record_kind(record_type: type[Record]) -> _Kind:
                     unknown[json_name] = _read_free_form(item)
                 except Mismatch as mismatch:
                     raise mismatch.under(json_name) from None
+            elif field.is_text and type(item) is str and item.isascii():  # as most are
+                values[field.name] = item
             elif item is not None:
                 try:
                     values[field.name] = field.kind.read(item)
@@ -251,7 +255,7 @@ def _record_kind(record_type: type[Record]) -> _Kind:
             value = getattr(record, field.name)
             if field.always or value != field.default:
                 is_null = value is None or (field.always and value == ())
-                result[field.json_name] = None if is_null else field.kind.write(value)
+                result[field.json_name] = None if is_null else value if field.is_text else field.kind.write(value)
         if record.unknown_fields:
             result.update((name, item) for name, item in record.unknown_fields.items() if name not in result)
         return result
@@ -320,6 +324,10 @@ def _read_str(value: Any) -> str:
             value.encode()
         except UnicodeEncodeError as error:
             raise Mismatch(reason=f"not UTF-8: {error.reason}") from None
+    return value
+
+
+def _write_text(value: str) -> str:
     return value
 
 
@@ -402,7 +410,7 @@ _TIME_LAYOUT = (
 )
 _FREE_FORM = _Kind(_read_free_form, lambda value: value, lambda: None, "")
 PLAIN: dict[Any, _Kind] = {
-    str: _Kind(_read_str, lambda value: value, str, "string"),
+    str: _Kind(_read_str, _write_text, str, "string"),
     bool: _Kind(_read_bool, lambda value: value, bool, "bool"),
     int: _Kind(_read_int, lambda value: value, int, "int64"),
     Quantity: _Kind(_read_quantity, str, lambda: Quantity.of(0), "resource.Quantity"),

@@ -25,6 +25,7 @@ from tests.fuzz.mutation import mutated
 from tests.grpcunix.http2 import fuzz as http2
 from tests.nodeplug.config.test_fuzz import BUILTIN, refusal
 from tests.resourceapi.cel.test_fuzz import ATOMS, BINARY, DEVICE_ATOMS, TOKENS, UNARY, VIEW
+from tests.resourceapi.client import answers as http1
 
 ROOT = Path(__file__).parents[2]
 _RECORDED = ROOT / "tests/data/recorded"
@@ -250,6 +251,7 @@ TARGETS: dict[str, Callable[[int], str]] = {
     ),
     "http2-requests": http2.serve,
     "http2-answers": http2.answers,
+    "http1-answers": http1.agree,
     "headers": lambda seed: f"{http2.headers(seed)}, {http2.text(seed)}",
     "grpc": transport.session,
     "protobuf": apiserver.protobuf,

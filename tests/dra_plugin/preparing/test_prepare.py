@@ -54,6 +54,8 @@ async def test_many_devices_are_one_claim_and_one_grant(world: World) -> None:
     assert len({lease.record for lease in world.ledger.leases()}) == 1
     assert world.container(devices, "a").env == {"NODEPLUG_MINE__A": "misc-fuse"}
     assert world.container(devices).env == {"NODEPLUG_MINE__A": "misc-fuse", "NODEPLUG_MINE__B": "misc-kvm"}
+    assert await world.failures(ref(claim())) == {UID: None}
+    assert world.ledger.commits - before == 2, "leases end in one, too"
 
 
 async def test_what_is_withheld_after_the_plan_is_made_is_given_to_nobody_new(world: World) -> None:

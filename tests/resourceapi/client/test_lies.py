@@ -118,6 +118,20 @@ async def test_whoever_gives_up_gives_the_connection_back() -> None:
             await asyncio.wait(slow)
 
 
+async def test_whoever_waits_in_line_has_a_deadline_too() -> None:
+    async with serving(drip) as peer:
+        with client_of(peer, timeout=60.0) as slow, client_of(peer, timeout=0.2, attempts=2) as client:
+            client._slots = slow._slots  # all of which are taken, for long
+            under_way = [asyncio.create_task(get(slow)) for _ in range(16)]
+            await peer.until_asked(16)
+            with pytest.raises(Unreachable, match=r"GET .*/one: no answer within 0\.4 s"):
+                await get(client)
+            assert len(peer.asked) == 16
+            for task in under_way:
+                task.cancel()
+            await asyncio.wait(under_way)
+
+
 async def test_a_name_server_that_hangs_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """And it occupies no thread that a program waits for at its end."""
     from threading import Event as Flag

@@ -1,0 +1,162 @@
+"""HTTP/1.1 as the client reads and writes it, byte by byte; `python -m tests.fuzz http1-answers` has many more."""
+
+import pytest
+
+from resourceapi.client.http1 import MOST_HEAD, Answers, Head, ProtocolError, request
+from tests.resourceapi.client.answers import agree
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+def read(data: bytes, *, method: str = "GET", size: int = 0) -> tuple[Head, bytes, bool]:
+    """Return the head and the body of an answer after which the connection ends, and whether another may follow."""
+    answers = Answers()
+    answers.expect(method)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
+    waiting = [*pieces, b""]
+    while (head := answers.head()) is None:
+        answers.feed(waiting.pop(0))
+    body = b""
+    while (piece := answers.piece()) != b"":
+        if piece is None:
+            answers.feed(waiting.pop(0))
+        else:
+            body += piece
+    return head, body, answers.is_complete and not answers.has_rest and waiting in ([], [b""])
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("rest", "body", "is_kept"),
+    [
+        (b"content-length: 3\r\n\r\nabc", b"abc", True),
+        (b"Content-Length:3 \t\r\nConnection: keep-alive\r\n\r\nabc", b"abc", True),
+        (b"content-length: 0\r\n\r\n", b"", True),
+        (b"content-length: 3\r\nconnection: x, Close\r\n\r\nabc", b"abc", False),
+        (b"content-length: 3\r\n\r\nabcd", b"abc", False),
+        (b"\r\nto the end", b"to the end", False),
+        (b"transfer-encoding: chunked\r\n\r\n1;x=y\r\na\r\n02 \r\nbc\r\n0\r\n\r\n", b"abc", True),
+        (b"Transfer-Encoding: Chunked\r\n\r\nA\r\n0123456789\r\n000;x\r\na: b\r\nc:\r\n\r\n", b"0123456789", True),
+    ],
+)
+def test_where_a_body_ends(rest: bytes, body: bytes, is_kept: bool, size: int) -> None:
+    assert read(OK + rest, size=size) == (read(OK + rest)[0], body, is_kept)
+
+
+def test_a_head() -> None:
+    head, _, _ = read(b"HTTP/1.1 503 \xe4 no\r\nA: 1\r\na:\t2 \r\nB:\r\nc: x:\xe4\ty\r\ncontent-length: 0\r\n\r\n")
+    assert head == (503, {"a": "1, 2", "b": "", "c": "x:\xe4\ty", "content-length": "0"})
+    assert read(b"HTTP/1.1 200\r\n\r\n")[0] == (200, {})
+
+
+def test_an_old_server_says_one_thing() -> None:
+    assert read(b"HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\nabc")[1:] == (b"abc", False)
+
+
+@pytest.mark.parametrize("status", [b"204", b"304"])
+def test_an_answer_without_a_body(status: bytes) -> None:
+    assert read(b"HTTP/1.1 %s X\r\n\r\n" % status)[1:] == (b"", True)
+    assert read(b"HTTP/1.1 %s X\r\ncontent-length: 5\r\n\r\n" % status)[1:] == (b"", True)
+
+
+def test_what_comes_before_an_answer_is_skipped() -> None:
+    early = b"HTTP/1.1 100 Continue\r\n\r\n" + b"HTTP/1.1 103 Early Hints\r\ncontent-length: 9\r\n\r\n" * 20
+    assert read(early + OK + b"content-length: 1\r\n\r\na", size=5)[1:] == (b"a", True)
+
+
+def test_a_tunnel_has_no_body() -> None:
+    assert read(OK + b"content-length: 5\r\n\r\n", method="CONNECT")[1:] == (b"", True)
+    assert read(b"HTTP/1.1 407 No\r\ncontent-length: 2\r\n\r\nno", method="CONNECT")[1] == b"no"
+
+
+def test_answers_follow_one_another() -> None:
+    answers = Answers()
+    answers.feed(b"HTTP/1.1 204 A\r\n\r\nHTTP/1.1 404 B\r\ncontent-length: 1\r\n\r\nb")
+    for status, body in ((204, b""), (404, b"b")):
+        answers.expect("GET")
+        assert not answers.is_complete
+        head = answers.head()
+        assert head is not None
+        assert (head.status, answers.piece()) == (status, body)
+        assert answers.is_complete
+    assert not answers.has_rest
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 200 OK\r\nx: y", "closed the connection"),
+        (b"HTTP/1.1 200 OK\n\n", "does not begin"),
+        (b"HTTP/1.1 200 OK\r\nx: y\nz: a\r\n\r\n", "does not begin"),
+        (b"HTTP/1.1 200 OK\r\nx: y\r\n folded\r\n\r\n", "does not begin"),
+        (b"HTTP/1.1 200 OK\r\nx : y\r\n\r\n", "does not begin"),
+        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "does not begin"),
+        (b"HTTP/1.1 200 OK\r\n: y\r\n\r\n", "does not begin"),
+        (b"HTTP/1.1 200 OK\r\nx: a\0b\r\n\r\n", "does not begin"),
+        (b"HTTP/1.1 200 OK\r\nx: a\rb\r\n\r\n", "does not begin"),
+        (b"HTTP/1.1 2000 OK\r\n\r\n", "does not begin"),
+        (b"HTTP/1.1 099 OK\r\n\r\n", "does not begin"),
+        (b"HTTP/2.0 200 OK\r\n\r\n", "does not begin"),
+        (b"\r\n\r\n" + OK + b"\r\n", "does not begin"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\n\r\n", "another protocol"),
+        (OK + b"content-length: 3\r\n\r\nab", "ended before the answer did"),
+        (OK + b"content-length: 3, 3\r\n\r\nabc", "no number"),
+        (OK + b"content-length: 3\r\ncontent-length: 4\r\n\r\nabc", "no number"),
+        (OK + b"content-length: +3\r\n\r\nabc", "no number"),
+        (OK + b"content-length: \xb3\r\n\r\nabc", "no number"),
+        (OK + b"content-length:\r\n\r\nabc", "no number"),
+        (OK + b"content-length: 9999999999999999\r\n\r\nabc", "no number"),
+        (b"HTTP/1.1 204 X\r\ncontent-length: x\r\n\r\n", "no number"),
+        (OK + b"content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "two ways"),
+        (OK + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "two ways"),
+        (OK + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "two ways"),
+        (OK + b"transfer-encoding: identity\r\n\r\nabc", "two ways"),
+        (b"HTTP/1.1 204 X\r\ntransfer-encoding: gzip\r\n\r\n", "two ways"),
+        (b"HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "two ways"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n", "ended before"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n3\r\nabc", "ended before"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n", "ended before"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n", "longer than it says"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n0x3\r\nabc\r\n0\r\n\r\n", "no size"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n-3\r\nabc\r\n0\r\n\r\n", "no size"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n\r\n", "no size"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n1000000000000\r\nabc", "no size"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n", "CRLF"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n3;" + b"x" * 5000 + b"\r\nabc\r\n0\r\n\r\n", "too long"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n0\r\nno header\r\n\r\n", "no header"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n0\r\n" + b"x: %b\r\n" % (b"y" * 4000) * 9 + b"\r\n", "too much"),
+        (OK + b"x: %b\r\n" % (b"y" * MOST_HEAD) + b"\r\n", "more than"),
+        (OK + b"x: y\r\n" * MOST_HEAD, "more than"),
+    ],
+)
+def test_what_is_no_answer(data: bytes, why: str, size: int) -> None:
+    with pytest.raises(ProtocolError, match=why):
+        read(data, size=size)
+
+
+def test_we_take_what_others_take_and_read_the_same() -> None:
+    outcomes = {agree(seed) for seed in range(500)}
+    assert outcomes == {"read", "damaged, and read", "cut off", "refused by us alone"}
+
+
+def test_a_request() -> None:
+    headers = {"Host": "a:1", "Authorization": "Bearer x y", "Empty": ""}
+    sent = b"GET /b?c=d HTTP/1.1\r\nHost: a:1\r\nAuthorization: Bearer x y\r\nEmpty: \r\n"
+    assert request("GET", "/b?c=d", headers, None) == sent + b"\r\n"
+    assert request("PATCH", "/", {}, b"{}") == b"PATCH / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+    assert request("PUT", "/", {}, b"") == b"PUT / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("value", ["a\r\nb: c", "a\n", " secret", "secret ", "\xe4", "\ud800", "a\0b", "\x7f"])
+def test_a_header_that_would_be_another_is_named_and_not_shown(value: str) -> None:
+    with pytest.raises(ProtocolError, match=r"^Authorization has characters") as raised:
+        request("GET", "/", {"Host": "a", "Authorization": value}, None)
+    assert value not in str(raised.value)
+
+
+@pytest.mark.parametrize("target", ["/a b", "/a\r\nx: y", "/\xe4", ""])
+def test_a_target_that_is_none(target: str) -> None:
+    with pytest.raises(ProtocolError, match="must not have"):
+        request("GET", target, {"Host": "a"}, None)
