@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyudev
-
 from bench.quantile import quantile
 from bench.table import Goal, LeftOut, Table
+from hostdevices.watching.uevent_socket import UeventSocket
 from tests.deviceplugin.kubelet_end import KubeletEnd
 
 LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81
@@ -67,18 +66,17 @@ async def _measure() -> dict[str, list[float]]:
 
 
 async def _events(kubelet: KubeletEnd) -> dict[str, list[float]]:
-    monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
-    monitor.start()
+    kernel = UeventSocket("kernel", 1 << 20)
     heard: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
 
     def hear() -> None:
         now = time.perf_counter()
-        device = monitor.poll(timeout=0)
-        if device is not None and device.subsystem in ("block", "net"):
-            heard.put_nowait((device.sys_name, now))
+        event = kernel.receive()
+        if event is not None and event.subsystem in (b"block", b"net"):
+            heard.put_nowait((event.path.decode().rpartition("/")[2], now))
 
     loop = asyncio.get_running_loop()
-    loop.add_reader(monitor.fileno(), hear)
+    loop.add_reader(kernel.fileno(), hear)
     found: dict[str, list[float]] = {}
 
     async def one(what: str, names: str, cause: Any) -> None:
@@ -103,7 +101,8 @@ async def _events(kubelet: KubeletEnd) -> dict[str, list[float]]:
         )
         _ip("del", "npbench0")
         await kubelet.lists.get()
-    loop.remove_reader(monitor.fileno())
+    loop.remove_reader(kernel.fileno())
+    kernel.close()
     return found
 
 

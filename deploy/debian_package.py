@@ -20,7 +20,7 @@ Version: {version}
 Architecture: {architecture}
 Maintainer: the nodeplug project <nodeplug@localhost>
 Installed-Size: {kib}
-Depends: python3 (>= 3.11), python3 (<< 3.12), libudev1
+Depends: python3 (>= 3.11), python3 (<< 3.12)
 Section: admin
 Priority: optional
 Description: the host's devices for the kubelet

@@ -16,7 +16,6 @@ ALLOWED: Final = frozenset(
         "Apache-2.0",
         "BSD-2-Clause",
         "BSD-3-Clause",
-        "LGPL-2.1-or-later",  # pyudev: used as it is, and replaceable
         "MIT",
         "MPL-2.0",  # certifi: used as it is
         "PSF-2.0",

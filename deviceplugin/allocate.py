@@ -30,7 +30,7 @@ from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.peers import check_peers
 from deviceplugin.response import container_response, has_own_names
 from deviceplugin.specs import Specs
-from deviceplugin.units import API, Unit, name_in, owner_of
+from deviceplugin.units import API, Units, devices_of, name_in, owner_of
 from hostdevices import Device, HostDevicesError
 from hostdevices.presence import Presence
 from hostdevices.readers.pci import ADDRESS, pci_id
@@ -55,15 +55,16 @@ class Allocator:
     def __init__(self, resource: Resource, presence: Presence, ledger: Ledger, specs: Specs) -> None:
         """Start without units."""
         self.resource = resource
-        self.units: Mapping[str, Unit] = {}
-        self.devices: dict[str, Device] = {}  # that the units are shares of
+        self.units: Units = {}
+        self.devices: Mapping[str, Device] = {}  # that the units are shares of
         self._presence = presence
         self._ledger = ledger
         self._specs = specs
 
-    def update(self, units: Mapping[str, Unit]) -> None:
+    def update(self, units: Units) -> None:
         """Take over the units that there are now."""
-        self.devices = {unit.device.id: unit.device for unit in units.values()}
+        are_devices = self.resource.ids == "identity" and not self.resource.is_shared
+        self.devices = units if are_devices else devices_of(units)  # of thousands not twice the same
         self.units = units
 
     def is_described(self, device: Device) -> bool:
@@ -77,7 +78,7 @@ class Allocator:
             return False
         return self._specs.has(kind, Terms.of(resource), device)
 
-    def check(self, unit_ids: Sequence[str]) -> list[Unit]:
+    def check(self, unit_ids: Sequence[str]) -> Units:
         """Return the units of a request. Raises `AllocationRefused`."""
         name = self.resource.name
         if not unit_ids:
@@ -88,8 +89,8 @@ class Allocator:
         unknown = [u for u in unit_ids if u not in self.units]
         if unknown:
             raise InvalidRequest(f"{name}: {_some(unknown)} not offered here; `nodeplug check` says what is")
-        units = [self.units[u] for u in unit_ids]
-        devices = {unit.device.id: unit.device for unit in units}
+        units = {u: self.units[u] for u in unit_ids}
+        devices = devices_of(units)
         if self.resource.preferred == "distinct" and len(devices) < len(units):
             raise DeviceNotReady(
                 f"{name}: several shares of one device requested, its policy is distinct; ask for fewer"
@@ -123,11 +124,11 @@ class Allocator:
         now = time.time()
         for unit_ids in requests:
             units = self.check(unit_ids)
-            devices = list({unit.device.id: unit.device for unit in units}.values())
+            devices = list(devices_of(units).values())
             responses.append(self._response(units, devices))
             record = self._record(responses[-1], devices)
             given += devices
-            wanted += [self._lease(unit.id, unit.device, record, now) for unit in units]
+            wanted += [self._lease(unit, device, record, now) for unit, device in units.items()]
         try:
             granted = await self._ledger.grant(wanted, check=lambda book: _check(given, book))
         except LeaseRefused as refusal:
@@ -147,19 +148,19 @@ class Allocator:
     def rehearse(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
         """Return what `allocate` would answer for one container now, and lease nothing. Raises `AllocationRefused`."""
         units = self.check(unit_ids)
-        devices = list({unit.device.id: unit.device for unit in units}.values())
+        devices = list(devices_of(units).values())
         response = self._response(units, devices)
         try:
-            for unit in units:
-                wanted = self._lease(unit.id, unit.device, b"", 0.0)
+            for unit, device in units.items():
+                wanted = self._lease(unit, device, b"", 0.0)
                 for _, held in self._ledger.conflicts(wanted.owner, wanted.exclusive, wanted.shared):
-                    raise DeviceNotReady(f"device {unit.device.id}: {held}")
+                    raise DeviceNotReady(f"device {device.id}: {held}")
             check_peers(devices, self._ledger.of_device)
         except LeaseRefused as refusal:
             raise DeviceNotReady(str(refusal)) from refusal
         return response
 
-    def _response(self, units: Sequence[Unit], devices: Sequence[Device]) -> api.ContainerAllocateResponse:
+    def _response(self, units: Units, devices: Sequence[Device]) -> api.ContainerAllocateResponse:
         """Return the answer for one container's units. Raises `DeviceNotReady`."""
         named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
         try:
@@ -215,8 +216,8 @@ class Allocator:
 
     def _named(self, unit_id: str) -> Device | None:
         """Return the device of a unit, also of one that was named when `ids` said otherwise; None for none, or two."""
-        if (unit := self.units.get(unit_id)) is not None:
-            return unit.device
+        if (device := self.units.get(unit_id)) is not None:
+            return device
         name = name_in(unit_id)
         found = [device for device in self.devices.values() if name in unit_names(device)]
         return found[0] if len(found) == 1 else None

@@ -34,7 +34,7 @@ from itertools import combinations, groupby
 from operator import add
 from typing import NamedTuple, TypeAlias
 
-from deviceplugin.units import Unit
+from deviceplugin.units import Units
 from hostdevices import Device
 from hostdevices.device import PCI_BUS_ID
 from resources.resource import PreferredPolicy
@@ -58,7 +58,7 @@ _Node: TypeAlias = Sequence[tuple[_Place, Sequence[int]]]  # the places below it
 
 def prefer(
     policy: PreferredPolicy,
-    units: Mapping[str, Unit],
+    units: Units,
     available: Sequence[str],
     must_include: Sequence[str],
     size: int,
@@ -85,13 +85,11 @@ def prefer(
     return devices.required
 
 
-def cost_of(
-    policy: PreferredPolicy, units: Mapping[str, Unit], available: Sequence[str], chosen: Sequence[str]
-) -> float:
+def cost_of(policy: PreferredPolicy, units: Units, available: Sequence[str], chosen: Sequence[str]) -> float:
     """Return what choosing `chosen` costs when `available` are free: the sum that `prefer` makes smallest."""
     found = _Devices(units, set(available), set(chosen))
     used = {device.id: count for device, count in zip(found.devices, found.used, strict=True)}
-    devices = [units[u].device for u in chosen]
+    devices = [units[u] for u in chosen]
     total = _WEIGHTS[policy] * sum(used[device.id] for device in devices)
     able = [x for x, fixed, spare in zip(found.devices, found.fixed, found.spare, strict=True) if fixed or spare]
     most = max((_links(one, other) for one, other in combinations(able, 2)), default=0)
@@ -106,7 +104,7 @@ def cost_of(
 class _Devices:
     """What can be chosen, in lists by device: there may be thousands, and few of them matter."""
 
-    def __init__(self, units: Mapping[str, Unit], free: Set[str], required: Set[str]) -> None:
+    def __init__(self, units: Units, free: Set[str], required: Set[str]) -> None:
         self.devices: list[Device] = []
         self.used: list[int] = []  # units that are not available
         self.fixed: list[int] = []  # units that are required
@@ -115,9 +113,9 @@ class _Devices:
         self.others: list[str] = []
         self.required: list[str] = []
         last: Device | None = None
-        for u, unit in units.items():
-            if unit.device is not last:
-                last = unit.device
+        for u, device in units.items():
+            if device is not last:
+                last = device
                 self.devices.append(last)
                 self.used.append(0)
                 self.fixed.append(0)

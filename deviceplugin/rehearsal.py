@@ -12,7 +12,7 @@ from checkpoint import Ledger
 from deviceplugin.allocate import Allocator
 from deviceplugin.errors import DeviceNotReady, InvalidRequest
 from deviceplugin.preferred import prefer
-from deviceplugin.units import API, Unit
+from deviceplugin.units import API, Units
 from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
@@ -23,7 +23,7 @@ class Rehearsal(Struct, frozen=True):
     `pre_start`: the kubelet would call PreStartContainer before it starts.
     """
 
-    units: tuple[Unit, ...]
+    units: Units
     free: int
     response: api.ContainerAllocateResponse
     pre_start: bool
@@ -57,7 +57,7 @@ def rehearse(
             f" {name}` says why"
         )
     chosen = prefer(allocator.resource.preferred, allocator.units, free, required, count)
-    units = tuple(allocator.units[unit] for unit in chosen)
+    units = {unit: allocator.units[unit] for unit in chosen}
     return Rehearsal(units, len(free), allocator.rehearse(chosen), pre_start)
 
 
@@ -65,7 +65,7 @@ def _unit(allocator: Allocator, free: Collection[str], name: str) -> str:
     """Return the unit that a name means: its own, or of a device's shares one that is free."""
     if name in allocator.units:
         return name
-    of_device = [unit.id for unit in allocator.units.values() if unit.device.id == name]
+    of_device = [unit for unit, device in allocator.units.items() if device.id == name]
     if not of_device:
         raise InvalidRequest(f"{allocator.resource.name} has no device {shown(name)}")
     return next((unit for unit in of_device if unit in free), of_device[0])

@@ -170,8 +170,8 @@ class ResourcePlugin:
         """Return the device-info files of what is offered, by name."""
         part = self._presence.get
         vhost_net = self.resource.vhost_net
-        units = self.allocator.units.values()
-        found = {unit.id: file_content(unit.device, part, vhost_net=vhost_net) for unit in units}
+        units = self.allocator.units.items()
+        found = {unit: file_content(device, part, vhost_net=vhost_net) for unit, device in units}
         return {file_name(self.resource.name, unit): content for unit, content in found.items() if content}
 
     def held_device_info(self) -> list[str]:
@@ -247,7 +247,7 @@ class ResourcePlugin:
         was_unavailable = self._unavailable
         self._unavailable = {x.id: why for x in devices.values() if (why := self._why_unavailable(x))}
         healthy = {x.id: x.health.healthy and x.id not in self._unavailable for x in devices.values()}
-        units = {unit.id: (healthy[unit.device.id], unit.device.numa_nodes) for unit in self.allocator.units.values()}
+        units = {unit: (healthy[x.id], x.numa_nodes) for unit, x in self.allocator.units.items()}
         leased = (lease.unit for lease in self._ledger.of_resource(self.resource.name, API))
         gone = dict.fromkeys(sorted(unit for unit in leased if unit not in units))
         units.update((unit, (False, self._advertised.numa_nodes(unit))) for unit in gone)
@@ -269,7 +269,7 @@ class ResourcePlugin:
         The unit is gone, or another device's now, or a runtime must find it as it was leased.
         """
         known = self.allocator.units.get(lease.unit)
-        return known is None or known.device.id in self._held or known.device.id not in lease.exclusive
+        return known is None or known.id in self._held or known.id not in lease.exclusive
 
     def _why_unavailable(self, device: Device) -> str:
         """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet.

@@ -7,12 +7,11 @@ either.
 """
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 
 import cdi
 from deviceplugin import given
-from deviceplugin.units import Unit
+from deviceplugin.units import Units, devices_of
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.foreign_cdi import foreign_names
@@ -20,13 +19,13 @@ from resources.resource import VHOST_NET, NodeAccess, Resource
 from resources.template import render
 
 
-def container_response(resource: Resource, units: Sequence[Unit], *, named: bool) -> api.ContainerAllocateResponse:
+def container_response(resource: Resource, units: Units, *, named: bool) -> api.ContainerAllocateResponse:
     """Build the answer for one container; `named` says whether the runtime can be given CDI names.
 
     Raises `FieldMissing` or `ValueTooLong`.
     """
-    devices = list({unit.device.id: unit.device for unit in units}.values())
-    ids = [unit.id for unit in units]
+    devices = list(devices_of(units).values())
+    ids = list(units)
     response = api.ContainerAllocateResponse()
     response.envs[env_name(resource.name)] = ",".join(ids)
     for key, value in resource.env.items():

@@ -6,9 +6,8 @@ ids, so a unit of another name is found to be taken when `ids` changes under it.
 """
 
 import re
-from collections.abc import Sequence
-
-from msgspec import Struct
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from checkpoint import Api, Lease
 from checkpoint.lease import shares_owner, unit_owner
@@ -23,16 +22,18 @@ API: Api = "device-plugin"
 _SHARE_OF = re.compile(rf"(?s)(.+){SHARE}[0-9]+|([-a-z0-9]+)\.[0-9]+")
 
 
-class Unit(Struct, frozen=True, gc=False):
-    """One allocatable piece of a device under the id that the kubelet knows."""
-
-    id: str
-    device: Device
+Units: TypeAlias = Mapping[str, Device]
+"""The device of each unit, by the id that the kubelet knows it by."""
 
 
-def units_of(resource: Resource, devices: tuple[Device, ...]) -> dict[str, Unit]:
-    """Return the units of a resource by id, in the order of the devices."""
-    return {unit: Unit(unit, device) for device in devices for unit in units_of_device(resource, device)}
+def units_of(resource: Resource, devices: Sequence[Device]) -> Units:
+    """Return the units of a resource, in the order of the devices."""
+    return {unit: device for device in devices for unit in units_of_device(resource, device)}
+
+
+def devices_of(units: Units) -> dict[str, Device]:
+    """Return the devices that units are pieces of, by their own ids, in the order of the units."""
+    return {device.id: device for device in units.values()}
 
 
 def units_of_device(resource: Resource, device: Device) -> list[str]:

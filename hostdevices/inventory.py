@@ -37,7 +37,7 @@ class Inventory(Struct, frozen=True):
             first = kept.setdefault(device.id, device)
             if first is not device:
                 found.append(Problem(device.syspath or device.name, f"has the same id {device.id} as {first.syspath}"))
-        return cls(dict(sorted(kept.items())), tuple(sorted(set(found))))
+        return cls({i: kept[i] for i in sorted(kept)}, tuple(sorted(set(found))))
 
     def sharing(self, before: "Inventory") -> "Inventory":
         """Return the same with the values of `before` for what did not change: of thousands few are compared then."""

@@ -15,7 +15,7 @@ GONE_OR_REFUSED = (OSError, ValueError)
 """The kernel's ways to say "not now" (ENOENT, ENODEV, EIO, EINVAL, EPERM, ...), and names that no path can have."""
 
 _MOST_LINKS = 40  # the kernel's own limit
-_NUMBERS = ("/sys/dev/char/", "/sys/dev/block/")  # links from a node's numbers to the device behind it
+_LINKS = ("/sys/dev/", "/sys/class/")  # /sys/dev/char/10:229 and /sys/class/misc/fuse are links to a device
 
 
 class Node(NamedTuple):
@@ -91,9 +91,11 @@ class Machine:
 
     def resolve(self, path: str) -> str | None:
         """Return the path of what `path` leads to."""
-        # asked with each Allocate; the kernel's links there go straight to what is there
-        if path.startswith(_NUMBERS) and (target := _target(path)) and target.startswith("../../"):
-            return f"/sys/{target[6:]}"
+        # asked with each Allocate, and of thousands of devices in a scan; the kernel's links there go straight to them
+        if path.startswith(_LINKS) and path.count("/") == 4:
+            target = _target(path)
+            if target is not None and target.startswith("../../devices/"):
+                return f"/sys/{target[6:]}"
         return _resolve(path)
 
     def is_public(self, path: str) -> bool:

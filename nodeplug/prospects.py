@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from checkpoint import Api, Lease
 from checkpoint.lease import Book
-from deviceplugin.units import Unit, name_in, owner_of, units_of, units_of_device
+from deviceplugin.units import Units, name_in, owner_of, units_of, units_of_device
 from nodeplug.config import Config
 from resources.assignment import Assignment
 
@@ -72,15 +72,15 @@ def prospects(config: Config, assignment: Assignment, held: Iterable[Lease]) -> 
     return found
 
 
-def _of_unit(lease: Lease, config: Config, units: Mapping[str, Mapping[str, Unit]]) -> str:
+def _of_unit(lease: Lease, config: Config, units: Mapping[str, Units]) -> str:
     resource = next((x for x in config.resources if x.name == lease.resource), None)
     if resource is None:
         return f"{lease.resource} is not offered any more"
     if resource.api == "dra":
         return f"{lease.resource} is offered through DRA alone"
-    if (unit := units[resource.name].get(lease.unit)) is None:
+    if (device := units[resource.name].get(lease.unit)) is None:
         return f"{lease.resource} has no {lease.unit} any more"
-    is_alike = owner_of(resource, lease.unit, unit.device) == lease.owner
+    is_alike = owner_of(resource, lease.unit, device) == lease.owner
     return "" if is_alike else f"{name_in(lease.unit)} has other shares"
 
 

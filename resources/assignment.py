@@ -22,7 +22,7 @@ from hostdevices.device import HEALTHY, Device, Devnode
 from hostdevices.globs import path_pattern
 from hostdevices.identity import device_id, port_id
 from hostdevices.inventory import Inventory
-from resources.container_view import as_given
+from resources.container_view import ContainerView
 from resources.danger import DANGEROUS, why_dangerous
 from resources.groups import Bundle, Folder, Grouping, PathSet, combine, group, united_devnodes
 from resources.hierarchy import PHYSICAL, Hierarchy
@@ -73,8 +73,9 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
         grouping = _bundles(resource, [device for device in meant if device.id not in refused], hierarchy, owners)
         refused.update(grouping.left_out)
         offered: list[Device] = []
+        view = ContainerView(resource)
         for bundle in grouping.bundles:
-            device = _offered(resource, bundle)
+            device = _offered(resource, bundle, view)
             if taken := next((x.id for x in bundle.devices if x.id in owners), ""):
                 refused.update({x.id: f"{taken} goes with another device of {resource.name}" for x in bundle.devices})
             elif resource.identity == "port" and not port_id(device.kind, (device.id,)):
@@ -115,11 +116,14 @@ def _withdraw_harmful_resets(
     hierarchy: Hierarchy,
 ) -> None:
     """Offer no device whose reset would hit another one: on the same PCI function, or a virtual function of it."""
+    resetting = [resource for resource in resources if resource.reset]
+    if not resetting:
+        return
     on_function: dict[str, list[Device]] = {}
     for device in (device for offered in devices.values() for device in offered):
         for address in {*device.pci_functions, *hierarchy.physical_functions(device)}:
             on_function.setdefault(address, []).append(device)
-    for resource in reversed([resource for resource in resources if resource.reset]):  # of two, the first may stay
+    for resource in reversed(resetting):  # of two, the first may stay
         for device in reversed(devices[resource.name]):
             hit = next((x for a in device.pci_functions for x in on_function[a] if x.id != device.id), None)
             if hit is None:
@@ -170,16 +174,14 @@ def _bundles(
 
 
 def _with_parts(resource: Resource, bundle: Bundle, hierarchy: Hierarchy) -> Bundle:
-    everything = {device.id: device for device in bundle.devices}
-    for device in bundle.devices:
-        everything.update((part.id, part) for part in hierarchy.descendants(device.id))
-    devices = tuple(everything.values())
+    parts = [part for device in bundle.devices for part in hierarchy.descendants(device.id)]
+    devices = tuple({x.id: x for x in (*bundle.devices, *parts)}.values()) if parts else bundle.devices
     has_own_nodes = resource.dra.bind or isinstance(resource.group, PathSet | Folder)
     devnodes = bundle.devnodes if has_own_nodes else united_devnodes(devices)
     return Bundle(bundle.key, devices, _handed_out(resource, devnodes))
 
 
-def _offered(resource: Resource, bundle: Bundle) -> Device:
+def _offered(resource: Resource, bundle: Bundle, view: ContainerView) -> Device:
     first, *others = bundle.devices
     if resource.group:
         device = combine(resource.name, bundle)
@@ -198,7 +200,7 @@ def _offered(resource: Resource, bundle: Bundle) -> Device:
     if resource.identity == "port" and (known := port_id(device.kind, device.parents)):
         wholes = tuple(x for x in device.parents if x != known)
         device = structs.replace(device, id=known, parents=wholes, children=(device.id, *device.children))
-    device = as_given(resource, device)
+    device = view.of(device)
     is_sick = device.health != HEALTHY
     return structs.replace(device, health=HEALTHY) if is_sick and resource.health == "present" else device
 
@@ -230,8 +232,10 @@ def _with_sriov_peers(
 
 
 def _handed_out(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnode, ...]:
+    if not resource.nodes:
+        return tuple(devnodes)
     patterns = [path_pattern(glob) for glob in resource.nodes]
-    return tuple(node for node in devnodes if not patterns or any(p.fullmatch(node.path) for p in patterns))
+    return tuple(node for node in devnodes if any(p.fullmatch(node.path) for p in patterns))
 
 
 def _why_nobody(

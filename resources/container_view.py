@@ -21,25 +21,60 @@ from resources.shares import why_unshared
 _NOT_IN_PATHS = re.compile(r"[^A-Za-z0-9_.:@+-]")
 
 
-def as_given(resource: Resource, device: Device) -> Device:
-    """Return a device of `resource` as a container sees it, or as unavailable, with the reason."""
-    if reason := _lacking(resource, device):
-        return structs.replace(device, unavailable=reason)
-    if not resource.container_path:
-        return device
-    inside = _filled(resource.container_path, device)
-    if not is_plain(inside):
-        return structs.replace(device, unavailable=f"containerPath of {resource.name} would be {inside} for it")
-    if isinstance(resource.group, Folder):
-        folder = resource.group.path
-        return _with_paths(device, [f"{inside}{node.path.removeprefix(folder)}" for node in device.devnodes])
-    if len(device.devnodes) > 1:
-        reason = (
-            f"it has {len(device.devnodes)} nodes, and containerPath of {resource.name} is for one; choose it with"
-            " `nodes`, or say where each is with `group.paths`"
-        )
-        return structs.replace(device, unavailable=reason)
-    return _with_paths(device, [inside] * len(device.devnodes))
+class ContainerView:
+    """How containers see the devices of one resource."""
+
+    def __init__(self, resource: Resource) -> None:
+        """Find out once what thousands of devices are asked for."""
+        self._resource = resource
+        self._naming = [(place, text) for place, text in _templates(resource) if template.names_facts(text)]
+
+    def of(self, device: Device) -> Device:
+        """Return a device of the resource as a container sees it, or as unavailable, with the reason."""
+        resource = self._resource
+        if reason := self._lacking(device):
+            return structs.replace(device, unavailable=reason)
+        if not resource.container_path:
+            return device
+        inside = _filled(resource.container_path, device)
+        if not is_plain(inside):
+            return structs.replace(device, unavailable=f"containerPath of {resource.name} would be {inside} for it")
+        if isinstance(resource.group, Folder):
+            folder = resource.group.path
+            return _with_paths(device, [f"{inside}{node.path.removeprefix(folder)}" for node in device.devnodes])
+        if len(device.devnodes) > 1:
+            reason = (
+                f"it has {len(device.devnodes)} nodes, and containerPath of {resource.name} is for one; choose it with"
+                " `nodes`, or say where each is with `group.paths`"
+            )
+            return structs.replace(device, unavailable=reason)
+        return _with_paths(device, [inside] * len(device.devnodes))
+
+    def _lacking(self, device: Device) -> str:
+        resource = self._resource
+        for place, text in self._naming:
+            if field := template.missing(text, device):
+                in_common = " in which all its members agree" if device.kind == "group" else ""
+                return f"it has no {field}{in_common}, which {place} of {resource.name} names"
+        if resource.userspace is not None:
+            if device.driver_files is None:
+                return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that this driver holds"
+            if device.driver_files.problem:
+                return device.driver_files.problem
+        if resource.mps and resource.mps in device.absent_services:
+            return (
+                f"no MPS control daemon is at {resource.mps}, which `mps` of {resource.name} names: start it"
+                " (nvidia-cuda-mps-control), or, in a cluster, have its pod see that folder (overlay driver-files)"
+            )
+        if why := why_no_name(resource.cdi_devices, device) or why_unshared(resource, device):
+            return why
+        for name, value in resource.dra.attributes.items():
+            size = len(template.render(value, [device.id], [device]).encode()) if isinstance(value, str) else 0
+            if size > TEXT_LIMIT:
+                return (
+                    f"dra.attributes.{name} of {resource.name} has {size} bytes for it, and at most {TEXT_LIMIT} can be"
+                )
+        return ""
 
 
 def two_at_one_path(devices: Sequence[Device]) -> str:
@@ -50,30 +85,6 @@ def two_at_one_path(devices: Sequence[Device]) -> str:
             inside, number = node.container_path or node.path, (node.kind, node.major, node.minor)
             if found.setdefault(inside, number) != number:
                 return inside
-    return ""
-
-
-def _lacking(resource: Resource, device: Device) -> str:
-    for place, text in _templates(resource):
-        if field := template.missing(text, device):
-            in_common = " in which all its members agree" if device.kind == "group" else ""
-            return f"it has no {field}{in_common}, which {place} of {resource.name} names"
-    if resource.userspace is not None:
-        if device.driver_files is None:
-            return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that this driver holds"
-        if device.driver_files.problem:
-            return device.driver_files.problem
-    if resource.mps and resource.mps in device.absent_services:
-        return (
-            f"no MPS control daemon is at {resource.mps}, which `mps` of {resource.name} names: start it"
-            " (nvidia-cuda-mps-control), or, in a cluster, have its pod see that folder (overlay driver-files)"
-        )
-    if why := why_no_name(resource.cdi_devices, device) or why_unshared(resource, device):
-        return why
-    for name, value in resource.dra.attributes.items():
-        size = len(template.render(value, [device.id], [device]).encode()) if isinstance(value, str) else 0
-        if size > TEXT_LIMIT:
-            return f"dra.attributes.{name} of {resource.name} has {size} bytes for it, and at most {TEXT_LIMIT} can be"
     return ""
 
 

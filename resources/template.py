@@ -121,6 +121,11 @@ def named(template: str) -> dict[str, None]:
     return dict.fromkeys(name for name in fields if name not in FIELDS)
 
 
+def names_facts(template: str) -> bool:
+    """Tell whether a template names anything that a device may not have (`missing`)."""
+    return bool(named(template)) or f"{{{FUNCTIONS}}}" in template
+
+
 def missing(template: str, device: Device) -> str:
     """Return the short name of an attribute that a template names and `device` does not have; empty for none."""
     if f"{{{FUNCTIONS}}}" in template and not device.pci_functions:

@@ -22,13 +22,12 @@ PACKAGES = (
     "libsqlite3-0",
     "libssl3",
     "libstdc++6",
-    "libudev1",
     "libuuid1",
     "media-types",
     "python3.11-minimal",
     "zlib1g",
 )
-"""Python, what its modules load, and libudev for the kernel's events."""
+"""Python, and what its modules load."""
 
 LOCK = Path(__file__).with_name("debian.lock")
 

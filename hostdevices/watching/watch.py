@@ -167,7 +167,7 @@ class Watcher:
         for source in self._sources:
             try:
                 source.start(self._wake)
-            except (OSError, ImportError) as error:  # netlink refused, no libudev: it works, but slower
+            except OSError as error:  # netlink refused: it works, but slower
                 _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error)
         return self
 

@@ -88,7 +88,7 @@ def _view(resource: Resource, found: Rehearsal) -> Answer:
     response = found.response
     return Answer(
         resource=resource.name,
-        units=tuple(UnitView(x.id, x.device.id, x.device.numa_nodes) for x in found.units),
+        units=tuple(UnitView(unit, device.id, device.numa_nodes) for unit, device in found.units.items()),
         free=found.free,
         envs=dict(sorted(response.envs.items())),
         annotations=dict(sorted(response.annotations.items())),

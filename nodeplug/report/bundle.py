@@ -34,7 +34,7 @@ from nodeplug.version import VERSION
 MOST_BYTES: Final = 4 << 20
 LOG_LINES: Final = 2000
 _LOG_SECONDS = 15.0
-_LIBRARIES = ("grpcio", "inotify-simple", "msgspec", "protobuf", "pyudev", "PyYAML")
+_LIBRARIES = ("grpcio", "inotify-simple", "msgspec", "protobuf", "PyYAML")
 
 
 class Member(Struct, frozen=True):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from deviceplugin.preferred import cost_of, prefer
-from deviceplugin.units import Unit, units_of
+from deviceplugin.units import Units, units_of
 from hostdevices import AttributeValue, Device
 from hostdevices.device import PCI_BUS_ID
 from resources.resource import PreferredPolicy, Resource
@@ -48,7 +48,7 @@ def linked(links: Mapping[tuple[int, int], int], *devices: Device) -> list[Devic
     ]
 
 
-def board(rows: Sequence[Sequence[int]], *, bridges: int = 2, sockets: int = 2) -> dict[str, Unit]:
+def board(rows: Sequence[Sequence[int]], *, bridges: int = 2, sockets: int = 2) -> Units:
     """GPUs with numbers of links as `nvidia-smi topo -m` shows them, so many of them below each bridge."""
     count = len(rows)
     links = {(i, j): rows[i][j] for i, j in combinations(range(count), 2) if rows[i][j]}
@@ -59,12 +59,12 @@ def board(rows: Sequence[Sequence[int]], *, bridges: int = 2, sockets: int = 2) 
     return units(*linked(links, *gpus))
 
 
-def units(*devices: Device, shares: int = 1) -> dict[str, Unit]:
+def units(*devices: Device, shares: int = 1) -> Units:
     return units_of(Resource("example.com/gpu", Kinds(("gpu",)), shares=shares), devices)
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[dict[str, Unit], list[str], list[str], int]:
+def problems(draw: st.DrawFn) -> tuple[Units, list[str], list[str], int]:
     shares = draw(st.integers(1, 3))
     devices = [
         gpu(
@@ -86,9 +86,7 @@ def problems(draw: st.DrawFn) -> tuple[dict[str, Unit], list[str], list[str], in
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(problem=problems())
-def test_no_choice_is_cheaper(
-    policy: PreferredPolicy, problem: tuple[dict[str, Unit], list[str], list[str], int]
-) -> None:
+def test_no_choice_is_cheaper(policy: PreferredPolicy, problem: tuple[Units, list[str], list[str], int]) -> None:
     everything, available, must, size = problem
     chosen = prefer(policy, everything, available, must, size)
     assert len(set(chosen)) == len(chosen) == size
@@ -102,7 +100,7 @@ def test_no_choice_is_cheaper(
 @pytest.mark.parametrize("policy", POLICIES)
 @given(problem=problems())
 def test_from_the_top_down_devices_are_as_much_shared_as_need_be(
-    policy: PreferredPolicy, problem: tuple[dict[str, Unit], list[str], list[str], int]
+    policy: PreferredPolicy, problem: tuple[Units, list[str], list[str], int]
 ) -> None:
     """Rule 4 shares devices as the exact choice does, and `spread` is exact; only distances can be larger."""
     everything, available, must, size = problem
@@ -278,7 +276,7 @@ def test_units_that_are_gone_are_passed_over() -> None:
 def test_ten_thousand_devices() -> None:
     machine = units(*(gpu(i, i % 2) for i in range(10_000)))
     chosen = prefer("numa", machine, list(machine), [], 4)
-    assert {machine[u].device.numa_nodes for u in chosen} == {(0,)}
+    assert {machine[u].numa_nodes for u in chosen} == {(0,)}
 
 
 LARGE = {  # devices, bridges, shares, size
@@ -292,7 +290,7 @@ LARGE = {  # devices, bridges, shares, size
 
 
 @functools.lru_cache(maxsize=1)
-def large(name: str) -> dict[str, Unit]:
+def large(name: str) -> Units:
     count, bridges, shares, _ = LARGE[name]
     devices = (gpu(i, i % 2, f"pci{i % 4}", f"b{i % bridges}") for i in range(count))
     return units(*devices, shares=shares)

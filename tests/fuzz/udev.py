@@ -64,12 +64,12 @@ def _heard() -> _Heard:
 
 
 def can_listen() -> bool:
-    """Tell whether this process may make a network namespace, and udev's library is here."""
+    """Tell whether this process may make a network namespace."""
     if os.geteuid() != 0 or not Path("/proc/self/ns/net").exists():
         return False
     try:
         _heard()
-    except (OSError, ImportError):
+    except OSError:
         return False
     return True
 

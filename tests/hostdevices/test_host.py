@@ -36,6 +36,15 @@ def test_the_machine_s_devices_are_found_behind_their_numbers() -> None:
         assert host.resolve(f"{folder}/999:999") is None
 
 
+def test_the_machine_s_devices_are_found_by_their_classes() -> None:
+    host = Host()
+    for each in host.list("/sys/class"):
+        for name in host.list(f"/sys/class/{each}"):
+            assert host.resolve(f"/sys/class/{each}/{name}") == os.path.realpath(f"/sys/class/{each}/{name}")
+            below = f"/sys/class/{each}/{name}/subsystem"
+            assert host.resolve(below) in (os.path.realpath(below), None)
+
+
 class TestContent:
     """What files hold."""
 

@@ -7,7 +7,7 @@ from deviceplugin.units import owner_of, size_of, units_of
 from dra_plugin.publishing.attributes import capacities
 from hostdevices import Device
 from nodeplug.config import loads
-from resources.container_view import as_given
+from resources.container_view import ContainerView
 from resources.resource import Capacity, Resource
 from resources.shares import DeviceShares, shares_of
 from tests.dra_plugin.offering import offering, published
@@ -54,7 +54,7 @@ def test_a_share_for_each_so_much_of_a_devices_memory() -> None:
 )
 def test_what_has_not_the_memory_for_a_share_is_given_to_nobody_new(unshared: Device, words: str) -> None:
     found = one(BY_MEMORY)
-    assert words in as_given(found, unshared).unavailable
+    assert words in ContainerView(found).of(unshared).unavailable
     (offered,) = assigned([unshared], found).devices["x/y"]
     assert offered.unavailable
     assert published(offering([found], {"x/y": [offered]}))  # a server takes it

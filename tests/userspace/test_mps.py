@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hostdevices import scan
 from hostdevices.readers import READERS
-from resources.container_view import as_given
+from resources.container_view import ContainerView
 from resources.resource import Resource
 from resources.selector import Kinds
 from tests.hostdevices.machine import build_machine
@@ -41,5 +41,9 @@ def test_nobody_new_is_given_a_gpu_without_it(tmp_path: Path) -> None:
     found = with_mps(tree.host, scan(tree.host, READERS), [PIPES]).devices.values()
     gpu = next(x for x in found if x.absent_services)
     shared, plain = (Resource("x/gpu", Kinds(("gpu",)), mps=mps) for mps in (PIPES, ""))
-    assert as_given(shared, gpu).unavailable.startswith(f"no MPS control daemon is at {PIPES}, which `mps` of x/gpu")
-    assert as_given(plain, gpu).unavailable == ""
+    assert (
+        ContainerView(shared)
+        .of(gpu)
+        .unavailable.startswith(f"no MPS control daemon is at {PIPES}, which `mps` of x/gpu")
+    )
+    assert ContainerView(plain).of(gpu).unavailable == ""

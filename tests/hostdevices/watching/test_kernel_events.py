@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -199,6 +200,46 @@ async def test_a_message_of_udevd_that(what: str, caplog: pytest.LogCaptureFixtu
     finally:
         source.close()
     assert not caplog.records
+
+
+def of_udevd(subsystem: bytes) -> bytes:
+    """A message with the header that udevd writes."""
+    properties = b"\0".join([b"ACTION=change", b"DEVPATH=/devices/virtual/mem/null", b"SUBSYSTEM=" + subsystem, b""])
+    sizes = struct.pack("=III", 40, 40, len(properties))
+    return b"libudev\0\xfe\xed\xca\xfe" + sizes + bytes(16) + properties
+
+
+@root_only
+async def test_a_message_of_udevd_says_which_device_its_event_is_of() -> None:
+    woken: asyncio.Queue[tuple[str | None, str]] = asyncio.Queue()
+    source = UdevEvents("udev")
+    source.start(lambda subsystem, syspath: woken.put_nowait((subsystem, syspath)))
+    try:
+        with netlink_sender() as sender:
+            sender.sendto(of_udevd(b"made-up"), (0, UDEVD_GROUP))
+        async with asyncio.timeout(30):
+            while await woken.get() != ("made-up", "/sys/devices/virtual/mem/null"):
+                pass
+    finally:
+        source.close()
+
+
+@root_only
+async def test_no_message_of_udevd_that_somebody_else_than_root_sends_wakes_anybody() -> None:
+    woken: asyncio.Queue[str | None] = asyncio.Queue()
+    source = UdevEvents("udev")
+    source.start(lambda subsystem, _: woken.put_nowait(subsystem))
+    somebody = (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, struct.pack("=iII", os.getpid(), 65_534, 65_534))
+    try:
+        with netlink_sender() as sender:
+            sender.sendmsg([of_udevd(b"forged")], [somebody], 0, (0, UDEVD_GROUP))
+            sender.sendto(of_udevd(b"next"), (0, UDEVD_GROUP))
+        heard = []
+        while "next" not in heard:
+            heard.append(await asyncio.wait_for(woken.get(), 30))
+        assert "forged" not in heard
+    finally:
+        source.close()
 
 
 @contextmanager

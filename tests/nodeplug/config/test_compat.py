@@ -4,9 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from deviceplugin.response import container_response
-from deviceplugin.units import Unit
 from nodeplug.config import loads
-from resources.container_view import as_given
+from resources.container_view import ContainerView
 from resources.resource import NodeAccess, Resource
 from tests.hostdevices.made import device
 from tests.nodeplug.config.text import one, wrong, wrong_with
@@ -49,7 +48,7 @@ def test_kubevirt_is_what_virt_launcher_reads(select: str, env: dict[str, str], 
 def test_several_devices_are_joined_as_these_programs_take_them_apart() -> None:
     found = named("example.com/usb", "select: usb, compat: kubevirt")
     sticks = [device(f"usb-{n}", "usb", attributes={"usbAddress": f"1:{n}"}) for n in (3, 12)]
-    env = container_response(found, [Unit(x.id, x) for x in sticks], named=False).envs
+    env = container_response(found, {x.id: x for x in sticks}, named=False).envs
     assert env["USB_RESOURCE_EXAMPLE_COM_USB"] == "1:3,1:12"
 
 
@@ -92,11 +91,13 @@ def test_a_group_has_the_addresses_of_all_its_functions() -> None:
     group = replace(
         device("vfio-1", "vfio", attributes={"resource.kubernetes.io/pciBusID": functions[0]}), functions=functions
     )
-    env = container_response(found, [Unit(group.id, group)], named=False).envs
+    env = container_response(found, {group.id: group}, named=False).envs
     assert (env["ALL"], env["FIRST"]) == (",".join(functions), functions[0])
     stick = device("usb-1", "usb")
-    assert as_given(one('select: usb\nenv: {ALL: "{pciFunctions}"}'), stick).unavailable.startswith(
-        "it has no pciFunctions"
+    assert (
+        ContainerView(one('select: usb\nenv: {ALL: "{pciFunctions}"}'))
+        .of(stick)
+        .unavailable.startswith("it has no pciFunctions")
     )
 
 

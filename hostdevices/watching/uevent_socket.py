@@ -1,0 +1,109 @@
+"""A netlink socket on which the kernel's events arrive, or udevd's: one message, one event.
+
+The kernel sends `change@/devices/...`, then its properties as KEY=VALUE, each ended by a zero byte. udevd sends the
+properties, and more of them, behind a header that says where they begin. The few fields that are needed, and nothing
+else: libudev and a library for it take more memory than all that watches the host.
+
+Whoever has the right to may send to others on such a socket. So the kernel's events are those from port 0, which
+nobody but the kernel has, and udevd's are those of root. All else is passed over.
+Source: lib/kobject_uevent.c of Linux; struct monitor_netlink_header of systemd.
+"""
+
+import contextlib
+import socket
+import struct
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+EventSource: TypeAlias = Literal["kernel", "udev"]
+
+_NETLINK_KOBJECT_UEVENT = 15
+_GROUPS: dict[EventSource, int] = {"kernel": 1, "udev": 2}
+_SO_RCVBUFFORCE = 33
+_LONGEST = 65_536  # bytes of a message; the kernel's have 2 KiB at the most, udevd's what its rules say of a device
+_CREDENTIALS = struct.Struct("=iII")  # the sender's: process, user, group
+_HEADER = struct.Struct("=8s4sIII")  # udevd's: its name, a number in network order, sizes, where the properties begin
+_UDEVD, _MAGIC = b"libudev\0", b"\xfe\xed\xca\xfe"
+
+
+class NotAnEvent(ValueError):
+    """A message that root has sent as udevd does, and that is none of its events."""
+
+
+class Uevent(Struct, frozen=True):
+    """An event of a device, as bytes: names of the kernel need not be text."""
+
+    number: int  # in the kernel's one sequence, from 1; 0 where it has none
+    subsystem: bytes
+    path: bytes  # below /sys
+
+
+class UeventSocket:
+    """Hears one source. Belongs to one thread; a receive never waits."""
+
+    def __init__(self, source: EventSource, buffer: int) -> None:
+        """Open the socket, with room for `buffer` bytes of messages, or for as many as are allowed. Raises OSError."""
+        self._source = source
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, _NETLINK_KOBJECT_UEVENT)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)  # up to net.core.rmem_max
+            with contextlib.suppress(PermissionError):  # more than that needs CAP_NET_ADMIN
+                self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            self._socket.bind((0, _GROUPS[source]))
+        except OSError:
+            self._socket.close()
+            raise
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when something has arrived."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket. Idempotent."""
+        self._socket.close()
+
+    def receive(self) -> Uevent | None:
+        """Return the next event; None for a message of somebody else.
+
+        Raises `BlockingIOError` where none has arrived, `NotAnEvent`, another OSError where events were lost.
+        """
+        message, ancillary, flags, (port, group) = self._socket.recvmsg(_LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
+        if group != _GROUPS[self._source]:
+            return None
+        if self._source == "kernel":
+            return _event(message.partition(b"\0")[2]) if port == 0 else None
+        if not _is_from_root(ancillary):
+            return None
+        if flags & socket.MSG_TRUNC:
+            raise NotAnEvent
+        return _event(_properties(message))
+
+
+def _is_from_root(ancillary: list[tuple[int, int, bytes]]) -> bool:
+    return any(
+        (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and _CREDENTIALS.unpack(data)[1] == 0
+        for level, kind, data in ancillary
+    )
+
+
+def _properties(message: bytes) -> bytes:
+    """Return the part of a message of udevd's that has the properties. Raises `NotAnEvent`."""
+    if not message.startswith(_UDEVD):
+        return message.partition(b"\0")[2]  # an older udevd's, or the kernel's own, passed on
+    if len(message) < _HEADER.size:
+        raise NotAnEvent
+    _, magic, _, begin, length = _HEADER.unpack_from(message)
+    if magic != _MAGIC or begin + length > len(message):
+        raise NotAnEvent
+    return message[begin : begin + length]
+
+
+def _event(properties: bytes) -> Uevent:
+    """Read the properties of an event. Raises `NotAnEvent`."""
+    found = dict(each.partition(b"=")[::2] for each in properties.split(b"\0"))
+    subsystem, path, number = found.get(b"SUBSYSTEM"), found.get(b"DEVPATH", b""), found.get(b"SEQNUM", b"")
+    if not subsystem or not path.startswith(b"/"):
+        raise NotAnEvent
+    return Uevent(int(number) if number.isdigit() and len(number) < 20 else 0, subsystem, path)
