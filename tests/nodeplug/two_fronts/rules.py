@@ -115,14 +115,14 @@ def listed_as_it_is(
         units = units_of(resource, daemon.assignment.devices[resource.name])
         for unit, is_healthy in lists[resource.name].items():
             holders = [x for x in leases if x.api == "dra" or x.owner != owner_of(resource, unit, None)]
-            name = units[unit].device.id if unit in units else unit
+            name = units[unit].id if unit in units else unit
             has = host.takes(name, "device-plugin")
             is_taken = any(
                 has.excludes(_takes(host, x)) and not (x.api != "dra" and _are_functions(_device(host, x), name))
                 for x in holders
             )
             mine = [x for x in leases if (x.api, x.resource) == ("device-plugin", resource.name)]
-            own = [x for x in mine if x.unit in units and units[x.unit].device.id == name]
+            own = [x for x in mine if x.unit in units and units[x.unit].id == name]
             # a name stays what it was for the pod that has it, so nobody else can be given it
             is_older = any(name not in x.exclusive for x in own) or (
                 resource.cdi is True and any(_had_others(host, x) for x in own)
