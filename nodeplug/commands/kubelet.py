@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import random
 import signal
 import sys
@@ -30,6 +29,7 @@ from kubelet.node import check_folder
 from kubelet.pods.cgroups import CgroupDriver
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from nodeplug import logs
 from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.group import CommandGroup
@@ -147,7 +147,7 @@ def run(
     answers who has what. With its API server, whose kubeconfig is DIR/kubeconfig, it runs the pods that kubectl
     creates, claims included. `admit`, `remove`, `restart`, `hold`, `release` and `status` talk to the kubelet alone.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logs.setup("warning", "text")  # what a plugin calls itself may be meant for a terminal
     if kubeconfig is not None and (with_server or load or port or tls):
         text = "--kubeconfig names another API server: it goes without --apiserver, --port, --tls and --load"
         raise click.UsageError(text)
