@@ -127,6 +127,8 @@ class ControlServer:
         try:
             await self._do(msgspec.json.decode(line, type=Request))
             return view(self._node)
+        except RecursionError:
+            return ControlReply(error="the request is nested too deeply")
         except (GrpcUnixError, KubeletError, OSError, DecodeError, msgspec.DecodeError, UnicodeError) as error:
             return ControlReply(error=str(error))
 

@@ -1,7 +1,6 @@
 """`nodeplug kubelet`: a stand-in kubelet for plugins under development, and a reader of the real one's state files."""
 
 import asyncio
-import logging
 import random
 import signal
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from kubelet.dramanager import ApiCluster, Cluster
 from kubelet.node import check_folder
 from kubelet.pods.cgroups import CgroupDriver
 from kubelet.topology import Policy, Scope
+from nodeplug import logs
 from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.group import CommandGroup
@@ -136,7 +136,7 @@ def run(
     answers who has what. With its API server, whose kubeconfig is DIR/kubeconfig, it runs the pods that kubectl
     creates, claims included. `admit`, `remove`, `restart`, `hold`, `release` and `status` talk to the kubelet alone.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logs.setup("warning", "text")  # what a plugin calls itself may be meant for a terminal
     if kubeconfig is not None and (with_server or load or port or tls):
         text = "--kubeconfig names another API server: it goes without --apiserver, --port, --tls and --load"
         raise click.UsageError(text)

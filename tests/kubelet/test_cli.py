@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+import grpc
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -41,16 +43,23 @@ def nodeplug(*arguments: str | Path) -> Result:
 class Background:
     """A process whose lines can be waited for."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, with_errors: bool = False) -> None:
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "ERROR"}
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        errors = subprocess.STDOUT if with_errors else None
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
 
     def until(self, line: str) -> None:
+        self._find(lambda printed: printed == line, line)
+
+    def until_end_of_line(self, text: str) -> None:
+        self._find(lambda printed: printed.endswith(text), text)
+
+    def _find(self, is_it: Callable[[str], bool], wanted: str) -> None:
         assert self._process.stdout is not None
         for printed in self._process.stdout:
-            if printed.rstrip() == line:
+            if is_it(printed.rstrip()):
                 return
-        raise AssertionError(f"it ended without {line!r}")
+        raise AssertionError(f"it ended without {wanted!r}")
 
     def end(self) -> int:
         self._process.send_signal(signal.SIGTERM)
@@ -128,6 +137,30 @@ def test_no_pod_and_no_file_stops_it_from_answering(folder: Path) -> None:
             assert len(answer.output) < 1000
             assert answer.output.rstrip("\n").replace("\n", "").isprintable()
         assert nodeplug("status", "--dir", folder).exit_code == 0
+    deep = b'{"do":"admit","admit":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(str(folder / "control.sock"))
+        raw.sendall(deep + b"\n")
+        assert raw.makefile().readline() == '{"error":"the request is nested too deeply"}\n'
+    assert process.end() == 0
+
+
+def test_what_a_plugin_calls_itself_is_not_meant_for_the_terminal(folder: Path) -> None:
+    process = Background(
+        *(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--no-apiserver"),
+        with_errors=True,
+    )
+    process.until(f"started {folder}")
+    asked = api.RegisterRequest(version="v1beta1", endpoint="x.sock", resource_name="\x1b[2J/x")
+    with grpc.insecure_channel(f"unix:{folder}/device-plugins/kubelet.sock") as channel:
+        register = channel.unary_unary(
+            "/v1beta1.Registration/Register",
+            request_serializer=api.RegisterRequest.SerializeToString,
+            response_deserializer=api.Empty.FromString,
+        )
+        with pytest.raises(grpc.RpcError, match="is invalid"):
+            register(asked, timeout=30)
+    process.until_end_of_line(r'registration of \x1b[2J/x refused: the ResourceName "\x1b[2J/x" is invalid')
     assert process.end() == 0
 
 
