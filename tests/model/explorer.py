@@ -1,78 +1,124 @@
-"""Every state that can be reached, and traces through all that can happen."""
+"""Every state that can be reached, and traces in which the daemon does everything that it can do.
+
+What may still happen only adds to what can: a state with more crashes, restarts or changes to come can do all that one
+with less can. So states are looked at in the order of their bounds, the widest first, and each once.
+
+What the daemon does depends on what it knows alone (`node.of_daemon`), which `Graph` asserts of the model. A trace with
+each step, that is, each thing that it does in each state that it can know, is as good as every trace, then.
+"""
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-from itertools import pairwise
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import product
 
-from tests.model.node import Action, State, complaint, steps
+from tests.model.node import Action, State, bounds, complaint, is_of_daemon, of_daemon, steps, unbound
 
 Trace = tuple[Action, ...]
+Step = tuple[int, Action]
+"""What the daemon knows, as a hash, and what it does."""
 
-
-def visit(start: State) -> int:
-    """Visit every state that can be reached; return how many there are. Raises `AssertionError` for a wrong one.
-
-    Millions of them have room, for states are known by their hashes alone: no trace says how one is reached.
-    """
-    seen, waiting = {hash(start)}, deque([start])
-    while waiting:
-        for _, after in steps(waiting.popleft()):
-            if (number := hash(after)) not in seen:
-                seen.add(number)
-                waiting.append(after)
-                if wrong := complaint(after):
-                    raise AssertionError(f"{wrong}\n{after}")
-    return len(seen)
+_BOUNDS = sorted(product((0, 1), repeat=3), key=sum, reverse=True)
 
 
 class Graph:
-    """The states that can be reached from one, each with how it was reached first, in the fewest steps."""
+    """The states that can be reached from one, in the order in which they were reached, and how."""
 
     def __init__(self, start: State) -> None:
-        """Explore all of it. Raises `AssertionError` with the shortest trace to a state with something wrong."""
+        """Explore all of it. Raises `AssertionError` with a trace to a state with something wrong."""
         self.start = start
-        self.next: dict[State, list[tuple[Action, State]]] = {}
-        self._before: dict[State, tuple[State, Action] | None] = {start: None}
-        waiting = deque([start])
-        while waiting:
-            state = waiting.popleft()
-            self.next[state] = list(steps(state))
-            for action, after in self.next[state]:
-                if after in self._before:
+        self.states: list[State] = []
+        self._before: list[tuple[int, Action]] = []  # the number of the state before each, and what happened there
+        self._values: dict[Hashable, Hashable] = {}
+        self._outcomes: dict[Step, int] = {}
+        found = {x: set[int]() for x in _BOUNDS}
+        waiting: dict[tuple[int, ...], deque[tuple[State, int, Action]]] = {x: deque() for x in _BOUNDS}
+        waiting[bounds(start)].append((start, -1, ()))
+        for bound in _BOUNDS:
+            wider = [found[x] for x in _BOUNDS if x != bound and all(a >= b for a, b in zip(x, bound, strict=True))]
+            while waiting[bound]:
+                state, before, action = waiting[bound].popleft()
+                if any(hash(unbound(state)) in x for x in wider):
                     continue
-                self._before[after] = (state, action)
-                waiting.append(after)
-                if wrong := complaint(after):
-                    raise AssertionError("\n".join(map(str, (*self.trace(after), wrong))))
+                self._add(state, before, action)
+                for action, after in self._steps(state):
+                    if (number := hash(unbound(after))) not in (known := found[bounds(after)]):
+                        known.add(number)
+                        waiting[bounds(after)].append((after, len(self.states) - 1, action))
 
-    def trace(self, state: State) -> Trace:
-        """How a state is reached."""
+    @property
+    def steps(self) -> int:
+        """How many steps of the daemon there are."""
+        return len(self._outcomes)
+
+    def covering(self, covered: set[Step]) -> Iterator[Trace]:
+        """Yield traces that have all steps of the daemon that are not yet `covered`, and add them to these."""
+        for number in range(len(self.states)):
+            while _way(self.states[number], covered):
+                walk = _Walk(self.start, covered)
+                walk.go(self._trace(number))
+                while way := _way(walk.state, covered):
+                    walk.go(way)
+                yield tuple(walk.trace)
+
+    def _trace(self, number: int) -> Trace:
         found: list[Action] = []
-        while (before := self._before[state]) is not None:
-            state, action = before
-            found.append(action)
+        while (before := self._before[number])[0] >= 0:
+            number = before[0]
+            found.append(before[1])
         return tuple(reversed(found))
 
-    def follow(self, trace: Trace) -> Iterator[tuple[Action, State]]:
-        """Yield what happens, each with the state after it."""
-        state = self.start
-        for action in trace:
-            state = dict(self.next[state])[action]
-            yield action, state
+    def _add(self, state: State, before: int, action: Action) -> None:
+        """Keep it; values that many states have are kept once, so that millions have room."""
+        self.states.append(State(*(x if isinstance(x, int) else self._values.setdefault(x, x) for x in state)))  # type: ignore[arg-type]
+        self._before.append((before, action))
+        if wrong := complaint(state):
+            raise AssertionError("\n".join(map(str, (*self._trace(len(self.states) - 1), wrong, state))))
 
-    def covering(self, kind: Callable[[Action], Hashable]) -> Iterator[Trace]:
-        """Yield traces that together have every kind of action, and every two that can follow each other."""
-        seen: set[Hashable] = set()
-        wanted: list[Trace] = []
-        for state, found in self.next.items():
-            for action, after in found:
-                for second, _ in self.next[after]:
-                    if (pair := (kind(action), kind(second))) not in seen:
-                        seen.add(pair)
-                        wanted.append((*self.trace(state), action, second))
-        covered: set[Hashable] = set()
-        for trace in reversed(wanted):  # the longest, which have others in them, before
-            kinds = list(map(kind, trace))
-            if (kinds[-2], kinds[-1]) not in covered:
-                covered.update(pairwise(kinds))
-                yield trace
+    def _steps(self, state: State) -> Iterator[tuple[Action, State]]:
+        known = hash(of_daemon(state))
+        for action, after in steps(state):
+            yield action, after
+            if is_of_daemon(action):
+                outcome = hash(of_daemon(after))
+                assert self._outcomes.setdefault((known, action), outcome) == outcome, (action, state)
+
+
+class _Walk:
+    """A trace that is begun; what it has is covered."""
+
+    def __init__(self, state: State, covered: set[Step]) -> None:
+        self.state = state
+        self.trace: list[Action] = []
+        self._covered = covered
+
+    def go(self, way: Trace) -> None:
+        for action, after in follow(self.state, way):
+            if is_of_daemon(action):
+                self._covered.add((hash(of_daemon(self.state)), action))
+            self.trace.append(action)
+            self.state = after
+
+
+def follow(state: State, trace: Trace) -> Iterator[tuple[Action, State]]:
+    """Yield what happens from a state on, each with the state after it."""
+    for action in trace:
+        state = dict(steps(state))[action]
+        yield action, state
+
+
+def _way(state: State, covered: set[Step]) -> Trace:
+    """What leads to a step that is not covered, at once or after something else; empty where nothing does."""
+    options = sorted(
+        steps(state), key=lambda x: sum(bounds(x[1])), reverse=True
+    )  # most can still happen after the first
+    for action in _missing(state, covered, [x for x, _ in options]):
+        return (action,)
+    for first, after in options:
+        for second in _missing(after, covered, [x for x, _ in steps(after)]):
+            return first, second
+    return ()
+
+
+def _missing(state: State, covered: set[Step], actions: Iterable[Action]) -> Iterator[Action]:
+    known = hash(of_daemon(state))
+    return (x for x in actions if is_of_daemon(x) and (known, x) not in covered)

@@ -72,7 +72,7 @@ class State(NamedTuple):
 
     configuration: Configuration
     has_cgroups: bool = True
-    next: Configuration | Literal[""] = ""  # what it will be changed to
+    next: tuple[Configuration, ...] = ()  # what it may be changed to, once
     crashes: int = 0  # that may come
     restarts: int = 0
     is_up: bool = True
@@ -98,6 +98,35 @@ Action: TypeAlias = tuple[str | int, ...]
 def device_of(unit: Unit) -> int:
     """The device of a unit."""
     return int(unit[1][1]) if unit[0] == CLAIMS else BY_UNIT[unit].device
+
+
+def bounds(state: State) -> tuple[int, int, int]:
+    """How many crashes, restarts of the kubelet and changes of the configuration may still come."""
+    return state.crashes, state.restarts, len(state.next[:1])
+
+
+def unbound(state: State) -> State:
+    """The state without what bounds it: of two that are alike in this, all that can happen in one can in the other."""
+    return state._replace(crashes=0, restarts=0, next=())
+
+
+def of_daemon(state: State) -> State:
+    """What the daemon can know of a state, and remembers.
+
+    It hears of pods by the kubelet's lists and files and by cgroups. A configuration makes a difference in what it is
+    asked for alone, which is a part of the action.
+    """
+    known = state.memory | state.file
+    phases: tuple[Phase, ...] = tuple(
+        x if i == CLAIM or x in ("runs", "lingers") else "over" for i, x in enumerate(state.phases)
+    )
+    units = tuple(x if i == CLAIM or i in known else ("", "") for i, x in enumerate(state.units))
+    return unbound(state)._replace(configuration="both", phases=phases, units=units)
+
+
+def is_of_daemon(action: Action) -> bool:
+    """Whether it is the daemon that does it; all others happen around it."""
+    return action[0] in ("allocate", "prepare", "unprepare", "look", "crash") or action == ("start",)
 
 
 def complaint(state: State) -> str:
@@ -257,8 +286,8 @@ def _of_the_daemon(state: State) -> Iterator[tuple[Action, State]]:
         yield ("wait",), _later(state)
     if state.crashes:
         yield ("crash",), _without_memory(state._replace(is_up=False, crashes=0))
-    if state.next:
-        yield ("configure", state.next), state._replace(configuration=state.next, next="")
+    for configuration in state.next:
+        yield ("configure", configuration), state._replace(configuration=configuration, next=())
 
 
 def _later(state: State) -> State:

@@ -5,7 +5,10 @@ pod-resources: what it says and when it writes its files is nothing that the mod
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence, Set
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from pathlib import Path
 
 from checkpoint import Lease, LeaseRefused, Ledger
@@ -21,6 +24,7 @@ from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resources.resource import Resource
 from resources.selector import NOTHING
 from tests.checkpoint.build import Asked
+from tests.model.explorer import Trace, follow
 from tests.model.node import CLAIM, CLAIMS, Action, State, Unit, device_of
 from tests.model.node import Lease as Expected
 from tests.nodeplug.two_fronts import wire
@@ -236,7 +240,12 @@ class Real:
         )
 
 
-def live(root: Path, start: State, trace: Iterable[tuple[Action, State]]) -> None:
+def live(root: Path, start: State, trace: Trace) -> None:
+    """Do a trace of the model; see `compare`."""
+    compare(root, start, follow(start, trace))
+
+
+def compare(root: Path, start: State, trace: Iterable[tuple[Action, State]]) -> None:
     """Do a trace; after each action there must be the leases that the model says."""
     clock = Clock()
     loop = Loop(clock)
@@ -259,6 +268,17 @@ def live(root: Path, start: State, trace: Iterable[tuple[Action, State]]) -> Non
             loop.run_until_complete(run())
         finally:
             loop.close()
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """An empty one, in memory where this machine has room for that."""
+    memory = Path("/dev/shm")
+    made = Path(tempfile.mkdtemp(prefix="model-", dir=memory if memory.is_dir() else None))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
 
 
 def _unit(lease: Lease) -> Unit:
