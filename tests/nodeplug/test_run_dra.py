@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.apiserver import write_kubeconfig
 from nodeplug import probe
-from tests.controlplane.scheduler.kit import claim, request
+from tests.controlplane.scheduler.kit import Json, claim, request
 from tests.dra_scenarios import scenario
 from tests.nodeplug.cluster import using
 from tests.nodeplug.machine import Machine
@@ -53,7 +53,7 @@ async def test_a_device_that_went_while_no_daemon_ran_is_published_as_gone_for_a
     machine: Machine,
 ) -> None:
     stand = machine.stand
-    resources = [
+    resources: list[Json] = [
         {"name": "example.com/fuse", "select": "fuse", "api": "dra"},
         {"name": "example.com/kvm", "select": "kvm", "api": "dra", "dra": {"taint": "NoExecute"}},
     ]
