@@ -118,6 +118,7 @@ class Allocator:
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> list[api.ContainerAllocateResponse]:
         """Lease units to containers, to all of them or to none; return their answers. Raises `AllocationRefused`."""
+        await self._known()
         responses: list[api.ContainerAllocateResponse] = []
         wanted: list[Lease] = []
         given: list[Device] = []
@@ -144,6 +145,16 @@ class Allocator:
             for unit_ids in requests:
                 log.info("allocated", extra={"resource": self.resource.name, "device": ",".join(unit_ids)})
         return responses
+
+    async def _known(self) -> None:
+        """Return once leases can be granted. Raises `StateUnavailable`.
+
+        Before anything is looked at: an older instance may have them for a minute, and devices change meanwhile.
+        """
+        try:
+            await self._ledger.known()
+        except LedgerUnavailable as error:
+            raise StateUnavailable(f"{self.resource.name}: {error}") from error
 
     def rehearse(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
         """Return what `allocate` would answer for one container now, and lease nothing. Raises `AllocationRefused`."""

@@ -24,6 +24,7 @@ from dra_plugin.preparing.turns import ClaimTurns
 from dra_plugin.publishing.offers import Offered, Offers
 from dra_plugin.publishing.pool import driver_resources
 from dra_plugin.publishing.slices import Controller, DroppedFieldsError, Owner
+from dra_plugin.remembered import remembered
 from dra_plugin.serving.claims import ApiClaims, NoClaims
 from dra_plugin.serving.health import DeviceHealth, HealthBoard
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
@@ -88,7 +89,7 @@ class DraPlugin:
         self._options = options
         self._ledger = ledger
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
-        self._offers = Offers(resources, self._who_keeps)
+        self._offers = Offers(resources, self._who_keeps, lambda name, of: remembered(name, self._ledger.leases(), of))
         self._health = HealthBoard()
         turns = ClaimTurns()
         self._claims = ApiClaims(client) if client else None

@@ -63,14 +63,19 @@ class Offers:
     """What is offered now, by name. It belongs to the loop."""
 
     def __init__(
-        self, resources: Iterable[Resource], holder: Callable[[Offered], Lease | None] = lambda _: None
+        self,
+        resources: Iterable[Resource],
+        holder: Callable[[Offered], Lease | None] = lambda _: None,
+        remembered: Callable[[str, Iterable[Resource]], Offered | None] = lambda *_: None,
     ) -> None:
         """Offer nothing yet; of `resources` those count that are offered through DRA.
 
-        `holder` says which lease keeps a device from claims although the scheduler thinks that it is free.
+        `holder` says which lease keeps a device from claims although the scheduler thinks that it is free,
+        `remembered` what a claim holds under a name that was never offered here.
         """
         self.configure(resources)
         self._holder = holder
+        self._remembered = remembered
         self._offered: dict[str, Offered] = {}
         self._present: Set[str] = frozenset()
         self._in_use: dict[str, Lease] = {}
@@ -188,7 +193,10 @@ class Offers:
 
     def _kept(self, offered: dict[str, Offered], leased: Set[str]) -> Set[str]:
         """Add what claims hold and is there no more, as unhealthy; return its names."""
-        gone = {name: before for name in leased - offered.keys() if (before := self._offered.get(name)) is not None}
+        known = {
+            name: self._offered.get(name) or self._remembered(name, self._resources) for name in leased - offered.keys()
+        }
+        gone = {name: before for name, before in known.items() if before is not None}
         offered.update((name, _unhealthy(before, _GONE)) for name, before in gone.items())
         return gone.keys()
 

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from checkpoint.holdings import UnitEntry
 from deviceplugin import Paths, container_record
 from deviceplugin.lifecycle import Timings
 from grpcunix import Client, RpcError, Status
-from hostdevices import Health
+from hostdevices import Devnode, Health
 from hostdevices.readers import paths_reader
 from hostdevices.scan import scan
 from kubelet.rpc import connect
@@ -392,5 +392,40 @@ async def test_who_asked_before_the_list_was_opened_anew_and(
                 assert node.host_path == "/dev/fuse"
         assert [lease.unit for lease in ledger.leases()] == ([] if is_gone else ["misc-fuse"])
         assert [node.host_path for node in (await allocate(kubelet, "misc-fuse")).devices] == ["/dev/fuse"]
+    await side.stop()
+    await ledger.close()
+
+
+async def test_who_waited_while_an_older_daemon_had_the_state_gets_what_there_is_then(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "another", "this-boot")
+    await ledger.read()
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(), resource("kvm")], on=ledger)
+        for _ in range(2):
+            await kubelet.lists.get()
+        services = api.DESCRIPTOR.services_by_name["DevicePlugin"]
+        asked: list[asyncio.Future[api.AllocateResponse]] = []
+        async with AsyncExitStack() as stack:
+            for name in ("fuse", "kvm"):
+                request = api.AllocateRequest(
+                    container_requests=[api.ContainerAllocateRequest(devices_ids=[f"misc-{name}"])]
+                )
+                endpoint = paths.device_plugins / kubelet.endpoint_of(f"example.com/{name}")
+                client = Client(await stack.enter_async_context(connect(endpoint)), services)
+                await client.call("GetDevicePluginOptions", api.Empty())
+                asked.append(asyncio.ensure_future(client.call("Allocate", request)))
+                await asyncio.ensure_future(client.call("GetDevicePluginOptions", api.Empty()))  # it has come
+            made_up.unplug("fuse")
+            node = Devnode("/dev/kvm7", "c", 10, 1)
+            (made_up.root / "dev/kvm7").write_text("c 10:1\n")
+            kvm = made_up.devices()["misc-kvm"]
+            side.update({"example.com/fuse": (), "example.com/kvm": (replace(kvm, devnodes=(node,)),)})
+            await ledger.take()
+            with pytest.raises(RpcError, match="misc-fuse is not offered here"):
+                await asked[0]
+            assert [node.host_path for node in (await asked[1]).container_responses[0].devices] == ["/dev/kvm7"]
+        assert [lease.unit for lease in ledger.leases()] == ["misc-kvm"]
     await side.stop()
     await ledger.close()

@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.apiserver import write_kubeconfig
 from nodeplug import probe
-from tests.controlplane.scheduler.kit import claim, request
+from tests.controlplane.scheduler.kit import Json, claim, request
 from tests.dra_scenarios import scenario
 from tests.nodeplug.cluster import using
 from tests.nodeplug.machine import Machine
@@ -47,6 +47,38 @@ async def test_a_killed_daemon_keeps_its_claims(machine: Machine) -> None:
         path.unlink()  # as after a reboot
     await machine.start()
     await machine.until(lambda: machine.specs() == before)
+
+
+async def test_a_device_that_went_while_no_daemon_ran_is_published_as_gone_for_as_long_as_a_claim_has_it(
+    machine: Machine,
+) -> None:
+    stand = machine.stand
+    resources: list[Json] = [
+        {"name": "example.com/fuse", "select": "fuse", "api": "dra"},
+        {"name": "example.com/kvm", "select": "kvm", "api": "dra", "dra": {"taint": "NoExecute"}},
+    ]
+    await machine.classes()
+    first = await machine.start(resources=resources)
+    await machine.until_published()
+    await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
+    await stand.until_phase("p", "Running")
+    first.kill()
+    await first.wait()
+    machine.host.unplug("kvm")
+    await machine.start(resources=resources)
+
+    async def is_tainted() -> bool:
+        kvm = (await machine.published()).get("misc-kvm", {})
+        return [(x["key"], x["effect"]) for x in kvm.get("taints", [])] == [("nodeplug.dev/unhealthy", "NoExecute")]
+
+    await stand.until(is_tainted)
+    await stand.delete("Pod", "p")
+    await stand.until_gone("Pod", "p")
+
+    async def is_gone() -> bool:
+        return "misc-kvm" not in await machine.published()
+
+    await stand.until(is_gone)
 
 
 async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine) -> None:
