@@ -3,6 +3,7 @@
 | device | it is in use while |
 |---|---|
 | network interface | it carries the node, or may (uplinks.py); it is up; it is below another one |
+| | where it is to move into a pod: the node has a TCP connection over an address of it |
 | block device | a file system of it is mounted, it is swap, or part of a volume or an array |
 | display | the firmware has chosen it for the console |
 | anything with a node | a process that is seen here has the node open |
@@ -13,7 +14,9 @@ container sees none of the node's mounts, and says so of every block device.
 Sources: Linux, ABI/testing/sysfs-class-net, sysfs-bus-pci (boot_vga); proc(5), mountinfo.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
+from ipaddress import IPv6Address, ip_address
 
 from hostdevices.device import Device
 from hostdevices.host import Host
@@ -21,6 +24,7 @@ from hostdevices.readers.sysfs import is_up
 from hostdevices.readers.uplinks import uplinks
 
 _NET = "/sys/class/net"
+_ESTABLISHED = "01"  # linux/tcp_states.h
 _BLOCK = "/sys/class/block"
 _LONG = 4 << 20  # bytes of a mount table
 
@@ -31,6 +35,28 @@ def why_in_use(host: Host, function: str, parts: Sequence[Device]) -> str:
     `parts` are the devices on it. Blocks for as long as /proc takes: use a thread. Raises `UnreadableFile`.
     """
     return next(_reasons(host, function, parts), "")
+
+
+def connected_addresses(host: Host) -> frozenset[str]:
+    """Return the node's addresses over which TCP connections are open, in this network namespace. Blocks.
+
+    Raises `UnreadableFile`.
+    """
+    found: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        for line in (host.read_bytes(f"/proc/net/{table}", _LONG) or b"").decode().splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 3 and fields[3] == _ESTABLISHED:
+                found.add(_address(fields[1].partition(":")[0]))
+    return frozenset(found)
+
+
+def _address(digits: str) -> str:
+    """Return an address as it is written, of the kernel's words in the machine's byte order."""
+    words = [int(digits[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(digits), 8)]
+    address = ip_address(b"".join(words))
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
 
 
 def _reasons(host: Host, function: str, parts: Sequence[Device]) -> Iterator[str]:

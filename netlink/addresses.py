@@ -12,8 +12,11 @@ _ADDRESS, _LOCAL = 1, 2
 _PERMANENT, _GLOBAL = 0x80, 0
 
 
-def addresses(connection: Connection) -> dict[int, tuple[str, ...]]:
-    """Return the addresses of all interfaces here, by their indices. Raises `NetlinkError`."""
+def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int, tuple[str, ...]]:
+    """Return the addresses of all interfaces here, by their indices. Raises `NetlinkError`.
+
+    `all_of_them`: also those of a DHCP lease, and link-local ones.
+    """
     found: dict[int, tuple[str, ...]] = {}
     for each in connection.dump(nl.GETADDR, _INFO.pack(0, 0, 0, 0, 0)):
         if each.type != nl.NEWADDR:
@@ -21,7 +24,8 @@ def addresses(connection: Connection) -> dict[int, tuple[str, ...]]:
         family, prefix, flags, scope, index = _INFO.unpack_from(each.body)
         values = nl.attributes(each.body[_INFO.size :])
         value = values.get(_LOCAL) or values.get(_ADDRESS, b"")
-        if flags & _PERMANENT and scope == _GLOBAL and family in (socket.AF_INET, socket.AF_INET6):
+        is_meant = all_of_them or (flags & _PERMANENT and scope == _GLOBAL)
+        if is_meant and family in (socket.AF_INET, socket.AF_INET6):
             found[index] = (*found.get(index, ()), f"{socket.inet_ntop(family, value)}/{prefix}")
     return found
 

@@ -66,7 +66,7 @@ def why_dangerous(device: Device) -> str:
     if device.attributes.get("console") is True:
         return f"it {_CONSOLE}"
     if device.attributes.get("uplink") is True:
-        return "it carries the node's default route"
+        return "it carries the node's default route, or where there is none another one"
     if device.attributes.get("uplinkUnknown") is True:
         return "it cannot be told from the node's uplink, whose routes are not seen here (see `nodeplug discover`)"
     return ""

@@ -97,6 +97,7 @@ class DriverFolders:
                     is_checked = True
                 _copy(source, target)
         for inside, to in files.links.items():
+            os.makedirs(os.path.dirname(f"{new}{inside}"), 0o755, exist_ok=True)
             os.symlink(to, f"{new}{inside}")
 
     def _check_room(self, sizes: int) -> None:

@@ -7,7 +7,7 @@ with it under versions of their own (EGL's platforms). Where a container sees wh
     /etc/vulkan, /usr/share/{glvnd,egl}   what Vulkan's and EGL's loaders read, at their places
     /lib/firmware/nvidia/VERSION          firmware, where the libraries look for it
 
-32-bit libraries, X servers' modules and the pipes of MPS are not among them.
+32-bit libraries, X servers' modules and configuration, and the pipes of MPS are not among them.
 
 Source: NVIDIA driver README, "Installed components"; CUDA images' environment; Vulkan and libglvnd loaders' documents.
 """
@@ -56,6 +56,8 @@ _PLAIN = {  # what programs ask for although no library is called so
     "libcuda.so.1": "libcuda.so",
     "libnvidia-opticalflow.so.1": "libnvidia-opticalflow.so",
 }
+_BY_PLAIN_NAME = re.compile(r"(libnvidia-vulkan-producer\.so)\.[0-9.]+")
+_GBM = f"{LIBRARIES}/gbm/nvidia-drm_gbm.so", "libnvidia-allocator.so.1"  # below the folder in GBM_BACKENDS_PATH
 _INDIRECT = {"libGLX_nvidia.so.0": "libGLX_indirect.so.0"}
 
 
@@ -125,6 +127,8 @@ def find(root: Folder, prefix: str, version: str) -> InstalledDriver:
 
 def _links(source: str, name: str) -> Iterator[tuple[str, str]]:
     """Yield the links by which programs find a library."""
+    if plain := _BY_PLAIN_NAME.fullmatch(name):
+        yield f"{LIBRARIES}/{plain[1]}", name
     try:
         known_as = soname(source)
     except NotElf:
@@ -134,5 +138,7 @@ def _links(source: str, name: str) -> Iterator[tuple[str, str]]:
     yield f"{LIBRARIES}/{known_as}", name
     if known_as in _PLAIN:
         yield f"{LIBRARIES}/{_PLAIN[known_as]}", known_as
+    if known_as == _GBM[1]:
+        yield _GBM[0], f"../{known_as}"
     if known_as in _INDIRECT:
         yield f"{LIBRARIES}/{_INDIRECT[known_as]}", name

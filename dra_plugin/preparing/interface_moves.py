@@ -29,6 +29,7 @@ from dra_plugin.preparing.interface_record import Interface, LinkState, Place
 from dra_plugin.preparing.oci_runtime import OciRuntime
 from hostdevices import Device, Host
 from hostdevices.readers.uplinks import uplinks
+from hostdevices.usage import connected_addresses
 from netlink import (
     REMADE,
     Connection,
@@ -84,7 +85,12 @@ class Interfaces:
                 ) from error
             found = {each.name: each for each in links(kernel)}
             shown = {nic.name: self._host.read(f"{nic.syspath}/ifindex") or "" for nic in nics}
-            return Links(found, addresses(kernel), shown, uplinks(self._host))
+            connected = connected_addresses(self._host)
+            talking = {
+                index: tuple(x for y in each if (x := y.partition("/")[0]) in connected)
+                for index, each in addresses(kernel, all_of_them=True).items()
+            }
+            return Links(found, addresses(kernel), shown, uplinks(self._host), talking)
 
     def settle(self, record: Record) -> None:
         """Set up what is at home for its pod. Raises `InterfaceRefused`."""

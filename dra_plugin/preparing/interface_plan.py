@@ -26,12 +26,16 @@ _MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
 
 
 class Links(Struct, frozen=True):
-    """All interfaces at one moment: by name, their addresses by index, the indices that /sys shows, the uplinks."""
+    """All interfaces at one moment: by name, their addresses by index, the indices that /sys shows, the uplinks.
+
+    `connected`: the addresses, by index, over which the node has connections.
+    """
 
     links: Mapping[str, Link]
     addresses: Mapping[int, tuple[str, ...]]
     shown: Mapping[str, str]
     uplinks: Uplinks = Uplinks()
+    connected: Mapping[int, tuple[str, ...]] = {}
 
 
 def plan_interface(
@@ -90,6 +94,11 @@ def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
     """Refuse what carries the node or something of it."""
     if any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name))):
         raise InterfaceRefused(f"{where}: {nic.name} carries the node's own traffic, or may; it never moves")
+    if connected := links.connected.get(link.index):
+        raise InterfaceRefused(
+            f"{where}: the node has connections over {connected[0]}, an address of {nic.name}; end them first"
+            " (`ss -t state established`)"
+        )
     if link.master:
         master = next((x.name for x in links.links.values() if x.index == link.master), "another interface")
         raise InterfaceRefused(f"{where}: {nic.name} is a part of {master}; take it out first")

@@ -245,7 +245,7 @@ PCI = Reader(
         vdpaType         text         of a function with a vDPA device: "vhost", "virtio", by who drives it
         totalVFs         integer
         numVFs           integer
-        uplink           boolean      true: it carries the node's default route
+        uplink           boolean      true: it carries the node's routes
         uplinkUnknown    boolean      true: it cannot be told from the function that does
     """),
     presets={

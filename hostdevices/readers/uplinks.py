@@ -8,11 +8,14 @@ see are those of the interfaces that we see:
 2. A way out must end at hardware. Where default routes lead only to virtual interfaces (a container's, a VPN's, Open
    vSwitch's), the hardware behind them is not seen from here.
 
+3. A node without a default route, for a moment (DHCP) or for good (a network of its own), is reached by the networks
+   that it is in: what has a route carries it then. IPv4's default routes in other tables than main are not seen.
+
 Where it cannot be told, every interface with hardware is a suspect, and all that is stacked on it. A virtual function
 that is down carries nothing, and is none.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -23,7 +26,7 @@ _NET = "/sys/class/net"
 _TABLE_LIMIT = 4 << 20  # bytes; a default route is at the beginning, however many others follow
 _ANY_4 = b"00000000"
 _ANY_6 = b"0" * 32
-_REJECT = 0x0200  # RTF_REJECT, linux/route.h
+_REJECT, _LOCAL = 0x0200, 0x80000000  # RTF_REJECT, linux/route.h; RTF_LOCAL, linux/ipv6_route.h
 _IFF_UP = 0x1
 _ROUNDS = 3  # interfaces come and go while both lists are read
 
@@ -65,8 +68,12 @@ def uplinks(host: Host) -> Uplinks:
     routes = _routes_of_shown_interfaces(host)
     if routes is None:
         return Uplinks(suspects=_suspects(host), why_unknown=OTHER_NAMESPACE)
-    carrying = _with_what_is_below(host, _with_default_route(host, routes))
-    if carrying and not any(map(host.exists, (f"{_NET}/{name}/device" for name in carrying))):
+    ways_out, others = _routed(host, routes)
+    if not ways_out:
+        stacks = (_with_what_is_below(host, {name}) for name in others)
+        return Uplinks(frozenset().union(*(stack for stack in stacks if _has_hardware(host, stack))))
+    carrying = _with_what_is_below(host, ways_out)
+    if carrying and not _has_hardware(host, carrying):
         return Uplinks(carrying, _suspects(host) - carrying, NO_HARDWARE)
     return Uplinks(carrying)
 
@@ -119,15 +126,29 @@ def _with_what_is_below(host: Host, names: set[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _with_default_route(host: Host, folder: str) -> set[str]:
-    names: set[str] = set()
+def _has_hardware(host: Host, names: Iterable[str]) -> bool:
+    return any(host.exists(f"{_NET}/{name}/device") for name in names)
+
+
+def _routed(host: Host, folder: str) -> tuple[set[str], set[str]]:
+    """Return the interfaces with a default route, and those with another one that leads out of the node."""
+    ways_out: set[str] = set()
+    others: set[str] = set()
     for fields in map(bytes.split, _lines(host, f"{folder}/route")):
-        if len(fields) >= 8 and fields[1] == fields[7] == _ANY_4 and not _rejects(fields[3]):
-            names.add(_text(fields[0]))
+        if len(fields) >= 8 and not _rejects(fields[3]):
+            (ways_out if fields[1] == fields[7] == _ANY_4 else others).add(_text(fields[0]))
     for fields in map(bytes.split, _lines(host, f"{folder}/ipv6_route")):
-        if len(fields) >= 10 and fields[0] == _ANY_6 and fields[1] == b"00" and not _rejects(fields[8]):
-            names.add(_text(fields[9]))
-    return names - {""}
+        if len(fields) >= 10 and not _rejects(fields[8]):
+            is_default = fields[0] == _ANY_6 and fields[1] == b"00"
+            if is_default or not _is_own(fields):
+                (ways_out if is_default else others).add(_text(fields[9]))
+    return ways_out - {""}, others - {""}
+
+
+def _is_own(fields: Sequence[bytes]) -> bool:
+    """Tell whether a route of IPv6 is one that every interface has: to its own addresses, link-local, to groups."""
+    flags = _number(fields[8]) or 0
+    return bool(flags & _LOCAL) or fields[0].startswith((b"fe8", b"fe9", b"fea", b"feb", b"ff"))
 
 
 def _lines(host: Host, path: str) -> list[bytes]:

@@ -1,17 +1,17 @@
-"""NVIDIA's toolkit names no file of a driver that containers of ours lack: `nvidia-ctk cdi generate` on a made-up one.
+"""NVIDIA's toolkit names no file of a driver that containers of ours lack: `nvidia-ctk cdi generate` on made-up ones.
 
-It needs no node and no GPU, but a C compiler, root, Go, and once the modules of its proxy. Without devices the toolkit
-has one mode only, `management`, which leaves graphics out. It loads libnvidia-ml.so.1 to ask for GPUs and reads sonames
-through section headers, so the libraries are what a linker makes.
+It needs no node and no GPU, but a C compiler, root, Go, and once the modules of its proxy. The toolkit asks a made-up
+NVML (nvidia_driver.c) for the one GPU and reads sonames through section headers, so the libraries are what a linker
+makes. What is compared is the whole list, with all that graphics needs, of drivers as distributions lay them out.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import socket
 import stat
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,23 @@ from userspace.nvidia import find, sockets
 pytestmark = pytest.mark.e2e
 TOOLKIT = "v1.20.0"
 CACHE = Path.home() / ".cache" / "nodeplug-nvidia-ctk" / TOOLKIT
-VERSION = "570.133.20"
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
 NUMBERED = {  # what the driver installs: names without the version, and the number of their sonames
     1: "cuda cudadebugger nvcuvid nvidia-encode nvidia-ml nvidia-cfg nvidia-opencl nvidia-ptxjitcompiler nvidia-fbc"
-    " nvidia-opticalflow nvidia-ngx nvidia-allocator nvidia-vksc-core nvoptix GLESv1_CM_nvidia",
+    " nvidia-opticalflow nvidia-ngx nvidia-allocator nvidia-vksc-core nvoptix GLESv1_CM_nvidia"
+    " nvidia-sandboxutils",
     2: "GLESv2_nvidia",
     4: "nvidia-nvvm",
     0: "GLX_nvidia EGL_nvidia",
 }
 UNNUMBERED = (  # their sonames are their names
     "glcore eglcore glsi glvkspirv rtcore tls gpucomp gtk3 gtk2 wayland-client pkcs11 pkcs11-openssl3 compiler present"
+    " vulkan-producer"
 )
 OTHERS = {
-    f"vdpau/libvdpau_nvidia.so.{VERSION}": "libvdpau_nvidia.so.1",
     "libnvidia-egl-gbm.so.1.1.2": "libnvidia-egl-gbm.so.1",
     "libnvidia-egl-wayland.so.1.1.18": "libnvidia-egl-wayland.so.1",
+    "libnvidia-egl-wayland2.so.1.0.0": "libnvidia-egl-wayland2.so.1",
+    "libnvidia-egl-xcb.so.1.0.1": "libnvidia-egl-xcb.so.1",
     "libnvidia-nvvm70.so.4": "libnvidia-nvvm70.so.4",
     "libc.so.6": "libc.so.6",
 }
@@ -48,22 +49,26 @@ TOOLS = (
     " bug-report.sh ngx-updater"
 )
 FILES = (
-    "etc/vulkan/icd.d/nvidia_icd.json",
     "etc/vulkan/implicit_layer.d/nvidia_layers.json",
     "etc/OpenCL/vendors/nvidia.icd",
+    "usr/share/vulkan/icd.d/nvidia_icd.json",
+    "usr/share/vulkan/icd.d/nvidia_icd.x86_64.json",
     "usr/share/glvnd/egl_vendor.d/10_nvidia.json",
-    "usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
+    *(f"usr/share/egl/egl_external_platform.d/{x}.json" for x in ("10_nvidia_wayland", "15_nvidia_gbm")),
+    "usr/share/egl/egl_external_platform.d/20_nvidia_xcb.json",
     "usr/share/nvidia/nvoptix.bin",
-    f"lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin",
-    f"lib/firmware/nvidia/{VERSION}/gsp_tu10x.bin",
+    "lib/firmware/nvidia/VERSION/gsp_ga10x.bin",
+    "lib/firmware/nvidia/VERSION/gsp_tu10x.bin",
 )
+FOR_X_SERVERS = (
+    "etc/X11/xorg.conf.d/10-nvidia.conf",
+    "usr/share/X11/xorg.conf.d/nvidia-drm-outputclass.conf",
+    "usr/lib/xorg/modules/drivers/nvidia_drv.so",
+    "usr/lib/xorg/modules/extensions/libglxserver_nvidia.so.VERSION",
+)
+OF_32_BITS = ("usr/lib/i386-linux-gnu/libcuda.so.VERSION", "usr/lib32/libnvidia-ml.so.VERSION")
 SERVICES = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
-NO_GPUS = """
-int nvmlInit(void) { return 9; }
-int nvmlInit_v2(void) { return 9; }
-int nvmlShutdown(void) { return 9; }
-const char *nvmlErrorString(int code) { return "Driver Not Loaded"; }
-"""
+SOURCE = Path(__file__).with_name("nvidia_driver.c")
 
 
 @pytest.fixture(scope="module")
@@ -83,58 +88,84 @@ def toolkit() -> Path:
     return program
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A root with the files of a driver of today."""
-    compiler = shutil.which("cc")
-    if compiler is None or os.geteuid() != 0:
-        pytest.skip("needs a C compiler, and root to make device nodes")
-    root = tmp_path_factory.mktemp("driver")
-    sonames = {f"lib{x}.so.{VERSION}": f"lib{x}.so.{n}" for n, names in NUMBERED.items() for x in names.split()}
-    sonames |= {(name := f"libnvidia-{x}.so.{VERSION}"): name for x in UNNUMBERED.split()} | OTHERS
-    for name, soname in sonames.items():
-        path = root / LIBRARIES / name
+class Driver:
+    """A driver of a version, whose libraries are in a folder of its root."""
+
+    def __init__(self, root: Path, version: str, folder: str) -> None:
+        self.root, self.version = root, version
+        self.libraries = root / folder
+        compiler = shutil.which("cc")
+        if compiler is None or os.geteuid() != 0:
+            pytest.skip("needs a C compiler, and root to make device nodes")
+        sonames = {f"lib{x}.so.{version}": f"lib{x}.so.{n}" for n, names in NUMBERED.items() for x in names.split()}
+        sonames |= {(name := f"libnvidia-{x}.so.{version}"): name for x in UNNUMBERED.split()} | OTHERS
+        sonames[f"vdpau/libvdpau_nvidia.so.{version}"] = "libvdpau_nvidia.so.1"
+        for name, soname in sonames.items():
+            self._link(compiler, self.libraries / name, soname)
+        (self.libraries / "gbm").mkdir()
+        (self.libraries / "gbm/nvidia-drm_gbm.so").symlink_to("../libnvidia-allocator.so.1")
+        for file in (*(f"usr/bin/nvidia-{tool}" for tool in TOOLS.split()), *FILES, *FOR_X_SERVERS, *OF_32_BITS):
+            path = root / file.replace("VERSION", version)
+            put(path, b"{}")
+            path.chmod(0o755)
+        (root / "dev").mkdir()
+        for node in ("nvidia0", "nvidiactl"):
+            os.mknod(root / "dev" / node, stat.S_IFCHR | 0o666, os.makedev(195, 0))
+
+    def _link(self, compiler: str, path: Path, soname: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        command = (compiler, "-shared", "-nostdlib", f"-Wl,-soname,{soname}", "-x", "c", "-o", str(path), "-")
-        subprocess.run(command, input=NO_GPUS if "-ml" in name else "", text=True, check=True)
+        source = SOURCE if "-ml" in path.name or "-sandboxutils" in path.name else os.devnull
+        options = ("-shared", "-fPIC", "-w", f"-Wl,-soname,{soname}", f'-DVERSION="{self.version}"')
+        subprocess.run([compiler, *options, "-x", "c", source, "-o", path], check=True)
         if path.name != soname:
             (path.parent / soname).symlink_to(path.name)
-    for path in (*(root / f"usr/bin/nvidia-{tool}" for tool in TOOLS.split()), *(root / file for file in FILES)):
-        put(path, b"{}")
-        path.chmod(0o755)
-    (root / "dev").mkdir()
-    for node in ("nvidia0", "nvidiactl"):
-        os.mknod(root / "dev" / node, stat.S_IFCHR | 0o666, os.makedev(195, 0))
-    listening = [socket.socket(socket.AF_UNIX) for _ in SERVICES]
-    for service, place in zip(listening, SERVICES, strict=True):
-        (root / place).parent.mkdir(parents=True)
-        service.bind(str(root / place))
-    yield root
-    for service in listening:
-        service.close()
 
 
 def edits_of(toolkit: Path, root: Path) -> list[dict[str, Any]]:
     """What the toolkit would edit in containers."""
     roots = [f"--driver-root={root}", f"--dev-root={root}", "--nvidia-cdi-hook-path", "/usr/bin/nvidia-cdi-hook"]
-    command = [str(toolkit), "cdi", "generate", "--mode=management", "--format=json", *roots]
+    command = [str(toolkit), "--quiet", "cdi", "generate", "--mode=nvml", "--format=json", *roots]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     spec = json.loads(done.stdout)
     return [spec["containerEdits"], *(device["containerEdits"] for device in spec["devices"])]
 
 
-def test_every_file_and_link_of_the_toolkits_is_ours_too(toolkit: Path, driver: Path) -> None:
-    edits = edits_of(toolkit, driver)
-    files = {mount["hostPath"].removeprefix(str(driver)) for each in edits for mount in each.get("mounts", ())}
+@pytest.mark.parametrize(
+    ("root", "folder", "version"),
+    [
+        ("", "usr/lib/x86_64-linux-gnu", "570.133.20"),  # Ubuntu
+        ("", "usr/lib64", "580.65.06"),  # RHEL, SLES
+        ("", "usr/lib/x86_64-linux-gnu/nvidia/current", "535.261.03"),  # Debian
+        ("", "usr/lib/aarch64-linux-gnu", "550.54.14"),
+        ("run/nvidia/driver", "usr/lib/x86_64-linux-gnu", "470.256.02"),  # a driver in a container
+    ],
+)
+def test_every_file_and_link_of_the_toolkits_is_ours_too(
+    toolkit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, folder: str, version: str
+) -> None:
+    driver = Driver(tmp_path / root, version, folder)
+    monkeypatch.chdir(driver.root)  # a socket's path has 107 bytes
+    with contextlib.ExitStack() as services:
+        for place in SERVICES:
+            service = services.enter_context(socket.socket(socket.AF_UNIX))
+            (driver.root / place).parent.mkdir(parents=True)
+            service.bind(place)
+        edits = edits_of(toolkit, driver.root)
+        prefix = str(driver.root)
+        ours = find(Folder(prefix), prefix, version)
+        found = {path.removeprefix(prefix) for path in (*ours.files.values(), *sockets(Folder(prefix)))}
+    files = {mount["hostPath"].removeprefix(prefix) for each in edits for mount in each.get("mounts", ())}
+    assert files > {"/run/nvidia-persistenced/socket", "/usr/share/vulkan/icd.d/nvidia_icd.x86_64.json"}
+    assert len(files) > 60
+    lacking = files - found - {*SERVICES}
+    assert lacking <= {f"/{x.replace('VERSION', version)}" for x in FOR_X_SERVERS}
+    assert all("egl" in x for x in found - files), "platforms that the toolkit does not know yet"
+    assert not any("i386" in x or "lib32" in x for x in files | found)
+
     hooks = [hook["args"] for each in edits for hook in each.get("hooks", ())]
     pairs = [x.split("::") for args in hooks if "create-symlinks" in args for x in args if "::" in x]
-    links = {Path(path).name: target for target, path in pairs}
-    assert (len(files), len(links)) == (46, 23)  # two of them are sockets
-
-    root = Folder(str(driver))
-    ours = find(root, str(driver), VERSION)
-    found = {path.removeprefix(str(driver)) for path in ours.files.values()}
-    assert files <= {*found, *sockets(root)}
-    assert links.items() <= {Path(path).name: target for path, target in ours.links.items()}.items()
-    assert all("egl" in x or x.startswith(("/etc/", "/usr/share/")) for x in found - files), "graphics"
+    theirs = {path.removeprefix(f"/{folder}/"): target for target, path in pairs if "libglxserver" not in path}
+    assert len(theirs) > 20
+    names = {path.removeprefix("/usr/local/nvidia/lib64/").removeprefix("vdpau/"): x for path, x in ours.links.items()}
+    assert {path.removeprefix("vdpau/"): target for path, target in theirs.items()}.items() <= names.items()

@@ -8,7 +8,7 @@ import pytest
 from hostdevices import DriverFiles, Inventory, scan
 from hostdevices.readers import READERS
 from tests.hostdevices.tree import Tree
-from tests.userspace.driver_root import ETC, SHARE, install, remove
+from tests.userspace.driver_root import ETC, SHARE, install, library, put, remove
 from userspace import NvidiaUserspace
 
 OLD, NEW = "550.54.14", "560.35.03"
@@ -104,6 +104,19 @@ def test_a_container_is_given_the_driver_where_cuda_images_look(machine: Machine
     assert (whole / "lib64/libcuda.so").read_bytes() == (
         machine.root / "usr/lib/x86_64-linux-gnu/libcuda.so.1"
     ).read_bytes()
+
+
+def test_links_of_which_no_soname_speaks(machine: Machine) -> None:
+    """GBM's backend is another name for a library; Vulkan's producer is looked for without any number."""
+    install(machine.root, OLD)
+    folder = machine.root / "usr/lib/x86_64-linux-gnu"
+    put(folder / f"libnvidia-allocator.so.{OLD}", library("libnvidia-allocator.so.1"))
+    put(folder / f"libnvidia-vulkan-producer.so.{OLD}", library(f"libnvidia-vulkan-producer.so.{OLD}"))
+    (mount,) = (x for x in machine.found().mounts if x.container_path == "/usr/local/nvidia")
+    inside = Path(mount.host_path) / "lib64"
+    for link, name in (("gbm/nvidia-drm_gbm.so", "allocator"), ("libnvidia-vulkan-producer.so", "vulkan-producer")):
+        assert (inside / link).resolve().name == f"libnvidia-{name}.so.{OLD}"
+        assert not Path(os.readlink(inside / link)).is_absolute()
 
 
 @pytest.mark.parametrize("folder", ["usr/lib64", "lib64", "usr/lib/aarch64-linux-gnu/nvidia/current"])

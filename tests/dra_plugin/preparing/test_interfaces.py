@@ -1,6 +1,7 @@
 """Interfaces of claims that move into pods and back: real ones, in network namespaces of the test's own."""
 
 import shutil
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -382,6 +383,26 @@ async def test_what_the_node_needs_never_moves(network: Network) -> None:
     route.parent.mkdir()
     route.write_text("Iface\tDestination\nnp0\t00000000\t01020304\t0003\t0\t0\t0\t00000000\n")
     assert "carries the node's own traffic" in await network.refusal(wanted())  # also before the next scan
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7/24", "2001:db8::7/64"])
+async def test_what_the_node_talks_over_never_moves(network: Network, address: str) -> None:
+    """As the kubelet does over the address of its node, which need not be that of the default route."""
+    ip("address", "add", address, "dev", "np0", *(["nodad"] if ":" in address else []))
+    for name in ("lo", "np0", "np1"):
+        ip("link", "set", name, "up")
+    here = address.partition("/")[0]
+    family = socket.AF_INET6 if ":" in here else socket.AF_INET
+    with socket.create_server((here, 0), family=family) as server, socket.create_connection(server.getsockname()[:2]):
+        for table in ("tcp", "tcp6"):
+            content = Path(f"/proc/thread-self/net/{table}").read_bytes()
+            path = network.made_up.root / f"proc/net/{table}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        assert f"the node has connections over {here}, an address of np0" in await network.refusal(wanted())
+    for table in ("tcp", "tcp6"):
+        (network.made_up.root / f"proc/net/{table}").write_bytes(b"  sl  local_address\n")
+    await network.prepare(wanted())
 
 
 async def test_names_are_one_in_a_pod(network: Network) -> None:

@@ -1,5 +1,9 @@
 """Network interfaces: facts, identity, and which of them carry the node."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from hostdevices import Device, scan
@@ -9,6 +13,7 @@ from resources.danger import why_dangerous
 from tests.dra_scenarios import scenario
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
+from tests.network import needs_root
 
 MAC = "b8:ce:f6:00:00:01"
 
@@ -216,6 +221,70 @@ def test_default_routes_that_end_at_no_hardware_leave_it_open(node: Tree) -> Non
     assert "lead to no hardware" in scan(node.host).problems[0].reason
     node.file("/proc/net/route", "Iface Destination")  # a node without a way out has no uplink
     assert suspects(node) == set()
+
+
+def test_without_a_default_route_what_has_another_one_carries_the_node(node: Tree) -> None:
+    """A lease that is being renewed, or a network of its own: the card is not to be had in the meantime."""
+    node.file("/proc/net/dev", listed(*HERE))
+    by = "br0 0000A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\nveth7 0000A80A 00000000 0001 0 0 0 00FFFFFF 0 0 0"
+    node.link("/sys/devices/virtual/net/br0/lower_eno1", node.host.resolve("/sys/class/net/eno1") or "")
+    node.file("/proc/net/route", f"Iface Destination\n{by}")
+    assert uplinks(node.host).carrying == {"br0", "eno1"}  # not what ends at no hardware
+    assert scan(node.host).devices["pci-0000-03-00-0"].attributes["uplink"] is True
+    node.file("/proc/net/route", "Iface Destination")
+    anywhere, own = "0" * 32, "fd" + "0" * 30
+    routes = [
+        f"{own} 40 {anywhere} 00 {anywhere} 00000100 00000002 00000000 00000001     eno1v1",
+        f"fd{'0' * 29}1 80 {anywhere} 00 {anywhere} 00000000 00000002 00000000 80200001     eno1v0",
+        f"ff{'0' * 30} 08 {anywhere} 00 {anywhere} 00000100 00000002 00000000 00000001     eno1v0",
+        f"fe80{'0' * 28} 40 {anywhere} 00 {anywhere} 00000100 00000002 00000000 00000001     eno1v0",
+    ]
+    node.file("/proc/net/ipv6_route", "\n".join(routes))
+    assert uplinks(node.host).carrying == {"eno1v1"}
+    routes.append(f"{anywhere} 00 {anywhere} 00 fd{'0' * 29}1 00000400 00000002 00000000 00000003     eno1")
+    node.file("/proc/net/ipv6_route", "\n".join(routes))
+    assert uplinks(node.host).carrying == {"eno1"}  # a node of IPv6 alone
+
+
+_BY_KERNEL = """
+import sys
+from hostdevices import Host
+from hostdevices.readers.uplinks import uplinks
+found = uplinks(Host("/"))
+print(*sorted(found.carrying))
+"""
+
+
+@pytest.mark.parametrize(
+    ("commands", "carrying"),
+    [
+        ("ip route add default via 192.0.2.1 dev up0", "up0"),
+        ("ip addr flush dev up0; ip -6 addr add fd00::2/64 dev up0 nodad; ip -6 route add default via fd00::1", "up0"),
+        (
+            "ip addr flush dev up0; ip link add br0 type bridge; ip link set up0 master br0; ip link set br0 up;"
+            " ip addr add 192.0.2.3/24 dev br0; ip route add default via 192.0.2.1",
+            "br0 up0",
+        ),
+        (
+            "ip link add mv0 link up0 type macvlan; ip addr flush dev up0; ip addr add 192.0.2.3/24 dev mv0;"
+            " ip link set mv0 up; ip route add default via 192.0.2.1",
+            "mv0 up0",
+        ),
+    ],
+    ids=["plain", "ipv6-alone", "bridge", "macvlan"],
+)
+@needs_root
+def test_the_kernels_own_tables_are_understood(commands: str, carrying: str) -> None:
+    setup = "ip link add up0 type veth peer name other0; ip addr add 192.0.2.2/24 dev up0; ip link set up0 up"
+    script = f'set -e; mount -t sysfs none /sys; {setup}; ip link set other0 up; {commands}; exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", "sh", "-c", script, sys.executable, _BY_KERNEL],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, carrying), done.stderr
 
 
 def test_an_interface_with_an_odd_name_hides_no_route(tree: Tree) -> None:
