@@ -8,8 +8,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
-import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,8 +21,7 @@ from hostdevices.health import HealthTracker, needs_polling
 from hostdevices.presence import Presence
 from hostdevices.readers import READERS, paths_reader
 from hostdevices.watching.watch import Watcher, default_sources
-from nodeplug import logs
-from nodeplug.config import Config, overridden
+from nodeplug.config import Config
 from nodeplug.config_file import ConfigFile
 from nodeplug.control.running import Running
 from nodeplug.control.server import ControlServer
@@ -32,7 +29,6 @@ from nodeplug.digest import sha256
 from nodeplug.events.devices import Seen, device_changes, record_devices
 from nodeplug.events.leases import observe_ledger
 from nodeplug.fronts import (
-    CannotOffer,
     cluster_events,
     ddp_profiles,
     device_plugins,
@@ -46,10 +42,10 @@ from nodeplug.fronts import (
     of_device_plugins,
     of_dra,
     remove_features,
-    traced,
     witnesses,
 )
 from nodeplug.metrics import Metric, ScanStatus, collect
+from nodeplug.parts import run_together
 from nodeplug.readiness import why_not_ready
 from nodeplug.status_server import StatusServer
 from nodeplug.systemd import notify, watchdog
@@ -70,13 +66,8 @@ if TYPE_CHECKING:
 
 LABELS_PATIENCE = 15.0  # seconds that devices which wait for no labels wait for them, too
 MOST_LINES = 100  # about devices that are not offered, at once
-END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
 log = logging.getLogger("nodeplug")
 Observer = Callable[[Assignment, Diff], None]
-
-
-class PartFailed(Exception):
-    """A part of the daemon has ended although nobody asked it to; says which one, and why."""
 
 
 class NewConfiguration(Exception):
@@ -220,7 +211,7 @@ class Daemon:
             log.warning("settings.statusPage: no page is served without settings.metricsAddress")
         if settings.status_socket:
             parts["status socket"] = StatusServer(settings.status_socket, running.metrics, running.not_ready).run()
-        await _together(parts, may_end={"state"})
+        await run_together(parts, may_end={"state"})
 
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
@@ -295,6 +286,7 @@ class Daemon:
                         log.debug("unreadable: %s: %s", problem.where, problem.reason)
                     assignment = assign(inventory, config.resources)
                     self._report_refused(assignment)
+                    self._assigned = inventory
                     offered = [device for devices in assignment.devices.values() for device in devices]
                     self._presence.update(inventory.devices, offered, ledger.devices())
                     self._record_changes(Seen(inventory, assignment), ledger)
@@ -308,7 +300,7 @@ class Daemon:
                             dra.configure(of_dra(config))
                     self._offer_again = partial(_give, config, assignment, ledger, plugins, dra)
                     _give(config, assignment, ledger, plugins, dra, watcher.noticed_at)
-                    self._offered, self._inventory, self._assigned = assignment.owners.keys(), inventory, inventory
+                    self._offered, self._inventory = assignment.owners.keys(), inventory
                     (self._polled.set if needs_polling(offered) else self._polled.clear)()
                     if self._driver_files is not None and self._is_owner:
                         from nodeplug.driver_files import prune
@@ -424,93 +416,6 @@ def _page(running: Running, whose: Literal["local", "all"]) -> "Site":
     return Site(Feed(of_running(running)), is_local=whose == "local")
 
 
-async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
-    """Run a daemon until SIGTERM or SIGINT, at whatever moment; a second signal ends the process at once.
-
-    SIGHUP has the configuration read again. Whatever ends the daemon, the process ends some seconds later, also where a
-    thread hangs in the kernel. Raises what `Daemon.run` does.
-    """
-    loop = asyncio.get_running_loop()
-    running = asyncio.ensure_future(_run_with(file, host, telemetry))
-
-    def stop(number: signal.Signals) -> None:
-        log.info("%s, stopping", number.name)
-        _end_in_time()
-        running.cancel()
-        loop.remove_signal_handler(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, file.request)
-    try:
-        await running
-    except asyncio.CancelledError:
-        log.info("stopped; leases stay")
-    finally:
-        _end_in_time()
-
-
-async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
-    """Run a daemon; anew with a configuration that needs that, and with the one before where it cannot be had."""
-    config, before = file.config, None
-    while True:
-        logs.setup(config.settings.log_level, config.settings.log_format)
-        for line in overridden(config.settings):
-            log.warning("%s: in a pod the folders and the probes are those of the manifest", line)
-        try:
-            async with traced(config, telemetry):
-                await Daemon(config, host, file=file, telemetry=telemetry).run()
-        except NewConfiguration:
-            log.info("starting anew with the new configuration")
-            config, before = file.config, config
-        except CannotOffer as error:
-            if before is None:
-                raise
-            file.refuse(before, str(error))
-            config, before = before, None
-
-
-def _end_in_time() -> None:
-    """End the process in `END_PATIENCE` seconds, should it not have ended by then."""
-
-    def end() -> None:
-        log.error("a thread did not end within %g s: the process ends without it", END_PATIENCE)
-        os._exit(1)
-
-    timer = threading.Timer(END_PATIENCE, end)
-    timer.daemon = True
-    timer.start()
-
-
-async def _together(parts: dict[str, Coroutine[Any, Any, None]], may_end: Collection[str]) -> None:
-    """Run all parts until cancelled. Raises what ended one, as it is, with a note that names the part."""
-
-    async def run(name: str, part: Coroutine[Any, Any, None]) -> None:
-        try:
-            await part
-        except Exception as error:
-            error.add_note(f"part {name}")
-            raise
-        if name not in may_end:
-            raise PartFailed(f"{name} has ended although nobody asked it to")
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for name, part in parts.items():
-                group.create_task(run(name, part), name=name)
-    except BaseExceptionGroup as several:
-        raise _first(several) from None
-
-
 async def _once_owned(ledger: Ledger, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await ledger.owned()
     await run()
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the first of errors in groups, with its own cause; the others are what ended with it."""
-    while isinstance(error, BaseExceptionGroup):
-        for other in error.exceptions[1:]:
-            log.error("ended with it: %r", other)
-        error = error.exceptions[0]
-    return error

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nodeplug.config import Config, from_environment, loads
-from nodeplug.daemon import END_PATIENCE
+from nodeplug.lifetime import END_PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd/nodeplug.service"

@@ -1,0 +1,76 @@
+"""The daemon's life within a process: signals, a configuration for which all starts anew, an end in time."""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+
+from hostdevices import Host
+from nodeplug import logs
+from nodeplug.config import overridden
+from nodeplug.config_file import ConfigFile
+from nodeplug.daemon import Daemon, NewConfiguration
+from nodeplug.fronts import CannotOffer, traced
+from telemetry import Telemetry
+
+END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
+log = logging.getLogger("nodeplug")
+
+
+async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
+    """Run a daemon until SIGTERM or SIGINT, at whatever moment; a second signal ends the process at once.
+
+    SIGHUP has the configuration read again. Whatever ends the daemon, the process ends some seconds later, also where a
+    thread hangs in the kernel. Raises what `Daemon.run` does.
+    """
+    loop = asyncio.get_running_loop()
+    running = asyncio.ensure_future(_run_with(file, host, telemetry))
+
+    def stop(number: signal.Signals) -> None:
+        log.info("%s, stopping", number.name)
+        _end_in_time()
+        running.cancel()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGHUP, file.request)
+    try:
+        await running
+    except asyncio.CancelledError:
+        log.info("stopped; leases stay")
+    finally:
+        _end_in_time()
+
+
+async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
+    """Run a daemon; anew with a configuration that needs that, and with the one before where it cannot be had."""
+    config, before = file.config, None
+    while True:
+        logs.setup(config.settings.log_level, config.settings.log_format)
+        for line in overridden(config.settings):
+            log.warning("%s: in a pod the folders and the probes are those of the manifest", line)
+        try:
+            async with traced(config, telemetry):
+                await Daemon(config, host, file=file, telemetry=telemetry).run()
+        except NewConfiguration:
+            log.info("starting anew with the new configuration")
+            config, before = file.config, config
+        except CannotOffer as error:
+            if before is None:
+                raise
+            file.refuse(before, str(error))
+            config, before = before, None
+
+
+def _end_in_time() -> None:
+    """End the process in `END_PATIENCE` seconds, should it not have ended by then."""
+
+    def end() -> None:
+        log.error("a thread did not end within %g s: the process ends without it", END_PATIENCE)
+        os._exit(1)
+
+    timer = threading.Timer(END_PATIENCE, end)
+    timer.daemon = True
+    timer.start()
