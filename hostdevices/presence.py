@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from hostdevices.device import Device, Devnode
 from hostdevices.host import Host
+from hostdevices.inventory import is_known
 from hostdevices.verify import Fingerprint, Fingerprints, fingerprint
 
 
@@ -46,6 +47,10 @@ class Presence:
     def get(self, device_id: str) -> Device | None:
         """Return a device as the last scan found it."""
         return self._offered.get(device_id) or self._scanned.get(device_id)
+
+    def is_there(self, device_id: str) -> bool:
+        """Tell whether the last scan has found a device, by whatever id: another one when a twin comes or goes."""
+        return self.get(device_id) is not None or is_known(device_id, self._scanned)
 
     def scanned(self, ids: Iterable[str]) -> list[Device]:
         """Return those of these devices that the last scan has found, with all their nodes, whatever is offered."""
