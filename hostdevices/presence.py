@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from hostdevices.device import Device, Devnode
 from hostdevices.host import Host
+from hostdevices.inventory import is_known
 from hostdevices.verify import Fingerprint, Fingerprints, fingerprint
 
 
@@ -47,6 +48,10 @@ class Presence:
         """Return a device as the last scan found it."""
         return self._offered.get(device_id) or self._scanned.get(device_id)
 
+    def is_there(self, device_id: str) -> bool:
+        """Tell whether the last scan has found a device, by whatever id: another one when a twin comes or goes."""
+        return self.get(device_id) is not None or is_known(device_id, self._scanned)
+
     def scanned(self, ids: Iterable[str]) -> list[Device]:
         """Return those of these devices that the last scan has found, with all their nodes, whatever is offered."""
         return [self._scanned[i] for i in ids if i in self._scanned]
@@ -78,12 +83,14 @@ class Presence:
             device.id, device.kind, device.name, device.syspath, devnodes=device.devnodes, children=device.children
         )
         scanned = self._scanned.get(device.id)
-        if scanned is not None and not device.children and scanned.devnodes == device.devnodes:
-            return Seen(plain, self._fingerprints.taken(device))
-        own = {_number(x) for x in device.devnodes}
-        all_nodes = (x for i in sorted(device.ids) if i in self._scanned for x in self._scanned[i].devnodes)
-        left_out = tuple(dict.fromkeys(x for x in all_nodes if _number(x) not in own))
-        return Seen(plain, self._fingerprints.taken(device), left_out)
+        is_given_whole = not device.children and scanned is not None and scanned.devnodes == device.devnodes
+        return Seen(plain, self._fingerprints.taken(device), () if is_given_whole else self._left_out(device))
+
+    def _left_out(self, device: Device) -> tuple[Devnode, ...]:
+        """Return the nodes of a device and of its members that whoever gets it is not given; by whatever names."""
+        given = {_number(node) for node in device.devnodes}
+        nodes = (node for each in self.scanned(sorted(device.ids)) for node in each.devnodes)
+        return tuple(dict.fromkeys(node for node in nodes if _number(node) not in given))
 
     def is_same(self, seen: Seen) -> bool:
         """Tell whether a device is where it was, and nothing else has taken its place."""

@@ -134,8 +134,9 @@ class Evictions:
     def _is_gone(self, lease: Lease) -> bool:
         """Tell whether nothing of a leased device is on the host, also of those that it was put together from."""
         record, presence = container_record.decode(lease.record), self._presence
-        ids = {i for seen in record.devices for i in seen.device.ids if i in lease.exclusive} if record else set()
-        return presence is not None and bool(lease.exclusive) and not any(map(presence.get, ids or lease.exclusive))
+        given = {i for seen in record.devices for i in seen.device.ids if i in lease.exclusive} if record else set()
+        ids = given or lease.exclusive
+        return presence is not None and bool(ids) and not any(map(presence.is_there, ids))
 
     async def _evict(self, lease: Lease) -> float | None:
         """Evict the pod that has a lease; return when that is to be tried again, None where there is nothing left."""

@@ -1,7 +1,7 @@
 """Shared counters: what keeps the scheduler from giving out two devices that exclude each other.
 
-The rule is that of leases (checkpoint/lease.py): who exclusive an id excludes everyone else who exclusive or shared it,
-and those who touch it go together. As a counter: who exclusive takes all of it, who shared takes one.
+The rule is that of leases (checkpoint/lease.py): who has an id exclusively excludes everybody else who has it, and
+those who share it go together. As a counter: who has it exclusively takes all of it, who shares it takes one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,19 +50,17 @@ class Counters(Struct, frozen=True):
 
 def exclusion(devices: Mapping[str, Excluding]) -> Counters:
     """Return the counters for all devices, by name, that exclude each other; most have none."""
-    takers, sharers = _by_id(devices)
-    contested = {
-        i: [*names, *sharers.get(i, ())] for i, names in takers.items() if len(names) + len(sharers.get(i, ())) > 1
-    }
+    exclusive, shared = _by_id(devices)
+    contested = {i: [*names, *shared.get(i, ())] for i, names in exclusive.items() if len(names) > 1 or i in shared}
     if not contested:
         return Counters()
     taken: dict[str, list[v1.DeviceCounterConsumption]] = {}
     sets: dict[str, v1.CounterSet] = {}
-    for ids in _sets(_needed(contested, takers), contested):
+    for ids in _sets(_needed(contested, exclusive), contested):
         name = device_id("shared", ids[0])
         sets[name] = v1.CounterSet(name=name, counters=dict.fromkeys(ids, _ALL))
         for device in sorted({device for i in ids for device in contested[i]}):
-            amounts = {i: _ALL if device in takers[i] else _ONE for i in ids if device in contested[i]}
+            amounts = {i: _ALL if device in exclusive[i] else _ONE for i in ids if device in contested[i]}
             taken.setdefault(device, []).append(v1.DeviceCounterConsumption(counter_set=name, counters=amounts))
     left_out = {
         device: f"it excludes devices by {len(drawn)} sets of counters, and a device may draw on {MOST_SETS}"
@@ -73,23 +71,24 @@ def exclusion(devices: Mapping[str, Excluding]) -> Counters:
 
 
 def _by_id(devices: Mapping[str, Excluding]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    takers: dict[str, list[str]] = {}
-    sharers: dict[str, list[str]] = {}
+    """Return by id the names of the devices that have it exclusively, and of those that only share it."""
+    exclusive: dict[str, list[str]] = {}
+    shared: dict[str, list[str]] = {}
     for name in sorted(devices):
-        occupied = devices[name].exclusive
-        for i in occupied:
-            takers.setdefault(i, []).append(name)
-        for i in devices[name].shared - occupied:
-            sharers.setdefault(i, []).append(name)
-    return takers, sharers
+        own = devices[name].exclusive
+        for i in own:
+            exclusive.setdefault(i, []).append(name)
+        for i in devices[name].shared - own:
+            shared.setdefault(i, []).append(name)
+    return exclusive, shared
 
 
-def _needed(contested: Mapping[str, Sequence[str]], takers: Mapping[str, Sequence[str]]) -> list[str]:
+def _needed(contested: Mapping[str, Sequence[str]], exclusive: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the ids that are enough to keep all apart: two devices need one counter, however many ids they share."""
     apart: set[_Pair] = set()
     needed: list[str] = []
     for i in sorted(contested, key=lambda i: (-len(contested[i]), i)):
-        pairs = {frozenset((x, y)) for x in takers[i] for y in contested[i] if x != y}
+        pairs = {frozenset((x, y)) for x in exclusive[i] for y in contested[i] if x != y}
         if not pairs <= apart:
             apart |= pairs
             needed.append(i)
@@ -97,14 +96,19 @@ def _needed(contested: Mapping[str, Sequence[str]], takers: Mapping[str, Sequenc
 
 
 def _sets(ids: Iterable[str], contested: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    """Yield the ids in sets, those together that have a device in common."""
-    groups: dict[str, list[str]] = {}  # by device; a list that several devices have is one and the same
+    """Yield the ids in sets, those together that have a device in common; none larger than a set may be."""
+    group_of: dict[str, list[str]] = {}  # by device: the ids that are together with its own
     for i in ids:
-        joined = [i]
-        for group in {id(group): group for device in contested[i] if (group := groups.get(device))}.values():
-            joined += group
-        groups.update((device, joined) for j in joined for device in contested[j])
-    for group in {id(group): group for group in groups.values()}.values():
+        merged = [i]
+        for group in _distinct(group_of[device] for device in contested[i] if device in group_of):
+            merged += group
+        group_of.update((device, merged) for j in merged for device in contested[j])
+    for group in _distinct(group_of.values()):
         ordered = sorted(group)
         for start in range(0, len(ordered), MOST_COUNTERS):
             yield ordered[start : start + MOST_COUNTERS]
+
+
+def _distinct(groups: Iterable[list[str]]) -> list[list[str]]:
+    """Return each list once that is named several times: the same one, not an equal one."""
+    return list({id(group): group for group in groups}.values())

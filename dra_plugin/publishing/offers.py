@@ -219,7 +219,7 @@ class Offers:
 
 
 def _by_id(offered: Iterable[Offered]) -> dict[str, list[str]]:
-    """Return for each id the names of what occupies or touches it."""
+    """Return for each id the names of what has it, exclusively or shared."""
     found: dict[str, list[str]] = {}
     for x in offered:
         for i in x.exclusive | x.shared:

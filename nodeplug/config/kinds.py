@@ -3,6 +3,9 @@
 Where devices of several kinds are meant, those that lack it say so one by one, as unavailable.
 """
 
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
 from msgspec import UNSET
 
 from hostdevices import Device
@@ -12,9 +15,13 @@ from nodeplug.config.schema import ResourceEntry
 from nodeplug.config.selectors import KINDS
 from resources.selector import AllOf, AnyOf, Attribute, Preset, Selection, concerns
 
+_ALL = frozenset(KINDS)
 _WITH_INTERFACE = frozenset({"nic", "pci", "rdma", "usb"})
-_NEVER_ON_USB = frozenset({"dsa", "mdev", "misc", "nvme", "pci", "qat", "rdma", "vdpa", "vfio"})
-_NEVER_ON_PCI = frozenset({"mdev", "misc", "usb"})
+_WITH_MEMORY = frozenset(kind for kind, reader in BY_KIND.items() if "memory" in reader.attributes)
+_WITH_UUID = frozenset(kind for kind, reader in BY_KIND.items() if "uuid" in reader.attributes)
+_MAYBE_ON_PCI = _ALL - {"mdev", "misc", "usb"}
+_MAYBE_ON_USB = _ALL - {"dsa", "mdev", "misc", "nvme", "pci", "qat", "rdma", "vdpa", "vfio"}
+_GPU = frozenset({"gpu"})
 _NVIDIAS = Device("", "gpu", "", attributes={"vendor": "10de"})
 
 
@@ -33,42 +40,89 @@ def _is_of_others(selector: Selection) -> bool:
             return False
 
 
+class _Rule(NamedTuple):
+    """A key that only devices of some kinds can have, or one value of it."""
+
+    key: Path
+    is_said: Callable[[ResourceEntry], bool]
+    kinds: frozenset[str]  # that can have it
+    what: str  # they can have
+    hint: str
+    is_about_key: bool = True  # and not about its value
+
+
+_RULES: Final = (
+    _Rule(("userspace",), lambda x: x.userspace is not UNSET, _GPU, "a GPU's driver", "leave it out, or select GPUs"),
+    _Rule(("mps",), lambda x: x.mps is not UNSET, _GPU, "it: MPS is NVIDIA's", "leave it out, or select GPUs"),
+    _Rule(
+        ("ids",),
+        lambda x: x.ids == "uuid" and x.api != "dra",
+        _WITH_UUID,
+        "a UUID",
+        f"kinds with one: {', '.join(sorted(_WITH_UUID))}",
+    ),
+    _Rule(
+        ("compat",),
+        lambda x: x.compat == "nvidia" and x.ids is UNSET,
+        _WITH_UUID,
+        "a UUID, by which NVIDIA's programs know a GPU",
+        "select GPUs",
+        is_about_key=False,
+    ),
+    _Rule(
+        ("compat",),
+        lambda x: x.compat == "sriov",
+        _MAYBE_ON_PCI,
+        "a PCI address, by which Multus knows it",
+        "select functions",
+        is_about_key=False,
+    ),
+    _Rule(
+        ("dra", "interface"),
+        lambda x: x.dra is not UNSET and x.dra.interface is not UNSET,
+        _WITH_INTERFACE,
+        "a network interface",
+        f"kinds with one: {', '.join(sorted(_WITH_INTERFACE))}",
+    ),
+    _Rule(
+        ("identity",),
+        lambda x: x.identity == "port" and x.group is UNSET,
+        _MAYBE_ON_USB,
+        "a USB port",
+        "leave it out",
+    ),
+)
+
+
 def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: Selection) -> None:
     """Add findings about keys of a resource at `path` that none of the devices which it may mean can have."""
-    kinds = {kind for kind in KINDS if concerns(selector, kind)}
+    if _names_other_vendors(document, path, entry, selector):
+        return
+    kinds = frozenset(kind for kind in KINDS if concerns(selector, kind))
     shown = ", ".join(sorted(kinds)) or "none"
     wrong = f"no device that is selected here (kind: {shown}) can have"
-    for name, is_said in (
-        ("userspace", entry.userspace is not UNSET),
-        ("mps", entry.mps is not UNSET),
-        ("compat", entry.compat == "nvidia"),
-    ):
-        if is_said and _is_of_others(selector):
-            document.at((*path, name), "this is for NVIDIA's GPUs, and others are selected", "leave it out", key=True)
-            return
-    if entry.userspace is not UNSET and "gpu" not in kinds:
-        hint = "leave it out, or select GPUs"
-        document.at((*path, "userspace"), f"{wrong} a GPU's driver", hint, key=True)
-    if entry.mps is not UNSET and "gpu" not in kinds:
-        document.at((*path, "mps"), f"{wrong} it: MPS is NVIDIA's", "leave it out, or select GPUs", key=True)
-    with_uuid = {kind for kind, reader in BY_KIND.items() if "uuid" in reader.attributes}
-    if not kinds & with_uuid:
-        if entry.ids == "uuid" and entry.api != "dra":
-            document.at((*path, "ids"), f"{wrong} a UUID", f"kinds with one: {', '.join(sorted(with_uuid))}", key=True)
-        elif entry.ids is UNSET and entry.compat == "nvidia":
-            document.at((*path, "compat"), f"{wrong} a UUID, by which NVIDIA's programs know a GPU", "select GPUs")
-    if entry.compat == "sriov" and kinds <= _NEVER_ON_PCI:
-        document.at((*path, "compat"), f"{wrong} a PCI address, by which Multus knows it", "select functions")
-    if entry.dra is not UNSET and entry.dra.interface is not UNSET and not kinds & _WITH_INTERFACE:
-        hint = f"kinds with one: {', '.join(sorted(_WITH_INTERFACE))}"
-        document.at((*path, "dra", "interface"), f"{wrong} a network interface", hint, key=True)
-    if entry.identity == "port" and entry.group is UNSET and kinds <= _NEVER_ON_USB:
-        document.at((*path, "identity"), f"{wrong} a USB port", "leave it out", key=True)
-    with_memory = {kind for kind, reader in BY_KIND.items() if "memory" in reader.attributes}
-    for i, each in enumerate(entry.shares_of):
-        if each.memory is not UNSET and not kinds & with_memory:
-            message = f"{wrong} `memory`"
-            document.at((*path, "sharesOf", i, "memory"), message, "say how many shares: `count`", key=True)
+    for rule in _RULES:
+        if rule.is_said(entry) and not kinds & rule.kinds:
+            document.at((*path, *rule.key), f"{wrong} {rule.what}", rule.hint, key=rule.is_about_key)
+    for i, shares in enumerate(entry.shares_of):
+        at = (*path, "sharesOf", i)
+        if shares.memory is not UNSET and not kinds & _WITH_MEMORY:
+            document.at((*at, "memory"), f"{wrong} `memory`", "say how many shares: `count`", key=True)
         if i and entry.shares_of[i - 1].select is UNSET:
             message = "this counts for no device: the entry before it means all"
-            document.at((*path, "sharesOf", i), message, "put it first, or give the other one `select`")
+            document.at(at, message, "put it first, or give the other one `select`")
+
+
+def _names_other_vendors(document: Document, path: Path, entry: ResourceEntry, selector: Selection) -> bool:
+    """Add a finding about the first key that is for NVIDIA's GPUs where others are selected; tell whether there is."""
+    if not _is_of_others(selector):
+        return False
+    said = {
+        "userspace": entry.userspace is not UNSET,
+        "mps": entry.mps is not UNSET,
+        "compat": entry.compat == "nvidia",
+    }
+    key = next((name for name, is_said in said.items() if is_said), None)
+    if key is not None:
+        document.at((*path, key), "this is for NVIDIA's GPUs, and others are selected", "leave it out", key=True)
+    return key is not None

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from checkpoint import Lease
 from hostdevices import Device, Inventory
+from hostdevices.inventory import is_known
 from nodeplug.events.leases import MOST_NAMED, named, who
 from resources.assignment import Assignment
 from telemetry import EventLog
@@ -112,9 +113,9 @@ def _changes(
 
 
 def _is_there(device: Device, inventory: Inventory) -> bool:
-    """Tell whether a device is on the host; a group is where all its members are."""
+    """Tell whether a device is on the host, by whatever id; a group is where all its members are."""
     known = inventory.devices
-    return device.id in known or bool(device.children and known.keys() >= set(device.children))
+    return is_known(device.id, known) or bool(device.children and all(is_known(x, known) for x in device.children))
 
 
 def _held(device: Device, leases_of: Callable[[str], Iterable[Lease]]) -> Iterable[Lease]:

@@ -19,6 +19,7 @@ from resourceapi.client import AsyncClient, Credentials, Refused
 from telemetry import Event, Telemetry
 from tests.checkpoint.build import claimed, lease
 from tests.deviceplugin.host import MadeUpHost
+from tests.hostdevices.tree import Tree
 from tests.nodeplug.cluster import using
 from tests.nodeplug.config.text import one, wrong_with
 from tests.nodeplug.machine import Machine
@@ -228,3 +229,17 @@ async def test_a_daemon_evicts_where_a_resource_says_so(machine: Machine) -> Non
     await stand.until_phase("p", "Running")
     machine.host.remove_node("fuse")
     await stand.until_gone("Pod", "p")
+
+
+async def test_a_device_that_is_known_otherwise_since_its_twin_came_is_not_gone(cluster: Cluster) -> None:
+    tree, controller = Tree(cluster.host.root), "/sys/devices/pci0000:00/0000:00:14.0"
+    tree.usb(controller, "1-2", serial="A50285BI")
+    (stick,) = (x for x in scan(cluster.host.host).devices if x.startswith("usb-"))
+    cluster.held = [lease(stick, "x/y", holder=STICK.holder)]
+    await cluster.pod()
+    tree.usb(controller, "1-3", serial="A50285BI")
+    assert stick not in scan(cluster.host.host).devices
+    assert await cluster.after(600) == ["app"]
+    for name in ("1-2", "1-3"):
+        tree.path(f"/sys/bus/usb/devices/{name}").unlink()
+    assert await cluster.after(600) == []

@@ -45,6 +45,13 @@ def test_hotplug() -> None:
     assert changes(seen(A, B), seen(A)) == [("unplugged", "misc-b", "")]
 
 
+def test_what_is_called_otherwise_when_its_twin_comes_or_goes_is_there_all_the_time() -> None:
+    alone, twin = structs.replace(A, parents=("misc-b",)), structs.replace(C, parents=("misc-a", "misc-d"))
+    among_twins = structs.replace(B, parents=("misc-a",))
+    assert changes(seen(alone), seen(among_twins, twin)) == [("plugged", "misc-c", "")]
+    assert changes(seen(among_twins, twin), seen(alone)) == [("unplugged", "misc-c", "")]
+
+
 def test_another_configuration_is_not_another_host() -> None:
     assert changes(seen(A, B, offered=[A]), seen(A, B, offered=[B])) == []
     assert changes(seen(A, B, offered=[A, B]), seen(A, B, offered=[PAIR])) == []
