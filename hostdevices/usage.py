@@ -79,10 +79,10 @@ def _interfaces(host: Host, function: str) -> Iterator[str]:
         return
     known = uplinks(host)
     for name in names:
-        if known.mark(name).get("uplink") is not False:
-            yield f"its interface {name} carries the node's own traffic, or may"
         if host.exists(f"{_NET}/{name}/master") or any(x.startswith("upper_") for x in host.list(f"{_NET}/{name}")):
             yield f"its interface {name} is part of another one"
+        if known.mark(name).get("uplink") is not False:
+            yield f"its interface {name} carries the node's own traffic, or may"
         if is_up(host, f"{_NET}/{name}"):
             yield f"its interface {name} is up (`ip link set {name} down`)"
 

@@ -9,7 +9,8 @@ see are those of the interfaces that we see:
    vSwitch's), the hardware behind them is not seen from here.
 
 3. A node without a default route, for a moment (DHCP) or for good (a network of its own), is reached by the networks
-   that it is in: what has a route carries it then. IPv4's default routes in other tables than main are not seen.
+   that it is in: what has a route carries it then, and what is part of another interface, such as a VRF. IPv4's
+   default routes in other tables than main are not seen.
 
 Where it cannot be told, every interface with hardware is a suspect, and all that is stacked on it. A virtual function
 that is down carries nothing, and is none.
@@ -70,7 +71,10 @@ def uplinks(host: Host) -> Uplinks:
         return Uplinks(suspects=_suspects(host), why_unknown=OTHER_NAMESPACE)
     ways_out, others = _routed(host, routes)
     if not ways_out:
-        stacks = (_with_what_is_below(host, {name}) for name in others)
+        in_others = {
+            name for name in host.list(_NET) if host.exists(f"{_NET}/{name}/master")
+        }  # a VRF has its own table
+        stacks = (_with_what_is_below(host, {name}) for name in others | in_others)
         return Uplinks(frozenset().union(*(stack for stack in stacks if _has_hardware(host, stack))))
     carrying = _with_what_is_below(host, ways_out)
     if carrying and not _has_hardware(host, carrying):

@@ -44,7 +44,7 @@ _FOLDERS |= {"renderD": "dri"}
 _FILTER = re.compile(r'\s*([A-Z]+)(?:\{([^}]*)\})?\s*(==|!=)\s*"([^"]*)"\s*(?:,|$)')
 _BROKERS = "brokers are not started: nodeplug starts no pods. What is in brokerSpec is to be a workload of its own."
 _INSTANCES = "pods ask for any of them, under this name; names of one device (akri.sh/NAME-HASH) are not offered."
-_NODE = "UDEV_DEVNODE has the paths; before, the variable had the instance's hash behind its name."
+_NODE = "UDEV_DEVNODE_... has the paths, with the configuration's name; before, there was the instance's hash."
 
 
 class Details(Struct, frozen=True, rename="camel"):
@@ -115,7 +115,8 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     values: Values = {"name": name, "select": rules[0] if len(rules) == 1 else {"any": rules}}
     values["permissions"] = "".join(x for x in "rwm" if x in details.permissions)
     told = {name: text.replace("{", "{{").replace("}", "}}") for name, text in file.broker_properties.items()}
-    values["env"] = {**told, "UDEV_DEVNODE": "{devnodes}"}
+    own = re.sub("[^A-Z0-9]", "_", file.name.upper())  # a container may have devices of several configurations
+    values["env"] = {**told, f"UDEV_DEVNODE_{own}": "{devnodes}"}
     if file.capacity > 1:
         values["shares"] = file.capacity
     yield Offered(values, (_INSTANCES, _NODE, *([_BROKERS] if file.has_brokers else [])))

@@ -1,6 +1,6 @@
 """Reads another plugin's file, finds out whose it is, and converts it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -127,7 +127,7 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
         _with_name(item) for each in zip(found.parts, documents, strict=True) for item in _items(*each, domain, host)
     )
     plugins = dict.fromkeys(FORMATS[part.name].plugin for part in found.parts)
-    resources = tuple(map(_as_ours, with_danger(with_one_owner(items), host)))
+    resources = tuple(_as_ours(with_danger(with_one_owner(items), host)))
     return Conversion(source, " and ".join(plugins), resources, tuple(found.others))
 
 
@@ -138,15 +138,28 @@ def _with_name(item: Offered | LeftOut) -> Offered | LeftOut:
     return LeftOut(name, f"that cannot be a resource name: {why}") if why else item
 
 
-def _as_ours(item: Offered | LeftOut) -> Offered | LeftOut:
-    """Return what our own file cannot say as left out, in the words of `nodeplug check`."""
-    if isinstance(item, LeftOut):
-        return item
+def _as_ours(items: Iterable[Offered | LeftOut]) -> Iterator[Offered | LeftOut]:
+    """Yield the resources; what our own file cannot say, alone or beside those before, is left out in its words."""
+    known = list(items)
+    if not _why_not(known):
+        yield from known
+        return
+    taken: list[Offered | LeftOut] = []
+    for item in known:
+        if isinstance(item, Offered) and (why := _why_not([*taken, item])):
+            yield LeftOut(item.resource["name"], why)
+            continue
+        taken.append(item)
+        yield item
+
+
+def _why_not(items: list[Offered | LeftOut]) -> str:
+    """Return what `nodeplug check` says of a file with these resources; empty where it takes it."""
     try:
-        loads(Conversion("", "", [item]).text().encode())
+        loads(Conversion("", "", items).text().encode())
     except ConfigError as error:
-        return LeftOut(item.resource["name"], "; ".join(x.message for x in error.findings))
-    return item
+        return "; ".join(x.message for x in error.findings)
+    return ""
 
 
 def _items(part: Part, document: Document, domain: str, host: Host) -> Iterator[Offered | LeftOut]:

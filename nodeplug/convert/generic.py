@@ -89,6 +89,8 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
 
 
 def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
+    if not groups:
+        raise _Different("it has no groups, and so no devices")
     values: Values = {"name": name}
     mounts = _mounts(groups)
     nodes = [[path for path in group.paths if path.type == "Device"] for group in groups]

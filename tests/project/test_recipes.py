@@ -39,6 +39,7 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
         "qat.intel.com/cy": [("/dev/vfio/30", "/dev/vfio/vfio")],
         "dsa.intel.com/wq-user-shared": [("/dev/dsa/wq0.0",)],
     },
+    "Gaudi accelerators": {"habana.ai/gaudi": [("/dev/accel/accel0", "/dev/accel/accel_controlD0")]},
     "A Zigbee stick": {"example.com/zigbee": [("/dev/zigbee",)]},
     "Coral accelerators": {
         "example.com/coral-usb": [("/dev/bus/usb/001/041",)],
@@ -65,6 +66,7 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
 
 ENVIRONMENT = {
     "A GPU shared through MPS": ("CUDA_MPS_PIPE_DIRECTORY", {"/run/nvidia-mps/pipe"}),
+    "Gaudi accelerators": ("HABANA_VISIBLE_MODULES", {"5"}),
     "SR-IOV with Multus": ("PCIDEVICE_EXAMPLE_COM_DATA", {"0000:3b:00.2", "0000:3b:00.3"}),
     "DPDK": ("PCIDEVICE_EXAMPLE_COM_DPDK", {"0000:3b:00.4"}),
     "A card for a virtual machine of KubeVirt": ("PCI_RESOURCE_EXAMPLE_COM_CARD", {"0000:41:00.0"}),

@@ -246,6 +246,16 @@ def test_without_a_default_route_what_has_another_one_carries_the_node(node: Tre
     assert uplinks(node.host).carrying == {"eno1"}  # a node of IPv6 alone
 
 
+def test_a_node_whose_routes_are_in_a_vrf(node: Tree) -> None:
+    """Its table is not in /proc: what is part of it is not to be had."""
+    node.file("/proc/net/dev", listed(*HERE, "mgmt"))
+    vrf = virtual(node, "mgmt")
+    eno1 = node.host.resolve("/sys/class/net/eno1") or ""
+    node.link(f"{eno1}/master", vrf)
+    node.file("/proc/net/route", "Iface Destination")
+    assert uplinks(node.host).carrying == {"eno1", "mgmt"}
+
+
 _BY_KERNEL = """
 import sys
 from hostdevices import Host

@@ -118,6 +118,21 @@ spec: {configuration: {permittedHostDevices: {usb: [{resourceName: kubevirt.io/s
     assert "kubevirt.io/set is left out: of one of its USB ids there are several" in result.stderr
 
 
+def test_what_the_file_could_not_say_is_left_out_and_the_rest_is_there(tree: Tree) -> None:
+    text = """
+devices:
+  - {name: a, groups: [{paths: [{path: /dev/fuse}]}]}
+  - {name: a, groups: [{paths: [{path: /dev/random0}]}]}
+  - {name: b, groups: [{paths: [{path: /dev/random1, mountPath: /proc/x}]}]}
+  - {name: c, groups: [{paths: [{path: /dev/video0}]}]}
+"""
+    result = CliRunner().invoke(main, ["convert", "-", "--root", str(tree.host.root)], input=text)
+    assert result.exit_code == 1
+    assert [x.name for x in loads(result.stdout.encode()).resources] == ["squat.ai/a", "squat.ai/c"]
+    assert "squat.ai/a is left out: squat.ai/a is the name of two resources" in result.stderr
+    assert "squat.ai/b is left out: no device can be at /proc/x" in result.stderr
+
+
 def test_groups_of_one_node_may_have_unlike_counts(tree: Tree) -> None:
     text = """
 devices:
@@ -209,7 +224,7 @@ def test_rules_of_akri(tree: Tree, rule: str, found: list[list[str]]) -> None:
     config = converted(tree, AKRI % ("udev", rule))
     (resource,) = config.resources
     assert (resource.name, resource.shares, resource.permissions) == ("akri.sh/mine", 5, "rw")
-    assert dict(resource.env) == {"FORMAT": "{{x}}", "UDEV_DEVNODE": "{devnodes}"}
+    assert dict(resource.env) == {"FORMAT": "{{x}}", "UDEV_DEVNODE_MINE": "{devnodes}"}
     assert paths(offered(tree, config)["akri.sh/mine"]) == found
 
 

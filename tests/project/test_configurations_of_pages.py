@@ -1,0 +1,28 @@
+"""Configurations that pages show are ones: what a reader copies is loaded, wherever it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeplug.config import loads
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN = [
+    pytest.param(text, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, text in enumerate(re.findall(r"(?s)```yaml\n(.*?)```", page.read_text()))
+    if re.search(r"^(resources|settings):", text, re.MULTILINE) and "configMapGenerator" not in text  # kustomize's
+]
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_a_configuration_on_a_page_is_one(text: str) -> None:
+    (document,) = yaml.safe_load_all(text)
+    assert loads(text.encode()).resources or "settings" in document
+
+
+def test_there_are_some() -> None:
+    assert len(SHOWN) > 50
