@@ -93,7 +93,7 @@ NIC = Reader(
         linkType       text     "ethernet", "infiniband", "loopback"
         devType        text     "bond", "wlan"
         virtual        boolean  always there
-        uplink         boolean  it carries the node's default route: never offered; always there unless it is unknown
+        uplink         boolean  it carries the node's default route: dangerous; always there unless it is unknown
         uplinkUnknown  boolean  true: it cannot be told from the one that does
         devPort        integer
         physPort       text
