@@ -22,4 +22,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path and not __file__.startswith(sys.path[0] + "/"):
+        del sys.path[0]  # the working directory, which may have packages with the names of ours: kubelet, checkpoint
     main()

@@ -5,7 +5,7 @@ Rules:
 2. Who owns a whole owns its parts (`Device.parents`, `Device.children`) and hands them out with it. So a device is not
    for a resource when another one owns a part of it, and within one resource the whole goes before its parts.
 3. A dangerous device, a whole with a dangerous part, or the path of a dangerous device's node is owned only by a
-   resource that says `dangerous: true`.
+   resource that says `dangerous: true`; the node's uplink, or a whole of which it is a part, by none.
 4. A physical function and its virtual functions may have different owners; each knows the other (`Device.sriov_peers`).
 5. A resource that resets its devices has only such as can be, and whose reset hits no other device that is offered.
 6. A device of which its resource says what it has not stays the resource's, as unavailable (container_view.py).
@@ -23,7 +23,7 @@ from hostdevices.globs import path_pattern
 from hostdevices.identity import device_id, port_id
 from hostdevices.inventory import Inventory
 from resources.container_view import ContainerView
-from resources.danger import DANGEROUS, why_dangerous
+from resources.danger import DANGEROUS, why_dangerous, why_never
 from resources.groups import Bundle, Folder, Grouping, PathSet, combine, group, united_devnodes
 from resources.hierarchy import PHYSICAL, Hierarchy
 from resources.iommu_groups import whole_groups
@@ -141,6 +141,12 @@ def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owner
     """Return why a resource that means `device` may not have it; empty when it may."""
     if taken := hierarchy.why_owned(device.id, owners):
         return taken
+    if never := why_never(device):
+        return never
+    parts = tuple(hierarchy.descendants(device.id))
+    for part in parts:
+        if never := why_never(part):
+            return f"its part {part.id} is nobody's: {never}"
     if resource.dangerous:
         return ""
     given = structs.replace(device, devnodes=_handed_out(resource, device.devnodes)) if resource.nodes else device
@@ -148,7 +154,7 @@ def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owner
         return f"{reason}; only a resource with {DANGEROUS} may offer it"
     if (whole := hierarchy.named(device)) and (reason := why_dangerous(whole)):
         return f"it is a node of {whole.id}: {reason}; only a resource with {DANGEROUS} may offer it"
-    for part in hierarchy.descendants(device.id):
+    for part in parts:
         if reason := why_dangerous(part):
             return f"its part {part.id} is dangerous: {reason}; only a resource with {DANGEROUS} may offer it"
     return ""

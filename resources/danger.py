@@ -1,7 +1,8 @@
 """Device nodes with which a container can harm the node or read what is not its own.
 
-They are offered only by a resource that says `dangerous: true`. Numbers decide where the kernel has fixed them
-(Documentation/admin-guide/devices.txt), because a node can be given any name; names decide for dynamic numbers.
+They are offered only by a resource that says `dangerous: true`, and the node's uplink by none. Numbers decide where the
+kernel has fixed them (Documentation/admin-guide/devices.txt), because a node can be given any name; names decide for
+dynamic numbers.
 """
 
 import re
@@ -65,10 +66,15 @@ def why_dangerous(device: Device) -> str:
             return f"{node.path} {reason}"
     if device.attributes.get("console") is True:
         return f"it {_CONSOLE}"
-    if device.attributes.get("uplink") is True:
-        return "it carries the node's default route, or where there is none another one"
     if device.attributes.get("uplinkUnknown") is True:
         return "it cannot be told from the node's uplink, whose routes are not seen here (see `nodeplug discover`)"
+    return ""
+
+
+def why_never(device: Device) -> str:
+    """Return why nobody may have `device`, whatever a resource says; empty where somebody may."""
+    if device.attributes.get("uplink") is True:
+        return "it carries the node's default route, or where there is none another one; an uplink is never offered"
     return ""
 
 

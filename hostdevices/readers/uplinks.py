@@ -1,7 +1,7 @@
 """Which network interfaces carry the node's default routes, themselves or below a bond, bridge, VLAN or tunnel.
 
-They are never offered: whoever gets one takes the node off the network. It can be told only where the routes that we
-see are those of the interfaces that we see:
+Only a resource with `dangerous: true` offers them: whoever gets one takes the node off the network. It can be told only
+where the routes that we see are those of the interfaces that we see:
 
 1. /proc/net is of our own network namespace; a mounted /sys is of the one in which it was mounted, which in a DaemonSet
    is the node's. Where both name other interfaces, the routes of process 1 are asked, which is the node's with hostPID.

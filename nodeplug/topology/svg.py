@@ -25,9 +25,12 @@ svg { font: 12px system-ui, sans-serif } .name { font-weight: 600 } .heading { f
 text { fill: #1a1a1a } .paper { fill: #ffffff } .box { fill: #f3f5f7; stroke: #5c6670 } .tile { stroke: #5c6670 }
 .healthy { fill: #d3f0da } .unavailable { fill: #e3e6ea } .unhealthy { fill: #ffd9d4; stroke-width: 2.5 }
 .hatch { stroke: #1a1a1a; stroke-opacity: .22; stroke-width: 4 }
+.leased text { paint-order: stroke; stroke-width: 4; stroke-linejoin: round }
+.on-healthy text { stroke: #d3f0da } .on-unavailable text { stroke: #e3e6ea } .on-unhealthy text { stroke: #ffd9d4 }
 @media (prefers-color-scheme: dark) {
 text { fill: #f2f4f6 } .paper { fill: #14171a } .box { fill: #20252a; stroke: #9aa5b1 } .tile { stroke: #9aa5b1 }
 .healthy { fill: #1d4a2b } .unavailable { fill: #3a4149 } .unhealthy { fill: #6e2219 } .hatch { stroke: #ffffff }
+.on-healthy text { stroke: #1d4a2b } .on-unavailable text { stroke: #3a4149 } .on-unhealthy text { stroke: #6e2219 }
 }
 """
 
@@ -99,8 +102,9 @@ def _tile(item: Item, x: int, y: int) -> str:
     rows = [_text(x + 8, y + 18, f"{_MARKS[item.state]}{item.id}", "name")]
     rows += [_text(x + 8, y + 35 + 17 * number, text) for number, text in enumerate(filter(None, below))]
     words = _attribute(str(item))
+    ground = f' class="leased on-{item.state}"' if item.is_leased else ""  # so that no hatching crosses the words
     return (
-        f'<g role="listitem" aria-label={words}><title>{_xml(str(item))}</title>'
+        f'<g role="listitem" aria-label={words}{ground}><title>{_xml(str(item))}</title>'
         f'<rect class="tile {item.state}" {size}/>{hatch}{"".join(rows)}</g>'
     )
 

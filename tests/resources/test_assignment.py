@@ -1,5 +1,7 @@
 """Which resource owns which device, and why the rest is nobody's."""
 
+import pytest
+
 from hostdevices import Health, device_id
 from resources.groups import SameAttribute
 from resources.presets import preset
@@ -130,9 +132,17 @@ def test_a_whole_with_a_dangerous_part_is_dangerous() -> None:
     assert why(found, "stick").startswith("x/usb: its part disk is dangerous: /dev/sda is a block device")
 
 
-def test_the_uplink_is_nobodys() -> None:
-    found = assigned([device("nic-1", "nic", attributes={"uplink": True})], Resource("x/nic", Kinds(("nic",))))
-    assert "default route" in why(found, "nic-1")
+@pytest.mark.parametrize("dangerous", [False, True])
+def test_the_uplink_is_nobodys_nor_what_it_is_part_of(dangerous: bool) -> None:
+    devices = [
+        device("card", "pci"),
+        device("nic-1", "nic", attributes={"uplink": True}, parents=("card",)),
+    ]
+    for kind, words in (("nic", "it carries the node's default route"), ("pci", "its part nic-1 is nobody's: it car")):
+        found = assigned(devices, Resource(f"x/{kind}", Kinds((kind,)), dangerous=dangerous))
+        (refused,) = (each for each in found.rest if each.is_refused)
+        assert refused.reason.startswith(f"x/{kind}: {words}")
+        assert not found.owners
 
 
 def test_only_the_chosen_nodes_are_handed_out_and_judged() -> None:

@@ -210,7 +210,7 @@ def test_dangerous_nodes(node: str, numbers: tuple[int, int], reason: str) -> No
 
 def test_dangerous_by_what_the_node_uses_them_for() -> None:
     assert "console" in why_dangerous(device("ttys0", "tty", "/dev/ttyS0", attributes={"console": True}))
-    assert "default route" in why_dangerous(device("nic", "nic", attributes={"uplink": True}))
+    assert "uplink" in why_dangerous(device("nic", "nic", attributes={"uplinkUnknown": True}))
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,15 @@ def test_a_value_that_is_misspelt_gets_what_was_meant(words: list[str], says: st
     assert result.stderr.endswith(f"{says}\n")
 
 
+def test_packages_of_somebody_else_in_the_working_directory_are_left_alone(tmp_path: Path) -> None:
+    for name in ("hostdevices", "kubelet", "checkpoint"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    command = [sys.executable, "-m", "nodeplug", "kubelet", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_answer_that_cannot_be_written_is_no_defect() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

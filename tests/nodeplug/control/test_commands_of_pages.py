@@ -46,6 +46,7 @@ RUN_BY = {
     r"nodeplug kubelet (run|admit|hold|release|remove|restart|status)": (
         "kubelet/test_cli.py::test_a_plugin_under_development"
     ),
+    r"\. \.venv": "project/test_laptop_page.py::test_the_daemon_and_the_page",
     r"nodeplug kubelet checkpoint": "kubelet/test_cli.py::test_reading_a_state_file",
     r"python driver.py|kubectl --kubeconfig /tmp/k": "nodeplug/test_testing_page.py::test_the_driver_of_the_page",
     r"nodeplug allocate --kubeconfig": (
