@@ -214,7 +214,7 @@ class _Behaving:
         self._thread.call(lambda: self._behaving.behaviours.update({method: behaviour}))
 
 
-class Stub(_Behaving):
+class PluginStub(_Behaving):
     """A stub plugin, for blocking tests."""
 
     def __init__(self, thread: LoopThread, plugin: DevicePluginStub, kubelet: Path) -> None:
@@ -261,7 +261,7 @@ class DriverStub(_Behaving):
         self._thread.call(lambda: self._plugin.report(*devices))
 
 
-StubFactory = Callable[..., Stub]
+StubFactory = Callable[..., PluginStub]
 DriverStubFactory = Callable[..., DriverStub]
 
 
@@ -303,9 +303,9 @@ def kubelet(_kubelet_thread: LoopThread, kubelet_options: dict[str, Any]) -> Ite
 @pytest.fixture
 def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterator[StubFactory]:
     """Makes stub plugins: `device_plugin_stub("example.com/x", [Device("a")])` is registered, its devices are known."""
-    made: list[Stub] = []
+    made: list[PluginStub] = []
 
-    def make(resource: str, devices: Sequence[Device] = (), **options: Any) -> Stub:
+    def make(resource: str, devices: Sequence[Device] = (), **options: Any) -> PluginStub:
         async def create() -> DevicePluginStub:
             plugin = DevicePluginStub(kubelet.device_plugins / f"stub{len(made)}.sock", resource, devices, **options)
             await plugin.start()
@@ -318,7 +318,7 @@ def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterato
                 raise
             return plugin
 
-        stub = Stub(_kubelet_thread, _kubelet_thread.run(create), kubelet.socket)
+        stub = PluginStub(_kubelet_thread, _kubelet_thread.run(create), kubelet.socket)
         made.append(stub)
         return stub
 

@@ -9,9 +9,7 @@ import msgspec
 from kubelet.errors import KubeletError
 from resourceapi.manifests import ManifestError, read_documents
 from resourceapi.objects import DecodeError, from_dict
-from resourceapi.objects.core import Pod
-
-_DECIDED = ("extendedResourceClaimStatus", "resourceClaimStatuses")  # status fields that the kubelet only reads
+from resourceapi.objects.core import Pod, PodStatus
 
 
 class PodFileError(KubeletError):
@@ -36,18 +34,24 @@ def decode_pod(document: Any, source: str) -> Pod:
         kind = document.get("kind") if isinstance(document, dict) else type(document).__name__
         raise PodFileError(f"{source}: kind {kind}, but only pods can be admitted")
     members = {key: item for key, item in document.items() if key not in ("apiVersion", "kind")}
-    if isinstance(status := members.get("status"), dict):
-        # what another kubelet observed says nothing here; what the scheduler decided does
-        members["status"] = {key: status[key] for key in _DECIDED if key in status}
     try:
         pod = from_dict(Pod, members)
     except DecodeError as error:
         raise PodFileError(f"{source}: {error}") from error
     if not pod.metadata.name or not members.get("spec"):
         raise PodFileError(f"{source}: {'spec' if pod.metadata.name else 'metadata.name'}: Required value")
+    return for_admission(pod)
+
+
+def for_admission(pod: Pod) -> Pod:
+    """The pod with defaults, and of its status only what the scheduler decided: a kubelet observes the rest itself."""
     metadata = msgspec.structs.replace(pod.metadata, namespace=pod.metadata.namespace or "default")
     spec = msgspec.structs.replace(pod.spec, restart_policy=pod.spec.restart_policy or "Always")
-    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+    status = PodStatus(
+        resource_claim_statuses=pod.status.resource_claim_statuses,
+        extended_resource_claim_status=pod.status.extended_resource_claim_status,
+    )
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status)
 
 
 def _items(documents: list[Any]) -> Iterator[Any]:

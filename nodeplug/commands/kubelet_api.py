@@ -13,20 +13,20 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
-from kubelet import KubeletError, Node, Pod, PodStatus
-from kubelet.pods import PodFileError, decode_pod
-from kubelet.pods.run import UNSEEN
+from kubelet import KubeletError, Node
+from kubelet.pods import for_admission
+from kubelet.pods.run import UNSEEN, full_name
 from nodeplug.commands.kubelet_status import node_status, pod_status
 from resourceapi.client import Client, ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
-from resourceapi.objects import ObjectMeta, format_time, from_dict
+from resourceapi.objects import format_time
+from resourceapi.objects.core import Pod, PodStatus
 from resourceapi.objects.events import pod_event
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 _STRATEGIC = "application/strategic-merge-patch+json"
-_TERMINAL = ("Succeeded", "Failed")
 _WARNINGS = ("Failed", "FailedPrepareDynamicResources", "TopologyAffinityError", "UnexpectedAdmissionError")
 
 
@@ -39,11 +39,11 @@ class ClusterNode:
     def __init__(self, node: Node, client: Client) -> None:
         """`client` stays the caller's to close."""
         self._node, self._client = node, client
-        self._pods = client.raw("v1", "pods", namespaced=True)
+        self._pods = client.resource(Pod)
         self._nodes = client.raw("v1", "nodes", namespaced=False)
         self._events = client.raw("v1", "events", namespaced=True)
-        self._bound: dict[str, Json] = {}  # uid -> what the server has
-        self._admitted: dict[str, Pod] = {}  # uid -> what came from the server
+        self._bound: dict[str, Pod] = {}  # uid -> what the server has
+        self._admitted: dict[str, Pod] = {}  # uid -> what the kubelet was given of it
         self._ending: set[str] = set()  # uids of those that are being removed
         self._told: dict[str, Json] = {}  # uid -> the status that the server was told
         self._told_of_node: Json = {}
@@ -79,8 +79,7 @@ class ClusterNode:
 
     def _follow(self) -> None:
         selector = f"spec.nodeName={self._node.node_name}"
-        pods = self._client.aio.raw("v1", "pods", namespaced=True)
-        informer = Informer(pods, self._arrived, self._failed, field_selector=selector)
+        informer = Informer(self._client.aio.resource(Pod), self._arrived, self._failed, field_selector=selector)
         self._following = asyncio.create_task(informer.run())
 
     async def _unfollow(self) -> None:
@@ -98,14 +97,14 @@ class ClusterNode:
             self._follow()
         await self._has_taken_in.wait()
 
-    def _arrived(self, event: Event[Json]) -> None:
+    def _arrived(self, event: Event[Pod]) -> None:
         if event.type == "LISTED":
-            self._bound = {_uid(pod): pod for pod in event.items}
+            self._bound = {pod.uid: pod for pod in event.items}
             self._is_listed = True
         elif event.type == "DELETED":
-            self._bound.pop(_uid(event.object), None)
+            self._bound.pop(event.object.uid, None)
         else:
-            self._bound[_uid(event.object)] = event.object
+            self._bound[event.object.uid] = event.object
         self._changed.set()
 
     def _failed(self, error: Exception) -> None:
@@ -141,20 +140,17 @@ class ClusterNode:
         else:
             self._failures = 0
 
-    def _take_in(self, uid: str, pod: Json) -> None:
+    def _take_in(self, uid: str, pod: Pod) -> None:
         """Have the kubelet admit a pod that is new here."""
-        is_over = _is_deleted(pod) or (pod.get("status") or {}).get("phase") in _TERMINAL
-        if uid in self._admitted or is_over or not _has_its_claims(pod):
+        if uid in self._admitted or _is_deleted(pod) or pod.status.is_terminal or not _has_its_claims(pod):
             return
+        admitted = for_admission(pod)
         try:
-            decoded = decode_pod(pod, _name(pod))
-            self._node.bind(decoded)
-        except PodFileError as error:
-            log.error("%s", error)
+            self._node.bind(admitted)
         except KubeletError as error:  # a pod of that name is still ending
-            log.info("pod %s waits: %s", _name(pod), error)
+            log.info("pod %s waits: %s", full_name(pod), error)
         else:
-            self._admitted[uid] = decoded
+            self._admitted[uid] = admitted
 
     async def _look_after(self, uid: str) -> None:
         """Tell of a pod, or end it where it is deleted or not there any more."""
@@ -179,19 +175,18 @@ class ClusterNode:
             await self._node.remove(pod)
         self._changed.set()
 
-    async def _tell_of_pod(self, pod: Json, admitted: Pod, status: PodStatus) -> None:
-        uid, before = _uid(pod), self._told.get(_uid(pod), {})
+    async def _tell_of_pod(self, pod: Pod, admitted: Pod, status: PodStatus) -> None:
+        uid, before = pod.uid, self._told.get(pod.uid, {})
         told = pod_status(admitted, status, before, _now())
         if told == before:
             return
         patch = {"metadata": {"uid": uid}, "status": told}
-        metadata = pod["metadata"]
         try:
             await asyncio.to_thread(
                 self._pods.patch,
-                metadata["name"],
+                pod.metadata.name,
                 patch,
-                metadata["namespace"],
+                pod.metadata.namespace,
                 content_type=_STRATEGIC,
                 subresource="status",
             )
@@ -200,15 +195,14 @@ class ClusterNode:
                 raise
         self._told[uid] = told
 
-    async def _delete(self, pod: Json) -> None:
+    async def _delete(self, pod: Pod) -> None:
         """Take a pod that has ended out of the server, which waited for that."""
-        metadata = pod["metadata"]
-        path = self._pods.path(metadata["namespace"], metadata["name"])
+        path = self._pods.path(pod.metadata.namespace, pod.metadata.name)
         options = {
             "kind": "DeleteOptions",
             "apiVersion": "v1",
             "gracePeriodSeconds": 0,
-            "preconditions": {"uid": metadata["uid"]},
+            "preconditions": {"uid": pod.uid},
         }
         try:
             await asyncio.to_thread(self._client.request, "DELETE", path, options)
@@ -237,12 +231,11 @@ class ClusterNode:
 
     async def _record(self, about_pod: str, type_: str, reason: str, message: str) -> None:
         """An event about a pod. That nobody records it is no fault."""
-        pod = next((each for each in self._bound.values() if _name(each) == about_pod), None)
+        pod = next((each for each in self._bound.values() if full_name(each) == about_pod), None)
         if pod is None:
             return
         source = {"component": "kubelet", "host": self._node.node_name}
-        metadata = from_dict(ObjectMeta, pod["metadata"])
-        recorded = pod_event(metadata, reason, message, type_=type_, source=source, at=_now())
+        recorded = pod_event(pod.metadata, reason, message, type_=type_, source=source, at=_now())
         try:
             await asyncio.to_thread(self._events.create, recorded)
         except ClientError as error:
@@ -254,23 +247,14 @@ class ClusterNode:
         task.add_done_callback(self._tasks.discard)
 
 
-def _uid(pod: Json) -> str:
-    return str(pod["metadata"]["uid"])
+def _is_deleted(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
 
 
-def _name(pod: Json) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
-def _is_deleted(pod: Json) -> bool:
-    return "deletionTimestamp" in pod["metadata"]
-
-
-def _has_its_claims(pod: Json) -> bool:
+def _has_its_claims(pod: Pod) -> bool:
     """Whether it is known which claims were made for the pod's templates."""
-    made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
-    references = (pod.get("spec") or {}).get("resourceClaims") or ()
-    return all(each["name"] in made for each in references if each.get("resourceClaimTemplateName"))
+    made = {each.name for each in pod.status.resource_claim_statuses}
+    return all(each.name in made for each in pod.spec.resource_claims if each.resource_claim_template_name)
 
 
 def _now() -> str:
