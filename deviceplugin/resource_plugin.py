@@ -289,6 +289,8 @@ class ResourcePlugin:
             return NOT_DESCRIBED
         if self.resource.ids != "identity" and (other := self._lease_of_another(device)) is not None:
             return f"a pod has {other.unit} from when that was another device"
+        if not device.unavailable:
+            return ""
         is_leased = not self.resource.is_shared and self._lease(self._units(device)[0]) is not None
         return "" if is_leased else device.unavailable  # nobody else can get what a pod has
 
