@@ -11,7 +11,7 @@ Source: DRA specification 7.2 to 7.5.
 
 import errno
 import os
-import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -196,12 +196,17 @@ def _names(folder: str) -> list[str]:
 
 
 def _remove(path: str) -> None:
-    """Remove a folder, or whatever is in its place. Raises OSError."""
+    """Remove a folder, or whatever is in its place. Raises OSError.
+
+    Not with shutil, which brings libraries for compression. Links are removed, never followed.
+    """
     try:
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        else:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
+            return
+        for name in os.listdir(path):
+            _remove(f"{path}/{name}")
+        os.rmdir(path)
     except OSError as error:
         if error.errno not in _NOTHING_THERE:
             raise

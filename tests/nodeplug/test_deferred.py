@@ -3,6 +3,7 @@
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,24 @@ def test_claims_whose_devices_keep_their_drivers_need_nothing_that_changes_them(
         + "import dra_plugin; print([x for x in sys.modules if 'driver_binding' in x or 'hostdevices.usage' in x])"
     )
     assert output(code).splitlines()[-1] == "[]"
+
+
+def test_a_claims_metadata_come_and_go_without_libraries_for_compression(tmp_path: Path) -> None:
+    code = (
+        _DAEMON
+        + f"""
+from pathlib import Path
+from nodeplug.deferred import _Deferred
+from dra_plugin.driver import ClaimRef
+from dra_plugin.preparing.metadata_files import MetadataFolder, RequestMetadata
+claim = ClaimRef("default", "mine", "uid")
+folder = MetadataFolder(Path({str(tmp_path)!r}), "nodeplug.dev")
+folder.write(claim, RequestMetadata("gpu", {{"metadata": {{"uid": "uid"}}}}))
+folder.remove(claim)
+print(list(Path({str(tmp_path)!r}).iterdir()), type(sys.modules["shutil"]) is _Deferred)
+"""
+    )
+    assert output(code).splitlines()[-1] == "[] True"
 
 
 @pytest.mark.parametrize(

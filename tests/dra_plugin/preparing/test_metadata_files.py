@@ -182,3 +182,20 @@ def test_a_file_stays_that_says_it_is_of_a_later_claim(folder: MetadataFolder, c
     folder.remove(MINE)
     assert file.exists() is stays
     assert file.parent.parent.exists() is stays
+
+
+def test_whatever_is_in_a_claims_folder_goes_and_links_are_not_followed(folder: MetadataFolder, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    (kept / "inside").mkdir(parents=True)
+    write(folder, "gpu")
+    mine = Path(folder.file(MINE, "gpu")).parents[1]
+    (mine / "gpu/deeper/still").mkdir(parents=True)
+    (mine / "gpu/deeper/file").touch()
+    (mine / "gpu/link").symlink_to(kept)
+    (mine / "other").symlink_to(kept)
+    folder.remove(MINE)
+    assert not mine.exists()
+    mine.symlink_to(kept)
+    folder.remove(MINE)
+    assert not mine.is_symlink()
+    assert (kept / "inside").is_dir()

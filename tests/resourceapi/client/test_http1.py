@@ -1,5 +1,6 @@
 """HTTP/1.1 as the client reads and writes it, byte by byte; `python -m tests.fuzz http1-answers` has many more."""
 
+import h11
 import pytest
 
 from resourceapi.client.http1 import MOST_HEAD, Answers, Head, ProtocolError, request
@@ -147,6 +148,20 @@ def test_a_request() -> None:
     assert request("GET", "/b?c=d", headers, None) == sent + b"\r\n"
     assert request("PATCH", "/", {}, b"{}") == b"PATCH / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
     assert request("PUT", "/", {}, b"") == b"PUT / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
+
+
+def test_a_request_is_read_as_it_was_meant() -> None:
+    headers = {"Host": "[::1]:1", "User-Agent": "a (b; c)", "X": "a\tb", "Empty": ""}
+    server = h11.Connection(h11.SERVER)
+    server.receive_data(request("PATCH", "/b%20c?d=e&f=%0A", headers, b"{}\r\n"))
+    asked, body, end = (server.next_event() for _ in range(3))
+    assert isinstance(asked, h11.Request)
+    assert (asked.method, asked.target) == (b"PATCH", b"/b%20c?d=e&f=%0A")
+    found = {name.decode(): value.decode() for name, value in asked.headers}
+    assert found == {name.lower(): value for name, value in headers.items()} | {"content-length": "4"}
+    assert isinstance(body, h11.Data)
+    assert bytes(body.data) == b"{}\r\n"
+    assert isinstance(end, h11.EndOfMessage)
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\n", " secret", "secret ", "\xe4", "\ud800", "a\0b", "\x7f"])
