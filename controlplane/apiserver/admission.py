@@ -9,19 +9,18 @@ from typing import Any, NamedTuple
 from controlplane.apiserver.authorization import Attributes, Authorizer
 from controlplane.apiserver.identity import User, account
 from controlplane.apiserver.kinds import Kind, Plain, Registry
+from controlplane.apiserver.labels import is_selected
 from controlplane.apiserver.policies import Denial, Policy
 from controlplane.apiserver.status import ApiError, forbidden
 from controlplane.apiserver.store import Store
 from resourceapi.cel import CelError
 from resourceapi.cel.library import authorizer as cel
 from resourceapi.cel.library.authorizer import Question
-from resourceapi.objects.selectors import LabelSelector, Requirement
 
 GROUP = "admissionregistration.k8s.io"
 POLICIES = f"validatingadmissionpolicies.{GROUP}"
 BINDINGS = f"validatingadmissionpolicybindings.{GROUP}"
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
-_OPERATORS = {"In": "In", "NotIn": "NotIn", "Exists": "Exists", "DoesNotExist": "DoesNotExist"}
 
 
 class Write(NamedTuple):
@@ -124,15 +123,15 @@ class Admission:
     def _selects(self, wanted: Plain, write: Write) -> bool:
         objects = [each for each in (write.object, write.old) if each is not None]
         selector = wanted.get("objectSelector")
-        if selector and not any(_matches(selector, each["metadata"].get("labels")) for each in objects):
+        if selector and not any(is_selected(selector, each["metadata"].get("labels")) for each in objects):
             return False
         selector = wanted.get("namespaceSelector")
         if not selector:
             return True
         if write.kind.id == "namespaces":
-            return any(_matches(selector, each["metadata"].get("labels")) for each in objects)
+            return any(is_selected(selector, each["metadata"].get("labels")) for each in objects)
         namespace = self._store.get("namespaces", ("", write.namespace)) if write.namespace else None
-        return namespace is None or _matches(selector, namespace["metadata"].get("labels"))
+        return namespace is None or is_selected(selector, namespace["metadata"].get("labels"))
 
     def _params(self, kind: Any, reference: Any, namespace: str) -> Iterator[Any]:
         """The parameters of a binding, one after the other; a Denial where there should be some."""
@@ -149,7 +148,11 @@ class Admission:
             obj
             for obj in self._store.objects(found.table)
             if obj["metadata"].get("namespace", "") == where
-            and (obj["metadata"]["name"] == named if named else _matches(selector or {}, obj["metadata"].get("labels")))
+            and (
+                obj["metadata"]["name"] == named
+                if named
+                else is_selected(selector or {}, obj["metadata"].get("labels"))
+            )
         ]
         version = str(kind.get("apiVersion")).rpartition("/")[2]
         yield from (found.rules.encode(obj, version) for obj in objects)
@@ -233,15 +236,8 @@ def _lists(rule: Plain, member: str, value: str) -> bool:
     return "*" in found or value in found
 
 
-def _matches(selector: Plain, labels: Any) -> bool:
-    """Whether labels match a LabelSelector object."""
-    wanted = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
-    for each in selector.get("matchExpressions") or ():
-        operator = _OPERATORS.get(each.get("operator"))
-        if operator is None:
-            return False
-        wanted.append(Requirement(str(each.get("key")), operator, tuple(each.get("values") or ())))
-    return LabelSelector(tuple(wanted)).matches(labels or {})
+def _is_meant(selector: Plain, obj: Plain) -> bool:
+    return is_selected(selector, obj["metadata"].get("labels"))
 
 
 def _refusal(write: Write, message: str, denial: Denial) -> ApiError:

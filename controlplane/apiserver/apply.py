@@ -19,6 +19,7 @@ from controlplane.apiserver.fieldsets import (
     sorted_paths,
     with_above,
 )
+from controlplane.apiserver.go_values import in_order
 from controlplane.apiserver.kinds import Plain, Schema
 from controlplane.apiserver.managed import (
     Manager,
@@ -73,12 +74,11 @@ def apply(
         released = _ReleasedFields(before.fields, with_above(before.fields), with_above(owned))
         merged = _without(merged, released, schema, ())
     others = {each: owned for each, owned in owners.items() if each != manager}
-    here = _changes(live, merged, schema, ignored)
-    changes = {api_version: here}  # as who wrote in a version sees them
-    elsewhere = {owned.api_version for owned in others.values()} - {api_version}
-    if elsewhere:
-        converted = _changes(_without_empty(live), _without_empty(merged), schema, ignored)
-        changes |= dict.fromkeys(elsewhere, converted)
+    converted = _changes(_without_empty(live), _without_empty(merged), schema, ignored)
+    # what an applier that was here before has made is converted, to see what it gave up
+    here = converted if before is not None and before.fields else _changes(live, merged, schema, ignored)
+    # as who wrote in a version sees them
+    changes = {**{owned.api_version: converted for owned in others.values()}, api_version: here}
     if not force:
         found = [
             (each, path)
@@ -210,17 +210,10 @@ def _with_last_applied(obj: Plain, config: Plain, manager: Manager) -> Plain:
     return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, LAST_APPLIED: text}}}
 
 
-def in_order(value: Any) -> Any:
-    """A value whose members are in the order of their names."""
-    if isinstance(value, dict):
-        return {name: in_order(value[name]) for name in sorted(value)}
-    return [in_order(item) for item in value] if isinstance(value, list) else value
-
-
 def _conflicts(found: list[tuple[Manager, Path]]) -> ApiError:
     by_manager: dict[str, list[str]] = {}
     causes = []
-    for manager in sorted({each for each, _ in found}, key=str):
+    for manager in sorted({each for each, _ in found}, key=lambda each: each.identifier):
         for path in sorted_paths(frozenset(path for each, path in found if each == manager)):
             by_manager.setdefault(str(manager), []).append(shown(path))
             cause = {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": shown(path)}

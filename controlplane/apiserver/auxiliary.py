@@ -6,15 +6,23 @@ count where the server is asked to (`authorization`), policies always (`admissio
 components, k8s.io/api.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from controlplane.apiserver import columns, service_defaults, workload_defaults
+from controlplane.apiserver import (
+    auxiliary_rules,
+    columns,
+    core_rules,
+    service_defaults,
+    workload_defaults,
+    workload_rules,
+)
 from controlplane.apiserver.admission import GROUP
+from controlplane.apiserver.auxiliary_columns import SHOWN
 from controlplane.apiserver.kinds import Column, Kind, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.policies import check_policy
-from resourceapi.objects.names import path_segment
+from resourceapi.objects.names import dns_label, path_segment
 from resourceapi.objects.release import Release
 
 
@@ -28,15 +36,17 @@ class _Row(NamedTuple):
     counts_generations: bool = False
     short: tuple[str, ...] = ()
     in_all: bool = False  # of `kubectl get all`
+    categories: tuple[str, ...] = ()  # other ones
     scales: bool = False  # says how many pods there are to be
     deletes: bool = False  # a delete answers with the object
     selects: tuple[str, ...] = ()  # fields that a list can be selected by
     creates_on_update: bool = False  # a PUT of what is not there creates it
     must_be_current: bool = False  # an update says which version of the object it is about
-    shown: tuple[Column, ...] = columns.ONLY_AGE
+    shown: tuple[Column, ...] = ()  # or those that `auxiliary_columns` has, or only its age
     deprecation: str = ""  # told to everyone who uses it
 
 
+_CHECKS = {**auxiliary_rules.CHECKS, **core_rules.CHECKS, **workload_rules.CHECKS}
 _SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 _ROWS = (
     _Row(
@@ -56,7 +66,7 @@ _ROWS = (
         "",
         "ReplicationController",
         "Copies of a pod.",
-        shown=columns.REPLICA_SET,
+        shown=columns.REPLICATION_CONTROLLER,
         scales=True,
         status=True,
         counts_generations=True,
@@ -87,6 +97,16 @@ _ROWS = (
         )
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     ),
+    _Row(
+        "apiregistration.k8s.io",
+        "APIService",
+        "Who serves a group of the API; nobody is asked here.",
+        namespaced=False,
+        status=True,
+        must_be_current=True,
+        categories=("api-extensions",),
+    ),
+    _Row("apps", "ControllerRevision", "What a controller's pods were made from."),
     _Row(
         "apps",
         "DaemonSet",
@@ -163,6 +183,20 @@ _ROWS = (
         "Some of a service's pods.",
         counts_generations=True,
         creates_on_update=True,
+    ),
+    *(
+        _Row(
+            "flowcontrol.apiserver.k8s.io",
+            kind,
+            description,
+            namespaced=False,
+            status=True,
+            counts_generations=True,
+        )
+        for kind, description in (
+            ("FlowSchema", "Which requests have a priority."),
+            ("PriorityLevelConfiguration", "How many requests of a priority are served at once."),
+        )
     ),
     _Row("networking.k8s.io", "Ingress", "A way into services.", status=True, counts_generations=True, short=("ing",)),
     _Row("networking.k8s.io", "IngressClass", "Who makes the way.", namespaced=False, counts_generations=True),
@@ -243,6 +277,7 @@ _ROWS = (
         status=True,
         must_be_current=True,
     ),
+    _Row("storage.k8s.io", "VolumeAttributesClass", "How fast storage is.", namespaced=False, short=("vac",)),
 )
 
 
@@ -255,23 +290,24 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             row.kind,
             _plural(row.kind),
             row.description,
-            row.shown,
+            row.shown or SHOWN.get(row.kind, columns.ONLY_AGE),
             group=row.group,
             version=row.version,
             scale=_SCALE if row.scales else None,
             deprecation=row.deprecation,
             fill=fills.get(row.kind, lambda obj: obj),
+            check=_CHECKS.get(row.kind),
             advance=workload_defaults.ADVANCES.get(row.kind),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,
             short=row.short,
-            categories=("all",) if row.in_all else (),
+            categories=("all",) if row.in_all else row.categories,
             namespaced=row.namespaced,
             status=row.status,
             counts_generations=row.counts_generations or row.kind in counted,
             deletes=row.deletes or row.group == "storage.k8s.io",
             fields={path: columns.at(*path.split(".")) for path in row.selects},
-            name_rule=path_segment if row.group == "rbac.authorization.k8s.io" else None,
+            name_rule=_name_rule(row),
         )
 
 
@@ -290,7 +326,7 @@ def policy_kinds() -> Iterator[Kind]:
             kind,
             _plural(kind),
             description,
-            columns.ONLY_AGE,
+            SHOWN[kind],
             group=GROUP,
             namespaced=False,
             status=check is not None,
@@ -299,6 +335,12 @@ def policy_kinds() -> Iterator[Kind]:
             fill=fill,
             must_be_current=True,
         )
+
+
+def _name_rule(row: _Row) -> Callable[[str], list[str]] | None:
+    if row.group == "rbac.authorization.k8s.io":
+        return path_segment
+    return dns_label if row.kind == "Service" else None
 
 
 def _plural(kind: str) -> str:

@@ -12,15 +12,17 @@ from controlplane.apiserver import columns
 from controlplane.apiserver.authorization import Authorizer
 from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
 from controlplane.apiserver.certificates import certificates_kind
+from controlplane.apiserver.core_rules import check_config_map, check_secret
 from controlplane.apiserver.definitions import definition_kind
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.pod_admission import check_change, readmitted
+from controlplane.apiserver.pod_admission import check_pod, readmitted
 from controlplane.apiserver.pod_defaults import with_pod_defaults
 from controlplane.apiserver.service_defaults import with_ranges
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
+from resourceapi.objects.names import dns_label
 from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import schema_of
 
@@ -137,6 +139,7 @@ def _core() -> list[Kind]:
             namespaced=False,
             has_status_at_first=True,
             fill=_namespace,
+            name_rule=dns_label,
             fields={"status.phase": columns.at("status", "phase")},
         ),
         open_kind(
@@ -163,7 +166,7 @@ def _core() -> list[Kind]:
             counts_generations=True,
             fill=_pod,
             advance=_pending,
-            check=check_change,
+            check=check_pod,
             categories=("all",),
             kept=_OF_THE_PROTOTYPE,
             fields=pod_fields,
@@ -174,6 +177,7 @@ def _core() -> list[Kind]:
             "Configuration for programs.",
             columns.CONFIG_MAP,
             short=("cm",),
+            check=check_config_map,
         ),
         open_kind(
             "Secret",
@@ -181,6 +185,7 @@ def _core() -> list[Kind]:
             "Something confidential.",
             columns.SECRET,
             fill=_secret,
+            check=check_secret,
             fields={"type": columns.at("type")},
         ),
         open_kind(

@@ -53,6 +53,14 @@ def age_since(text: str | None, now: datetime) -> str:
     return age_text((now - moment).total_seconds())
 
 
+def age_between(begin: str, end: str) -> str:
+    """How long something took."""
+    try:
+        return age_text((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
+    except (TypeError, ValueError):
+        return "<unknown>"
+
+
 def at(*path: str | int) -> Callable[[Plain], Any]:
     """A cell with the value at a path; the empty text if there is none."""
 
@@ -138,7 +146,8 @@ def _restarts(obj: Plain) -> str:
     return str(sum(each.get("restartCount", 0) for each in _containers(obj)))
 
 
-def _or(otherwise: str, *path: str | int) -> Callable[[Plain], Any]:
+def or_else(otherwise: str, *path: str | int) -> Callable[[Plain], Any]:
+    """A cell with the value at a path, or what is shown where it is empty."""
     return lambda obj: at(*path)(obj) or otherwise
 
 
@@ -163,7 +172,8 @@ def _subjects(kind: str) -> Callable[[Plain], str]:
     return cell
 
 
-def _count(*path: str) -> Callable[[Plain], int]:
+def count(*path: str) -> Callable[[Plain], int]:
+    """A cell with the number at a path; 0 if there is none."""
     return lambda obj: at(*path)(obj) or 0
 
 
@@ -173,16 +183,45 @@ def _wanted(obj: Plain) -> int:
 
 
 def _ready_of_wanted(obj: Plain) -> str:
-    return f"{_count('status', 'readyReplicas')(obj)}/{_wanted(obj)}"
+    return f"{count('status', 'readyReplicas')(obj)}/{_wanted(obj)}"
 
 
 def _node_selector(obj: Plain) -> str:
-    return _labels(at("spec", "template", "spec", "nodeSelector")(obj))
+    return labels_text(at("spec", "template", "spec", "nodeSelector")(obj))
 
 
-def _labels(labels: Any) -> str:
+def labels_text(labels: Any) -> str:
+    """Labels in a cell."""
     found = labels or {}
     return ",".join(f"{name}={found[name]}" for name in sorted(found)) or "<none>"
+
+
+def selector_text(selector: Any) -> str:
+    """A selector of labels in a cell, by key."""
+    found: Plain = selector or {}
+    pieces = [(name, f"{name}={value}") for name, value in (found.get("matchLabels") or {}).items()]
+    for each in found.get("matchExpressions") or ():
+        key, values = str(each.get("key")), ",".join(sorted(each.get("values") or ()))
+        words = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+        pieces.append((key, words.get(str(each.get("operator")), key)))
+    return ",".join(text for _, text in sorted(pieces)) or "<none>"
+
+
+def pods_made(*path: str, selector: str = "spec") -> tuple[Column, ...]:
+    """The columns about the containers in a template of pods at a path, and about which pods are meant."""
+    containers = at(*path, "spec", "containers")
+
+    def listed(name: str) -> Callable[[Plain], str]:
+        return lambda obj: ",".join(str(each.get(name) or "") for each in containers(obj) or ())
+
+    shown = (
+        Column("Containers", listed("name"), priority=1),
+        Column("Images", listed("image"), priority=1),
+    )
+    if not selector:
+        return shown
+    where = (*selector.split("."), "selector")
+    return (*shown, Column("Selector", lambda obj: selector_text(at(*where)(obj)), priority=1))
 
 
 def _cluster_address(obj: Plain) -> str:
@@ -252,25 +291,33 @@ PRIORITY_CLASS = (
 )
 DEPLOYMENT = (
     Column("Ready", _ready_of_wanted),
-    Column("Up-to-date", _count("status", "updatedReplicas"), "integer"),
-    Column("Available", _count("status", "availableReplicas"), "integer"),
+    Column("Up-to-date", count("status", "updatedReplicas")),
+    Column("Available", count("status", "availableReplicas")),
     AGE,
+    *pods_made("spec", "template"),
 )
-REPLICA_SET = (
+_REPLICAS = (
     Column("Desired", _wanted, "integer"),
-    Column("Current", _count("status", "replicas"), "integer"),
-    Column("Ready", _count("status", "readyReplicas"), "integer"),
+    Column("Current", count("status", "replicas"), "integer"),
+    Column("Ready", count("status", "readyReplicas"), "integer"),
     AGE,
 )
-STATEFUL_SET = (Column("Ready", _ready_of_wanted), AGE)
+REPLICA_SET = (*_REPLICAS, *pods_made("spec", "template"))
+REPLICATION_CONTROLLER = (
+    *_REPLICAS,
+    *pods_made("spec", "template", selector=""),
+    Column("Selector", lambda obj: labels_text(at("spec", "selector")(obj)), priority=1),
+)
+STATEFUL_SET = (Column("Ready", _ready_of_wanted), AGE, *pods_made("spec", "template", selector=""))
 DAEMON_SET = (
-    Column("Desired", _count("status", "desiredNumberScheduled"), "integer"),
-    Column("Current", _count("status", "currentNumberScheduled"), "integer"),
-    Column("Ready", _count("status", "numberReady"), "integer"),
-    Column("Up-to-date", _count("status", "updatedNumberScheduled"), "integer"),
-    Column("Available", _count("status", "numberAvailable"), "integer"),
+    Column("Desired", count("status", "desiredNumberScheduled"), "integer"),
+    Column("Current", count("status", "currentNumberScheduled"), "integer"),
+    Column("Ready", count("status", "numberReady"), "integer"),
+    Column("Up-to-date", count("status", "updatedNumberScheduled"), "integer"),
+    Column("Available", count("status", "numberAvailable"), "integer"),
     Column("Node Selector", _node_selector),
     AGE,
+    *pods_made("spec", "template"),
 )
 NAMESPACE = (Column("Status", at("status", "phase")), AGE)
 NODE = (
@@ -280,19 +327,19 @@ NODE = (
     Column("Version", _version),
     Column("Internal-IP", _address("InternalIP"), priority=1),
     Column("External-IP", _address("ExternalIP"), priority=1),
-    Column("OS-Image", _or("<unknown>", "status", "nodeInfo", "osImage"), priority=1),
-    Column("Kernel-Version", _or("<unknown>", "status", "nodeInfo", "kernelVersion"), priority=1),
-    Column("Container-Runtime", _or("<unknown>", "status", "nodeInfo", "containerRuntimeVersion"), priority=1),
+    Column("OS-Image", or_else("<unknown>", "status", "nodeInfo", "osImage"), priority=1),
+    Column("Kernel-Version", or_else("<unknown>", "status", "nodeInfo", "kernelVersion"), priority=1),
+    Column("Container-Runtime", or_else("<unknown>", "status", "nodeInfo", "containerRuntimeVersion"), priority=1),
 )
 POD = (
     Column("Ready", _ready),
     Column("Status", _pod_status),
     Column("Restarts", _restarts),
     AGE,
-    Column("IP", _or("<none>", "status", "podIP"), priority=1),
-    Column("Node", _or("<none>", "spec", "nodeName"), priority=1),
-    Column("Nominated Node", _or("<none>", "status", "nominatedNodeName"), priority=1),
-    Column("Readiness Gates", _or("<none>", "status", "readiness"), priority=1),
+    Column("IP", or_else("<none>", "status", "podIP"), priority=1),
+    Column("Node", or_else("<none>", "spec", "nodeName"), priority=1),
+    Column("Nominated Node", or_else("<none>", "status", "nominatedNodeName"), priority=1),
+    Column("Readiness Gates", or_else("<none>", "status", "readiness"), priority=1),
 )
 SERVICE = (
     Column("Type", at("spec", "type")),
@@ -300,7 +347,7 @@ SERVICE = (
     Column("External-IP", _outer_address),
     Column("Port(s)", _ports),
     AGE,
-    Column("Selector", lambda obj: _labels(at("spec", "selector")(obj)), priority=1),
+    Column("Selector", lambda obj: labels_text(at("spec", "selector")(obj)), priority=1),
 )
 CONFIG_MAP = (Column("Data", _data), AGE)
 SECRET = (Column("Type", at("type")), Column("Data", _data), AGE)

@@ -53,9 +53,11 @@ def decode_patched(target: Target, value: Plain, options: WriteOptions, shown: s
             raise DecodeError(f'no kind "{name}" is registered {where}')
         decoded = (kind.rules.decode if patch else kind.rules.decode_applied)(value, target.version)
     except DecodeError as error:
-        errors.invalid("patch", shown, unconverted(error.reason) if is_strategic else error.reason)
+        why = unconverted(error.reason, patch.value) if patch and is_strategic else error.reason
+        errors.invalid("patch", shown, why)
         raise invalid("", "", "", errors) from None
-    problems = tuple(dict.fromkeys((*(patch.problems if patch else ()), *decoded.problems)))
+    of_object = sorted(decoded.problems) if is_strategic else decoded.problems
+    problems = tuple(dict.fromkeys((*(patch.problems if patch else ()), *of_object)))
     if options.field_validation == "Strict" and problems:
         errors.invalid("patch", shown, f"strict decoding error: {', '.join(problems)}")
         raise invalid("", "", "", errors)

@@ -121,12 +121,12 @@ def _resources(kind: Kind) -> list[Plain]:
         resource["categories"] = list(kind.categories)
     resource["storageVersionHash"] = _storage_hash(kind)
     found = [resource]
-    for part in kind.parts:
-        below = {"name": f"{kind.plural}/{part}", "singularName": "", "namespaced": kind.namespaced}
-        found.append(below | {"kind": kind.kind, "verbs": STATUS_VERBS})
+    below: Plain = {"singularName": "", "namespaced": kind.namespaced}
+    found += [{"name": f"{kind.plural}/{x}", **below, "kind": kind.kind, "verbs": STATUS_VERBS} for x in kind.parts]
     if kind.versions[0].scale:
-        scale = {"name": f"{kind.plural}/scale", "singularName": "", "namespaced": kind.namespaced}
-        found.append(scale | {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": STATUS_VERBS})
+        scale = {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": STATUS_VERBS}
+        # Kubernetes' own are in the order of their names
+        found.insert(len(found) if kind.from_definition else 1, {"name": f"{kind.plural}/scale", **below, **scale})
     if kind.id == "pods":
         binding = {
             "name": "pods/binding",
@@ -166,7 +166,8 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
         subresources += [{"subresource": part, "responseKind": response, "verbs": STATUS_VERBS} for part in kind.parts]
         if kind.versions[0].scale:
             scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-            subresources.append({"subresource": "scale", "responseKind": scale, "verbs": STATUS_VERBS})
+            at = len(subresources) if kind.from_definition else 0
+            subresources.insert(at, {"subresource": "scale", "responseKind": scale, "verbs": STATUS_VERBS})
         if subresources:
             resource["subresources"] = subresources
         resources.append(resource)

@@ -113,8 +113,8 @@ def shown(path: Path) -> str:
 
 
 def sorted_paths(fields: FieldSet) -> list[Path]:
-    """The paths in the order in which they are told."""
-    return sorted(fields, key=_order)
+    """The paths in the order in which they are told: what ends at a place comes before what goes on from there."""
+    return sorted(fields, key=lambda path: [(n < len(path) - 1, step) for n, step in enumerate(_order(path))])
 
 
 def with_above(fields: Iterable[Path]) -> FieldSet:

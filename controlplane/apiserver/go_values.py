@@ -3,6 +3,7 @@
 from typing import Any
 
 from resourceapi.objects import quoted_text
+from resourceapi.objects.strict import Members
 
 _TYPES = {
     dict: "map[string]interface {}",
@@ -31,7 +32,7 @@ def go_type(value: Any) -> str:
     """The type of a value of JSON, as `%T` writes it."""
     if value is None:
         return "<nil>"
-    return _TYPES[type(value)]
+    return _TYPES[dict if isinstance(value, dict) else type(value)]  # a body's objects are of a type of their own
 
 
 def go_syntax(value: Any) -> str:
@@ -44,6 +45,15 @@ def go_syntax(value: Any) -> str:
     if isinstance(value, str):
         return quoted_text(value)
     return str(value).lower() if isinstance(value, bool) else "interface {}(nil)" if value is None else repr(value)
+
+
+def in_order(value: Any) -> Any:
+    """A value whose members are in the order of their names, as Go writes its maps."""
+    if isinstance(value, Members):
+        return Members(sorted(((name, in_order(item)) for name, item in value.pairs), key=lambda pair: pair[0]))
+    if isinstance(value, dict):
+        return {name: in_order(value[name]) for name in sorted(value)}
+    return [in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def numbers_as_read(value: Any) -> Any:

@@ -51,6 +51,14 @@ class Manager(NamedTuple):
             text += f' with subresource "{self.subresource}"'
         return f"{text} using {self.api_version}" if self.operation == "Update" else text
 
+    @property
+    def identifier(self) -> str:
+        """What the reference tells managers apart by, and in whose order it names them."""
+        members = {"manager": self.name, "operation": self.operation}
+        members |= {"apiVersion": self.api_version} if self.operation == "Update" else {}
+        members |= {"subresource": self.subresource} if self.subresource else {}
+        return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+
 
 class Owned(NamedTuple):
     """What a manager owns, since when, and in which version it said so."""

@@ -14,7 +14,7 @@ import msgspec
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.definition_expressions import check_object, has_rules
 from controlplane.apiserver.embedded import check_embedded, coerce, has_embedded
-from controlplane.apiserver.go_values import numbers_as_read
+from controlplane.apiserver.go_values import in_order, numbers_as_read
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
 from controlplane.apiserver.schema_validation import check
 from controlplane.apiserver.status import go_name, invalid, telling
@@ -100,6 +100,8 @@ class OpenRules(Rules):
         if not self._is_validated and metadata is not None and not isinstance(metadata, dict):
             why = f"json: cannot unmarshal {go_name(metadata)} into Go struct field {self._kind}.metadata"
             raise DecodeError(f"{why} of type v1.ObjectMeta")
+        if self._is_validated:  # a map for the reference, whose members it writes in order
+            metadata = in_order(metadata)
         try:
             record = from_dict(ObjectMeta, metadata if metadata is not None else {})
         except DecodeError as error:

@@ -5,13 +5,15 @@ pkg/registry/core/pod/strategy.go and ValidatePodUpdate; kubernetes.io "Pod Qual
 """
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.status import forbidden
+from controlplane.apiserver.pod_rules import check_pod_spec
+from controlplane.apiserver.status import ApiError, forbidden
 from controlplane.apiserver.store import Store
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.qos import qos_class
 
 _CLASSES = "priorityclasses.scheduling.k8s.io"
+_RUNTIMES = "runtimeclasses.node.k8s.io"
 _OF_THE_SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _PREEMPTS = "PreemptLowerPriority"
 _UNTIL_EVICTED = 300  # seconds
@@ -32,7 +34,11 @@ def admitted(store: Store, pod: Plain) -> Plain:
     spec = {**(pod.get("spec") or {})}
     spec |= _priority(store, pod, spec)
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_tolerations(spec.get("tolerations") or [])]
-    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    name = spec.get("runtimeClassName")
+    if name is not None and store.get(_RUNTIMES, ("", name)) is None:
+        raise _forbidden(pod, f'pod rejected: RuntimeClass "{name}" not found')
+    whole = spec.get("resources")
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())) if not whole else (spec,)
     return {**pod, "spec": spec, "status": {"phase": "Pending", "qosClass": qos_class(map(_resources, containers))}}
 
 
@@ -54,14 +60,22 @@ def _priority(store: Store, pod: Plain, spec: Plain) -> Plain:
         found = store.get(_CLASSES, ("", name))
         if found is None:
             why = f"no PriorityClass with name {name} was found"
-            raise forbidden("", "pods", pod["metadata"].get("name", ""), why)
+            raise _forbidden(pod, why)
     if not name:
         defaults = [each for each in store.objects(_CLASSES) if each.get("globalDefault")]
         found = min(defaults, key=_value, default=None)
         name = found["metadata"]["name"] if found else ""
     found = found or {}
     given = {"priority": _value(found), "preemptionPolicy": found.get("preemptionPolicy") or _PREEMPTS}
+    if spec.get("priority") not in (None, given["priority"]):
+        why = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec;"
+        computed = f"priority admission controller computed {given['priority']} from the given PriorityClass name"
+        raise _forbidden(pod, f"{why} {computed}")
     return given | ({"priorityClassName": name} if name else {})
+
+
+def _forbidden(pod: Plain, why: str) -> ApiError:
+    return forbidden("", "pods", pod["metadata"].get("name", ""), why)
 
 
 def _value(priority_class: Plain) -> int:
@@ -85,11 +99,21 @@ def _resources(container: Plain) -> tuple[Plain, Plain]:
     return resources.get("requests") or {}, resources.get("limits") or {}
 
 
-def check_change(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """That a pod's containers stay what they are; a Binding's own write, which names the node, comes here, too."""
+def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    """What a pod must be, and that its containers stay what they are.
+
+    A Binding's own write, which names the node, comes here, too.
+    """
+    after, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    if old is None or not json_equal(after, before):
+        check_pod_spec(errors, after)
     if old is None:
         return
-    after, before = new.get("spec") or {}, old.get("spec") or {}
+    was, now = before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds")
+    if was is not None and now is None:
+        errors.invalid("spec.activeDeadlineSeconds", None, "must not update from a positive integer to nil value")
+    elif was is not None and now > was:
+        errors.invalid("spec.activeDeadlineSeconds", now, "must be less than or equal to previous value")
     for name in ("containers", "initContainers"):
         if len(after.get(name) or ()) != len(before.get(name) or ()):
             errors.forbidden(f"spec.{name}", "pod updates may not add or remove containers")

@@ -6,6 +6,7 @@ Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go; kubernetes.io "Pod", the
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.pod_resources import with_pod_requests
 from controlplane.apiserver.volume_defaults import pull_policy, with_field_version, with_missing, with_volume_defaults
 
 _SPEC: Plain = {
@@ -33,7 +34,9 @@ def with_pod_defaults(spec: Plain) -> Plain:
             filled[name] = [_with_requests(each) for each in filled[name]]
             if filled.get("hostNetwork"):
                 filled[name] = list(map(_with_host_ports, filled[name]))
-    return filled
+    if filled["terminationGracePeriodSeconds"] < 0:
+        filled["terminationGracePeriodSeconds"] = 1
+    return with_pod_requests(filled)
 
 
 def with_template_defaults(spec: Plain) -> Plain:

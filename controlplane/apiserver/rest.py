@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controlplane.apiserver.admission import Admission, Write
-from controlplane.apiserver.apply import apply, in_order, untyped
+from controlplane.apiserver.apply import apply, untyped
 from controlplane.apiserver.decoding import configuration, decode, decode_patched, in_namespace
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
-from controlplane.apiserver.go_values import go_text
+from controlplane.apiserver.go_values import go_text, in_order
 from controlplane.apiserver.grace import PODS, is_graceful, seconds_to_end
 from controlplane.apiserver.kinds import Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
@@ -56,7 +56,7 @@ from controlplane.apiserver.status import (
     version_in_the_future,
 )
 from controlplane.apiserver.store import Store
-from controlplane.apiserver.strategic import strategic_merge
+from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.json_value import json_equal
@@ -159,7 +159,7 @@ class Rest:
         elif patch.type == STRATEGIC_MERGE_PATCH:
             value = strategic_merge(served, patch.value, self._schema(target))
             value |= {name: served[name] for name in _TYPE if isinstance(value.get(name), str)}  # none can change it
-            shown = go_text(patch.value)
+            shown = go_text(shown_patch(patch.value, served))
         else:
             value = merge_patch(served, checked_merge_patch(patch.value))
             shown = _text(value)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.service_rules import check_service
 from controlplane.apiserver.status import invalid
 from controlplane.apiserver.store import Store
 from resourceapi.objects import ErrorList
@@ -67,13 +68,17 @@ def _keep(spec: Plain, before: Plain) -> None:
 
 
 def _check(new: Plain, spec: Plain, before: Plain) -> None:
-    """What is wrong with the ports and addresses that a service asks for."""
+    """What is wrong with what a service asks for, once it has what it keeps."""
     errors, address, addresses = ErrorList(), spec.get("clusterIP") or "", spec.get("clusterIPs") or []
+    check_service(errors, spec)
     if spec["type"] == "ExternalName":
         if not spec.get("externalName"):
             errors.required("spec.externalName")
     elif not spec.get("ports") and address != _NONE:
         errors.required("spec.ports")
+    for index, port in enumerate(spec.get("ports") or ()):
+        if spec["type"] == "ClusterIP" and port.get("nodePort"):
+            errors.forbidden(f"spec.ports[{index}].nodePort", "may not be used when `type` is 'ClusterIP'")
     if not address and addresses:
         errors.invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified")
     for index, each in enumerate(addresses):

@@ -1,7 +1,7 @@
 """What kinds around pods, of networks, storage and access, say where their author did not.
 
-Source: k8s.io/kubernetes pkg/apis/core/v1, discovery/v1, networking/v1, storage/v1, rbac/v1, autoscaling/v2 and
-admissionregistration/v1, defaults.go.
+Source: k8s.io/kubernetes pkg/apis/core/v1, discovery/v1, networking/v1, storage/v1, rbac/v1, autoscaling/v2,
+flowcontrol/v1 and admissionregistration/v1, defaults.go; kube-aggregator pkg/apis/apiregistration/v1.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,6 +28,10 @@ _CPU: Plain = {
 }
 
 _DOUBLE: Plain = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_PRECEDENCE = 1000
+_EXEMPT: Plain = {"nominalConcurrencyShares": 0, "lendablePercent": 0}
+_LIMITED: Plain = {"nominalConcurrencyShares": 30, "lendablePercent": 0}
+_QUEUING: Plain = {"queues": 64, "handSize": 8, "queueLengthLimit": 50}
 _BEHAVIOR: Plain = {
     "scaleUp": {
         "stabilizationWindowSeconds": 0,
@@ -73,6 +77,41 @@ def _autoscaler(obj: Plain) -> Plain:
     if spec.get("behavior"):  # each way of one that is said has its rules
         spec["behavior"] = {way: {**rules, **(spec["behavior"].get(way) or {})} for way, rules in _BEHAVIOR.items()}
     return {**obj, "spec": spec}
+
+
+def _flow_schema(obj: Plain) -> Plain:
+    return {**obj, "spec": {**obj["spec"], "matchingPrecedence": obj["spec"].get("matchingPrecedence") or _PRECEDENCE}}
+
+
+def _priority_level(obj: Plain) -> Plain:
+    spec = {**obj["spec"]}
+    for name, defaults in (("limited", _LIMITED), ("exempt", _EXEMPT)):
+        if spec.get(name) is not None:
+            spec[name] = with_missing(defaults, spec[name])
+    response = (spec.get("limited") or {}).get("limitResponse") or {}
+    if response.get("queuing") is not None:
+        filled = {**response["queuing"], **{n: response["queuing"].get(n) or value for n, value in _QUEUING.items()}}
+        spec["limited"] = {**spec["limited"], "limitResponse": {**response, "queuing": filled}}
+    return {**obj, "spec": spec}
+
+
+def _api_service(obj: Plain) -> Plain:
+    service = obj["spec"].get("service")
+    return {**obj, "spec": {**obj["spec"], "service": with_missing({"port": 443}, service)}} if service else obj
+
+
+def with_availability(new: Plain, old: Plain | None) -> Plain:
+    """A new APIService, which is available if no other server is to be asked."""
+    if old is not None or new["spec"].get("service"):
+        return new
+    condition = {
+        "type": "Available",
+        "status": "True",
+        "lastTransitionTime": new["metadata"]["creationTimestamp"],
+        "reason": "Local",
+        "message": "Local APIServices are always available",
+    }
+    return {**new, "status": {"conditions": [condition]}}
 
 
 def _endpoints(obj: Plain) -> Plain:
@@ -187,6 +226,9 @@ def _matched(match: Plain) -> Plain:
 
 _OF_ROLES = {"apiGroup": "rbac.authorization.k8s.io"}
 _FILLS: Mapping[str, Callable[[Plain], Plain]] = {
+    "APIService": _api_service,
+    "FlowSchema": _flow_schema,
+    "PriorityLevelConfiguration": _priority_level,
     "ClusterRoleBinding": _role_binding,
     "EndpointSlice": _endpoint_slice,
     "Endpoints": _endpoints,

@@ -28,8 +28,25 @@ def strategic_merge(value: Plain, patch: Any, schema: Schema) -> Plain:
     return _merged(value, patch, schema)
 
 
-def unconverted(reason: str) -> str:
-    """What upstream's converter says of a member of another type; its decoder of JSON said `reason`.
+def shown_patch(patch: Plain, value: Plain) -> Plain:
+    """A patch as upstream has it after its work, which drops nulls from what is new to the object."""
+    return {name: _shown(item, value.get(name)) for name, item in patch.items()}
+
+
+def _shown(item: Any, there: Any) -> Any:
+    if not isinstance(item, dict):
+        return item
+    return shown_patch(item, there) if isinstance(there, dict) else _without_nulls(item)
+
+
+def _without_nulls(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+
+
+def unconverted(reason: str, patch: Any) -> str:
+    """What upstream's converter says of a member of another type; its decoder of JSON said `reason` of a patch's work.
 
     Source: apimachinery's DefaultUnstructuredConverter.
     """
@@ -41,11 +58,21 @@ def unconverted(reason: str) -> str:
         return f"cannot restore map from {_GO_KINDS.get(value, value)}"
     if wanted.startswith("[]"):
         return f"cannot restore slice from {_GO_KINDS.get(value, value)}"
-    if value == "number" and wanted in _NUMERIC:  # Go converts one into the other, and its converter refuses that
+    is_text = _SIMPLE.get(wanted) == "string"
+    if (
+        value == "number" and wanted in _NUMERIC and not (is_text and _has_fraction(patch))
+    ):  # Go converts one into the other, and its converter refuses that
         return f"cannot convert {'float64' if wanted.startswith('int') else 'int64'} to {wanted}"
     if wanted in _SIMPLE:
         return f"unrecognized type: {_SIMPLE[wanted]}"
     return f"cannot restore struct from: {_GO_KINDS.get(value, value)}"
+
+
+def _has_fraction(value: Any) -> bool:
+    """Whether a number in there is none of Go's int64."""
+    if isinstance(value, dict):
+        return any(map(_has_fraction, value.values()))
+    return any(map(_has_fraction, value)) if isinstance(value, list) else isinstance(value, float)
 
 
 def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:

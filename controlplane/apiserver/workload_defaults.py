@@ -8,7 +8,7 @@ from functools import partial
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_defaults import with_template_defaults
-from controlplane.apiserver.service_defaults import with_claim_defaults
+from controlplane.apiserver.service_defaults import with_availability, with_claim_defaults
 from controlplane.apiserver.volume_defaults import with_missing
 from resourceapi.objects.release import Release
 
@@ -31,8 +31,8 @@ _JOB: Plain = {
     "manualSelector": False,
 }
 _NO_LIMIT = 2**31 - 1
-_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
-_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
+NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _LABELLED = ("Job", "ReplicationController")  # as their pods, if nobody says otherwise
 
 
@@ -55,11 +55,11 @@ def with_selector(new: Plain, old: Plain | None) -> Plain:
     selector, template = spec.get("selector") or {}, spec["template"]
     uid, of_template = metadata["uid"], template.get("metadata") or {}
     labels = {
-        **dict.fromkeys(_NAME_LABELS, metadata["name"]),
-        **dict.fromkeys(_UID_LABELS, uid),
+        **dict.fromkeys(NAME_LABELS, metadata["name"]),
+        **dict.fromkeys(UID_LABELS, uid),
         **(of_template.get("labels") or {}),
     }
-    matched = {_UID_LABELS[0]: uid, **(selector.get("matchLabels") or {})}
+    matched = {UID_LABELS[0]: uid, **(selector.get("matchLabels") or {})}
     return {
         **new,
         # labels that are the template's are the same map for a real server, which then writes into both
@@ -77,6 +77,7 @@ def _has_labels_of(template: Plain, metadata: Plain) -> bool:
 
 
 ADVANCES: Mapping[str, Callable[[Plain, Plain | None], Plain]] = {
+    "APIService": with_availability,
     "DaemonSet": with_template_generation,
     "Job": with_selector,
 }

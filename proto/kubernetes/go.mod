@@ -7,6 +7,7 @@ require (
 	k8s.io/apiextensions-apiserver v0.37.1
 	k8s.io/apimachinery v0.37.1
 	k8s.io/client-go v0.37.1
+	k8s.io/kube-aggregator v0.37.1
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2
 )
 

@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -41,6 +42,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 // What the stand-in serves, by group version; each with its list where it has one.
@@ -58,7 +60,8 @@ var kinds = []struct {
 		"ResourceQuota", "Secret", "Service", "ServiceAccount"}},
 	{admissionregistrationv1.SchemeGroupVersion, []string{"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
 		"ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"}},
-	{appsv1.SchemeGroupVersion, []string{"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}},
+	{appsv1.SchemeGroupVersion, []string{"ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet",
+		"StatefulSet"}},
 	{autoscalingv1.SchemeGroupVersion, []string{"Scale"}},
 	{autoscalingv2.SchemeGroupVersion, []string{"HorizontalPodAutoscaler"}},
 	{batchv1.SchemeGroupVersion, []string{"CronJob", "Job"}},
@@ -66,16 +69,18 @@ var kinds = []struct {
 	{coordinationv1.SchemeGroupVersion, []string{"Lease"}},
 	{discoveryv1.SchemeGroupVersion, []string{"EndpointSlice"}},
 	{eventsv1.SchemeGroupVersion, []string{"Event"}},
+	{flowcontrolv1.SchemeGroupVersion, []string{"FlowSchema", "PriorityLevelConfiguration"}},
 	{networkingv1.SchemeGroupVersion, []string{"Ingress", "IngressClass", "NetworkPolicy"}},
 	{nodev1.SchemeGroupVersion, []string{"RuntimeClass"}},
 	{policyv1.SchemeGroupVersion, []string{"PodDisruptionBudget"}},
 	{rbacv1.SchemeGroupVersion, []string{"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}},
 	{schedulingv1.SchemeGroupVersion, []string{"PriorityClass"}},
 	{storagev1.SchemeGroupVersion, []string{"CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass",
-		"VolumeAttachment"}},
+		"VolumeAttachment", "VolumeAttributesClass"}},
 	{authenticationv1.SchemeGroupVersion, []string{"SelfSubjectReview", "TokenRequest", "TokenReview"}},
 	{authorizationv1.SchemeGroupVersion, []string{"SelfSubjectAccessReview", "SelfSubjectRulesReview",
 		"SubjectAccessReview"}},
+	{apiregistrationv1.SchemeGroupVersion, []string{"APIService"}},
 	{apiextensionsv1.SchemeGroupVersion, []string{"CustomResourceDefinition"}},
 	{resourcev1.SchemeGroupVersion, []string{"DeviceClass", "DeviceTaintRule", "ResourceClaim",
 		"ResourceClaimTemplate", "ResourceSlice"}},
@@ -95,7 +100,7 @@ func init() {
 		networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme,
 		corev1.AddToScheme, discoveryv2.AddToScheme, discoveryv2beta1.AddToScheme, authorizationv1.AddToScheme,
 		resourcev1.AddToScheme, resourcev1alpha3.AddToScheme, resourcev1beta1.AddToScheme,
-		resourcev1beta2.AddToScheme, apiextensionsv1.AddToScheme, metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,
+		resourcev1beta2.AddToScheme, flowcontrolv1.AddToScheme, apiregistrationv1.AddToScheme, apiextensionsv1.AddToScheme, metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,
 	} {
 		utilruntime.Must(add(scheme))
 	}

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/applyconfigurations"
 	merge "sigs.k8s.io/structured-merge-diff/v6/schema"
@@ -60,10 +61,17 @@ func mergedAs(types *merge.Schema, parent *merge.Map, f reflect.StructField, nam
 			columns.WriteString(" default=" + text)
 		}
 	}
+	if f.Type == reflect.TypeFor[runtime.RawExtension]() {
+		columns.WriteString(" atomic")
+	}
+	key := f.Tag.Get("patchMergeKey")
+	if parent == nil && key != "" { // of a kind that client-go has no type for: both ways of merging go by one key
+		columns.WriteString(" keys=" + key)
+	}
 	if strategy := f.Tag.Get("patchStrategy"); strategy != "" {
 		columns.WriteString(" patch=" + strategy)
 	}
-	if key := f.Tag.Get("patchMergeKey"); key != "" {
+	if key != "" {
 		columns.WriteString(" by=" + key)
 	}
 	return columns.String(), below

@@ -53,7 +53,8 @@ func printSamples() {
 
 // isListOfTemplates says of what the kinds below have all samples: what pods are made from is long.
 func isListOfTemplates(kind schema.GroupVersionKind) bool {
-	return (kind.Group == "apps" && strings.HasSuffix(kind.Kind, "List")) || kind.Kind == "ReplicationControllerList"
+	isOfPods := kind.Group == "apps" && kind.Kind != "ControllerRevisionList"
+	return (isOfPods && strings.HasSuffix(kind.Kind, "List")) || kind.Kind == "ReplicationControllerList"
 }
 
 // printEvent prints a watch's event as it goes over the wire, with its length before it.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from resourceapi.objects.codec import json_fields
-from resourceapi.objects.meta import Record
+from resourceapi.objects.meta import KubernetesObject, Record
 
 
 class Members(dict[str, Any]):
@@ -41,8 +41,11 @@ def problems(record: Record, value: dict[str, Any]) -> tuple[str, ...]:
 
     `record` is what was read from `value`. Only `Members` know of duplicates.
     """
-    of_the_type = ('unknown field "apiVersion"', 'unknown field "kind"')
-    return tuple(text for text in dict.fromkeys(_in_record(record, value, "")) if text not in of_the_type)
+    found = dict.fromkeys(_in_record(record, value, ""))
+    if isinstance(record, KubernetesObject):  # what says its type is no field of ours
+        for name in ("apiVersion", "kind"):
+            found.pop(f'unknown field "{name}"', None)
+    return tuple(found)
 
 
 def _in_record(record: Record, value: dict[str, Any], prefix: str) -> Iterator[str]:

@@ -57,7 +57,7 @@ class Cluster:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "namespace": "default"},
-            "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
         }
         made = await self.pods.create(value)
         if status:

@@ -11,6 +11,30 @@ from resourceapi.objects.release import LATEST
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http
 
 KINDS = list(auxiliary_kinds(LATEST))
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+TEMPLATE: Any = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+NEVER: Any = {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+WORKLOAD: Any = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
+ROLE_REF: Any = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"}}
+REQUIRED: Any = {
+    "APIService": {
+        "spec": {"group": "example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}
+    },
+    "ClusterRoleBinding": ROLE_REF,
+    "ControllerRevision": {"revision": 1, "data": {"a": 1}},
+    "CronJob": {"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": NEVER}}}},
+    "DaemonSet": WORKLOAD,
+    "Deployment": WORKLOAD,
+    "FlowSchema": {"spec": {"priorityLevelConfiguration": {"name": "p"}}},
+    "Job": {"spec": {"template": NEVER}},
+    "PriorityLevelConfiguration": {"spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}},
+    "ReplicaSet": WORKLOAD,
+    "RoleBinding": ROLE_REF,
+    "Service": {"spec": {"clusterIP": "None"}},  # or it would need ports
+    "StatefulSet": WORKLOAD,
+    "StorageClass": {"provisioner": "d.example.com"},
+    "VolumeAttributesClass": {"driverName": "d.example.com", "parameters": {"iops": "3"}},
+}
 OLD_EVENTS = "/api/v1/namespaces/default/events"
 NEW_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -27,22 +51,22 @@ def test_objects_come_and_go(api: Http, kind: Kind) -> None:
     assert api.ok("GET", path)["kind"] == f"{kind.kind}List"
     listed = api.send("GET", path, accept=protobuf.MEDIA_TYPE)
     assert not protobuf.decode(listed.data, "", "")["items"]
-    value = {"apiVersion": api_version, "kind": kind.kind, "metadata": {"name": "one"}}
-    if kind.id == "services":
-        value["spec"] = {"clusterIP": "None"}  # or it would need ports
+    name = "v1.example.com" if kind.kind == "APIService" else "one"
+    value = {"apiVersion": api_version, "kind": kind.kind, "metadata": {"name": name}, **REQUIRED.get(kind.kind, {})}
     made = api.ok("POST", path, value)
-    changed = api.ok("PATCH", f"{path}/one", {"metadata": {"labels": {"a": "b"}}}, content=MERGE)
+    changed = api.ok("PATCH", f"{path}/{name}", {"metadata": {"labels": {"a": "b"}}}, content=MERGE)
     assert changed["metadata"]["uid"] == made["metadata"]["uid"]
     applied = api.ok(
         "PATCH",
-        f"{path}/one?fieldManager=me",
-        value | {"metadata": {"name": "one", "labels": {"c": "d"}}},
+        f"{path}/{name}?fieldManager=me",
+        value | {"metadata": {"name": name, "labels": {"c": "d"}}},
         content=APPLY,
     )
     assert applied["metadata"]["labels"].items() >= {"a": "b", "c": "d"}.items()
-    assert api.send("GET", f"{path}/one/status").status == (200 if kind.status else 404)
-    api.ok("DELETE", f"{path}/one")
-    assert api.send("GET", f"{path}/one").status == 404
+    assert api.send("GET", f"{path}/{name}/status").status == (200 if kind.status else 404)
+    assert len(api.ok("GET", path, accept=TABLE)["rows"]) == 1
+    api.ok("DELETE", f"{path}/{name}")
+    assert api.send("GET", f"{path}/{name}").status == 404
 
 
 def test_a_lease_in_protobuf_as_a_leader_writes_it(api: Http) -> None:
@@ -109,7 +133,9 @@ def test_a_deployment_is_scaled(api: Http) -> None:
     """As kubectl scale and an autoscaler do it."""
     path = "/apis/apps/v1/namespaces/default/deployments"
     selector = {"matchLabels": {"b": "c"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}]}
-    one = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"selector": selector}}
+    template = {**TEMPLATE, "metadata": {"labels": {"a": "x", "b": "c"}}}
+    spec = {"selector": selector, "template": template}
+    one = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
     api.ok("POST", path, one)
     scale = api.ok("GET", f"{path}/d/scale")
     assert (scale["spec"], scale["status"]) == ({"replicas": 1}, {"replicas": 0, "selector": "a in (x,y),b=c"})

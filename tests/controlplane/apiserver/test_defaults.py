@@ -263,6 +263,7 @@ def test_failures_of_a_job(api: Http) -> None:
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
     rules = [{"action": "Ignore", "onPodConditions": [{"type": "x"}]}]
     spec = {"template": template, "backoffLimitPerIndex": 1, "podFailurePolicy": {"rules": rules}}
+    spec |= {"completionMode": "Indexed", "completions": 1}
     made = _made(api, "batch/v1", "Job", "jobs", spec)["spec"]
     assert made["backoffLimit"] == 2**31 - 1
     assert made["podFailurePolicy"]["rules"][0]["onPodConditions"] == [{"type": "x", "status": "True"}]

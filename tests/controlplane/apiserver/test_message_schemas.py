@@ -78,7 +78,7 @@ def test_managers_own_containers_by_name(api: Http) -> None:
 
 
 def test_a_port_without_a_protocol_is_one_of_tcp(api: Http) -> None:
-    ports = [{"port": 53, "protocol": "UDP"}, {"port": 53}]
+    ports = [{"name": "u", "port": 53, "protocol": "UDP"}, {"name": "t", "port": 53}]
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "dns"}, "spec": {"ports": ports}}
     applied = api.ok("PATCH", f"{SERVICES}/dns", service, content=APPLY, fieldManager="a")
     assert _owned(applied, "a")["f:spec"]["f:ports"].keys() == {

@@ -66,7 +66,8 @@ def test_kinds_of_core(api: Http) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "1"}}
     stored = body_of(send(api, "POST", MAPS.replace("configmaps", "secrets"), secret), code=201)
     assert (stored["data"], stored["type"]) == ({"a": "MQ=="}, "Opaque")
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    containers = [{"name": "c", "image": "i"}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
     body_of(send(api, "POST", PODS, pod), code=201)
     binding = {
         "apiVersion": "v1",

@@ -1,0 +1,154 @@
+"""What new and changed objects of some kinds of the cluster must be; most of the others are stored as they come.
+
+Source: k8s.io/kubernetes pkg/apis/apps/validation, storage/validation and flowcontrol/validation; kube-aggregator
+pkg/apis/apiregistration/validation.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.open_rules import Check
+from resourceapi.objects import ErrorList
+from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.names import dns_subdomain
+
+_EXEMPT = "Exempt"
+_MOST_PRECEDENCE = 10000
+_MOST_OF_GROUP, _MOST_OF_VERSION = 20000, 1000
+_PORTS = range(1, 65536)
+_BY_USER = ["ByNamespace", "ByUser"]
+
+
+def not_negative(errors: ErrorList, path: str, value: Any) -> None:
+    """A number that may be 0."""
+    if isinstance(value, int) and value < 0:
+        errors.invalid(path, value, "must be greater than or equal to 0")
+
+
+def _revision(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    not_negative(errors, "revision", new.get("revision"))
+    data = new.get("data")
+    if old is not None:
+        if not json_equal(data, old.get("data")):
+            errors.invalid("data", data, "field is immutable")
+    elif data is None:
+        errors.required("data", "data is mandatory")
+    elif not isinstance(data, dict):
+        errors.required("data", "data must be a valid JSON object")
+
+
+def _attributes_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    if old is not None:
+        for name in ("driverName", "parameters"):
+            if not json_equal(new.get(name), old.get(name)):
+                errors.forbidden(name, f"updates to {name} are forbidden.")
+    driver = new.get("driverName") or ""
+    if driver:
+        label_name(errors, "driverName", driver.lower())
+    else:
+        errors.required("driverName")
+    if not new.get("parameters"):
+        errors.required("parameters", "must contain at least one key/value pair")
+
+
+def _api_service(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    spec = new["spec"]
+    group, version, service = spec.get("group") or "", spec.get("version") or "", spec.get("service")
+    name, wanted = new["metadata"].get("name", ""), f"{version}.{group}"
+    if name != wanted:
+        errors.invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{wanted}"')
+    if group:
+        complaints(errors, "spec.group", group, dns_subdomain(group))
+    elif version != "v1":
+        errors.required("spec.group", "only v1 may have an empty group and it better be legacy kube")
+    for field, most in (("groupPriorityMinimum", _MOST_OF_GROUP), ("versionPriority", _MOST_OF_VERSION)):
+        if not 0 < spec.get(field, 0) <= most:
+            errors.invalid(f"spec.{field}", spec.get(field, 0), f"must be positive and less than {most}")
+    is_unchecked, authority = bool(spec.get("insecureSkipTLSVerify")), spec.get("caBundle")
+    if not service:
+        if authority:
+            size = f"{len(base64.b64decode(authority))} bytes"
+            errors.invalid("spec.caBundle", size, "local APIServices may not have a caBundle")
+        if is_unchecked:
+            errors.invalid("spec.insecureSkipTLSVerify", True, "local APIServices may not have insecureSkipTLSVerify")
+        return
+    for field in ("namespace", "name"):
+        if not service.get(field):
+            errors.required(f"spec.service.{field}")
+    if service.get("port") not in _PORTS:
+        text = "port is not valid: must be between 1 and 65535, inclusive"
+        errors.invalid("spec.service.port", service.get("port"), text)
+    if is_unchecked and authority:
+        errors.invalid("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present")
+
+
+def _flow_schema(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    spec = new["spec"]
+    precedence, path = spec.get("matchingPrecedence", 0), "spec.matchingPrecedence"
+    if precedence <= 0:
+        errors.invalid(path, precedence, "must be a positive value")
+    if precedence > _MOST_PRECEDENCE:
+        errors.invalid(path, precedence, f"must not be greater than {_MOST_PRECEDENCE}")
+    if precedence == 1 and new["metadata"].get("name") != "exempt":
+        errors.invalid(path, precedence, "only the schema named 'exempt' may have matchingPrecedence 1")
+    method = spec.get("distinguisherMethod")
+    if method is not None and method.get("type") not in _BY_USER:
+        errors.not_supported("spec.distinguisherMethod.type", method.get("type") or "", _BY_USER)
+    level = (spec.get("priorityLevelConfiguration") or {}).get("name") or ""
+    path = "spec.priorityLevelConfiguration.name"
+    if level:
+        complaints(errors, path, level, dns_subdomain(level))
+    else:
+        errors.required(path, "must reference a priority level")
+
+
+def _priority_level(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    spec, name = new["spec"], new["metadata"].get("name")
+    kind, limited, exempt = spec.get("type") or "", spec.get("limited"), spec.get("exempt")
+    if (name == "exempt") != (kind == _EXEMPT):
+        errors.invalid("spec.type", kind, "must be 'Exempt' if and only if `name` is 'exempt'")
+    if kind == _EXEMPT and limited is not None:
+        errors.forbidden("spec.limited", "must be nil if the type is not Limited")
+    elif kind == "Limited":
+        if exempt is not None:
+            errors.forbidden("spec.exempt", "must be nil if the type is Limited")
+        if limited is None:
+            errors.required("spec.limited", "must not be empty when type is Limited")
+        else:
+            _limited(errors, limited)
+    elif not kind:
+        errors.required("spec.type")
+    elif kind != _EXEMPT:
+        errors.not_supported("spec.type", kind, [_EXEMPT, "Limited"])
+
+
+def _limited(errors: ErrorList, limited: Plain) -> None:
+    path, response = "spec.limited.limitResponse", limited.get("limitResponse") or {}
+    kind, queuing = response.get("type") or "", response.get("queuing")
+    if limited.get("nominalConcurrencyShares", 0) < 0:
+        shares = limited["nominalConcurrencyShares"]
+        errors.invalid("spec.limited.nominalConcurrencyShares", shares, "must be a non-negative integer")
+    if kind == "Reject" and queuing is not None:
+        errors.forbidden(f"{path}.queuing", "must be nil if limited.limitResponse.type is not Limited")
+    elif kind == "Queue" and queuing is None:
+        errors.required(f"{path}.queuing", "must not be empty if limited.limitResponse.type is Limited")
+    elif not kind:
+        errors.required(f"{path}.type")
+    elif kind not in ("Queue", "Reject"):
+        errors.not_supported(f"{path}.type", kind, ["Queue", "Reject"])
+
+
+CHECKS: Mapping[str, Check] = {
+    "APIService": _api_service,
+    "ControllerRevision": _revision,
+    "FlowSchema": _flow_schema,
+    "PriorityLevelConfiguration": _priority_level,
+    "VolumeAttributesClass": _attributes_class,
+}
+"""By kind."""

@@ -1,0 +1,179 @@
+"""What maps, secrets, leases, classes and roles must be.
+
+Source: k8s.io/kubernetes pkg/apis/core/validation, coordination/validation, scheduling/validation, storage/validation
+and rbac/validation.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.apiserver.auxiliary_rules import not_negative
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.open_rules import Check
+from resourceapi.objects import ErrorList
+from resourceapi.objects.json_value import json_equal
+
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_NO_KEY = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME', "
+    " or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_LONGEST_KEY = 253
+_SET = "field is immutable when `immutable` is set"
+_ACCOUNT = "kubernetes.io/service-account.name"
+_NEEDED = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+_HIGHEST_PRIORITY = 1_000_000_000
+_OF_THE_SYSTEM = {"system-cluster-critical", "system-node-critical"}
+_PREEMPTION = ["PreemptLowerPriority", "Never"]
+_FIXED = "field is immutable"
+
+
+def _keys(errors: ErrorList, path: str, data: Plain | None) -> None:
+    for key in data or {}:
+        here = f"{path}[{key}]"
+        if len(key) > _LONGEST_KEY:
+            errors.invalid(here, key, f"must be no more than {_LONGEST_KEY} characters")
+        if not _KEY.fullmatch(key):
+            errors.invalid(here, key, _NO_KEY)
+        if key in (".", ".."):
+            errors.invalid(here, key, f"must not be '{key}'")
+        elif key.startswith(".."):
+            errors.invalid(here, key, "must not start with '..'")
+
+
+def _stays_as_it_is(errors: ErrorList, new: Plain, old: Plain | None, *members: str) -> None:
+    if old is None or not old.get("immutable"):
+        return
+    if not new.get("immutable"):
+        errors.forbidden("immutable", _SET)
+    for name in members:
+        if not json_equal(new.get(name), old.get(name)):
+            errors.forbidden(name, _SET)
+
+
+def check_config_map(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    """A ConfigMap."""
+    _stays_as_it_is(errors, new, old, "data", "binaryData")
+    _keys(errors, "data", new.get("data"))
+    for key in new.get("data") or {}:
+        if key in (new.get("binaryData") or {}):
+            errors.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+    _keys(errors, "binaryData", new.get("binaryData"))
+
+
+def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    """A Secret."""
+    kind, data = new.get("type"), new.get("data") or {}
+    if old is not None and kind != old.get("type"):
+        errors.invalid("type", kind, _FIXED)
+    _stays_as_it_is(errors, new, old, "data")
+    _keys(errors, "data", data)
+    if kind == "kubernetes.io/service-account-token":
+        if not (new["metadata"].get("annotations") or {}).get(_ACCOUNT):
+            errors.required(f"metadata.annotations[{_ACCOUNT}]")
+    elif kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
+        errors.required("data[username]")
+        errors.required("data[password]")
+    for key in _NEEDED.get(str(kind), ()):
+        if key not in data:
+            errors.required(f"data[{key}]")
+
+
+def _lease(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    seconds = new["spec"].get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
+    not_negative(errors, "spec.leaseTransitions", new["spec"].get("leaseTransitions"))
+
+
+def _priority_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    name, value, policy = new["metadata"].get("name", ""), new.get("value", 0), new.get("preemptionPolicy")
+    if old is not None:
+        if value != old.get("value", 0):
+            errors.forbidden("value", "may not be changed in an update.")
+        if policy != old.get("preemptionPolicy"):
+            errors.invalid("preemptionPolicy", policy, _FIXED)
+        return
+    if name.startswith("system-") and name not in _OF_THE_SYSTEM:
+        why = "priority class names with 'system-' prefix are reserved for system use only."
+        errors.forbidden("metadata.name", f"{why} error: {name} is not a known system priority class")
+    elif value > _HIGHEST_PRIORITY and name not in _OF_THE_SYSTEM:
+        errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}")
+    if policy not in _PREEMPTION:
+        errors.not_supported("preemptionPolicy", policy or "", _PREEMPTION)
+
+
+def _storage_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    for name in ("provisioner", "reclaimPolicy", "volumeBindingMode", "parameters"):
+        if old is not None and not json_equal(new.get(name), old.get(name)):
+            if name == "parameters":
+                errors.forbidden(name, "updates to parameters are forbidden.")
+            elif name == "provisioner":
+                errors.forbidden(name, "updates to provisioner are forbidden.")
+            else:
+                errors.invalid(name, new.get(name), _FIXED)
+    if not new.get("provisioner"):
+        errors.required("provisioner")
+    for name, words in (("reclaimPolicy", ["Delete", "Retain"]), ("volumeBindingMode", _BINDING)):
+        if new.get(name) not in words:
+            errors.not_supported(name, new.get(name) or "", words)
+
+
+_BINDING = ["Immediate", "WaitForFirstConsumer"]
+
+
+def _role(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    for index, rule in enumerate(new.get("rules") or ()):
+        path = f"rules[{index}]"
+        if not rule.get("verbs"):
+            errors.required(f"{path}.verbs")
+        if rule.get("nonResourceURLs"):
+            continue
+        if not rule.get("apiGroups"):
+            errors.required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+        if not rule.get("resources"):
+            errors.required(f"{path}.resources", "resource rules must supply at least one resource")
+
+
+def _binding(errors: ErrorList, new: Plain, old: Plain | None, kinds: list[str]) -> None:
+    role = new.get("roleRef") or {}
+    if role.get("kind") not in kinds:
+        errors.not_supported("roleRef.kind", role.get("kind") or "", kinds)
+    if not role.get("name"):
+        errors.required("roleRef.name")
+    for index, subject in enumerate(new.get("subjects") or ()):
+        _subject(errors, subject, f"subjects[{index}]")
+    if old is not None and not json_equal(role, old.get("roleRef")):
+        shown: Any = {"apiGroup": role.get("apiGroup", ""), "kind": role.get("kind", ""), "name": role.get("name", "")}
+        errors.invalid("roleRef", shown, "cannot change roleRef")
+
+
+def _subject(errors: ErrorList, subject: Plain, path: str) -> None:
+    if not subject.get("name"):
+        errors.required(f"{path}.name")
+    kind = subject.get("kind")
+    if kind not in _SUBJECTS:
+        errors.not_supported(f"{path}.kind", kind or "", _SUBJECTS)
+    elif kind == "ServiceAccount" and not subject.get("namespace"):
+        errors.required(f"{path}.namespace")
+
+
+_SUBJECTS = ["ServiceAccount", "User", "Group"]
+CHECKS: Mapping[str, Check] = {
+    "ClusterRole": _role,
+    "ClusterRoleBinding": lambda errors, new, old: _binding(errors, new, old, ["ClusterRole"]),
+    "Lease": _lease,
+    "PriorityClass": _priority_class,
+    "Role": _role,
+    "RoleBinding": lambda errors, new, old: _binding(errors, new, old, ["Role", "ClusterRole"]),
+    "StorageClass": _storage_class,
+}
+"""By kind."""

@@ -1,0 +1,18 @@
+"""Which labels a LabelSelector object stands for."""
+
+from collections.abc import Mapping
+
+from controlplane.apiserver.kinds import Plain
+from resourceapi.objects.selectors import LabelSelector, Requirement
+
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def is_selected(selector: Plain, labels: Mapping[str, str] | None) -> bool:
+    """Whether labels match a LabelSelector object; one of an unknown operator matches none."""
+    wanted = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+    for each in selector.get("matchExpressions") or ():
+        if each.get("operator") not in _OPERATORS:
+            return False
+        wanted.append(Requirement(str(each.get("key")), each["operator"], tuple(each.get("values") or ())))
+    return LabelSelector(tuple(wanted)).matches(labels or {})

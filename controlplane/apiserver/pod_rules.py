@@ -1,0 +1,263 @@
+"""What a pod's spec, or that of a template of pods, must be: containers, volumes, claims, and the words it knows.
+
+Not all that upstream checks: affinity, security contexts, probes, DNS and most sources of volumes are taken as they
+come. Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from controlplane.apiserver.kinds import Plain
+from resourceapi.objects import ErrorList, Quantity, QuantityError
+from resourceapi.objects.errors import InOrder
+from resourceapi.objects.field_rules import complaints, dns_label, label_name
+from resourceapi.objects.names import dns_subdomain, is_extended_resource, is_native_resource, label_value
+
+_RESTART = ["Always", "OnFailure", "Never"]
+_DNS = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]
+_PULL = ["Always", "IfNotPresent", "Never"]
+_MESSAGES = ["File", "FallbackToLogsOnError"]
+PROTOCOLS = ["SCTP", "TCP", "UDP"]
+_EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
+_MOST_SECONDS = 2**31 - 1
+_VARIABLE = re.compile(r"[ -<>-~]+")
+_NO_VARIABLE = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+_OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
+_WHICH_CLAIM = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+_TWO_CLAIMS = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+
+
+def check_port(errors: ErrorList, path: str, port: Any) -> None:
+    """A number of a port."""
+    if not isinstance(port, int) or not 0 < port < 65536:
+        errors.invalid(path, port, "must be between 1 and 65535, inclusive")
+
+
+def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
+    """Labels that something else has."""
+    for name, value in (labels or {}).items():
+        label_name(errors, path, name)
+        complaints(errors, path, value, label_value(value))
+
+
+def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec") -> None:
+    """A pod's spec with its defaults."""
+    volumes = _volumes(errors, spec.get("volumes") or (), f"{path}.volumes")
+    claims = _claims(errors, spec.get("resourceClaims") or (), f"{path}.resourceClaims")
+    names: set[str] = set()
+    containers = spec.get("containers") or ()
+    if not containers:
+        errors.required(f"{path}.containers")
+    for member, some in (("containers", containers), ("initContainers", spec.get("initContainers") or ())):
+        for index, each in enumerate(some):
+            here = f"{path}.{member}[{index}]"
+            _container(errors, each, here, volumes, claims)
+            if each.get("name") and each["name"] in names:
+                errors.duplicate(f"{here}.name", each["name"])
+            names.add(each.get("name") or "")
+            if spec.get("hostNetwork"):
+                _host_ports(errors, each, f"{here}.ports")
+    _known(errors, f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
+    _known(errors, f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
+    check_labels(errors, f"{path}.nodeSelector", spec.get("nodeSelector"))
+    gates: set[str] = set()
+    for index, gate in enumerate(spec.get("schedulingGates") or ()):
+        if gate.get("name") in gates:
+            errors.duplicate(f"{path}.schedulingGates[{index}]", gate["name"])
+        gates.add(gate.get("name") or "")
+    for member in ("serviceAccountName", "nodeName"):
+        if spec.get(member):
+            complaints(errors, f"{path}.{member}", spec[member], dns_subdomain(spec[member]))
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= _MOST_SECONDS:
+        errors.invalid(f"{path}.activeDeadlineSeconds", deadline, f"must be between 1 and {_MOST_SECONDS}, inclusive")
+    for member in ("hostname", "subdomain"):
+        if spec.get(member):
+            dns_label(errors, f"{path}.{member}", spec[member])
+    for index, each in enumerate(spec.get("tolerations") or ()):
+        _toleration(errors, each, f"{path}.tolerations[{index}]")
+
+
+def _known(errors: ErrorList, path: str, value: Any, words: list[str]) -> None:
+    if not value:
+        errors.required(path)
+    elif value not in words:
+        errors.not_supported(path, value, words)
+
+
+def _volumes(errors: ErrorList, volumes: Sequence[Plain], path: str) -> set[str]:
+    """The names of the volumes that there are."""
+    names: set[str] = set()
+    for index, volume in enumerate(volumes):
+        here, name = f"{path}[{index}]", volume.get("name") or ""
+        kinds = [member for member, item in volume.items() if member != "name" and item is not None]
+        for member in sorted(kinds)[1:]:
+            errors.forbidden(f"{here}.{member}", "may not specify more than 1 volume type")
+        for member, needed in (("configMap", "name"), ("secret", "secretName")):
+            if kinds == [member] and not volume[member].get(needed):
+                errors.required(f"{here}.{member}.{needed}")
+        if kinds == ["hostPath"]:
+            where = volume["hostPath"].get("path") or ""
+            if not where:
+                errors.required(f"{here}.hostPath.path")
+            elif ".." in where.split("/"):
+                errors.invalid(f"{here}.hostPath.path", where, "must not contain '..'")
+        if not name:
+            errors.required(f"{here}.name")
+        else:
+            dns_label(errors, f"{here}.name", name)
+            if name in names:
+                errors.duplicate(f"{here}.name", name)
+        names.add(name)
+    return names
+
+
+def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> list[str]:
+    """The names by which containers refer to claims."""
+    names: list[str] = []
+    for index, each in enumerate(claims):
+        here, name = f"{path}[{index}]", each.get("name") or ""
+        claim, template = each.get("resourceClaimName"), each.get("resourceClaimTemplateName")
+        shown = InOrder({"Name": name, "ResourceClaimName": claim, "ResourceClaimTemplateName": template})
+        if not name:
+            errors.required(f"{here}.name")
+        elif name in names:
+            errors.duplicate(f"{here}.name", name)
+        else:
+            dns_label(errors, f"{here}.name", name)
+        if claim is not None and template is not None:
+            errors.invalid(here, shown, _TWO_CLAIMS)
+        elif claim is None and template is None:
+            errors.invalid(here, shown, _WHICH_CLAIM)
+        for member, value in (("resourceClaimName", claim), ("resourceClaimTemplateName", template)):
+            if value is not None:
+                complaints(errors, f"{here}.{member}", value, dns_subdomain(value))
+        names.append(name)
+    return names
+
+
+def _container(errors: ErrorList, container: Plain, path: str, volumes: set[str], claims: list[str]) -> None:
+    if container.get("name"):
+        dns_label(errors, f"{path}.name", container["name"])
+    else:
+        errors.required(f"{path}.name")
+    if not container.get("image"):
+        errors.required(f"{path}.image")
+    _known(errors, f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
+    _ports(errors, container.get("ports") or (), f"{path}.ports")
+    for index, variable in enumerate(container.get("env") or ()):
+        _variable(errors, variable, f"{path}.env[{index}]")
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        here, name = f"{path}.volumeMounts[{index}]", mount.get("name") or ""
+        if not name:
+            errors.required(f"{here}.name")
+        elif name not in volumes:
+            errors.not_found(f"{here}.name", name)
+        if not mount.get("mountPath"):
+            errors.required(f"{here}.mountPath")
+    _known(errors, f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
+    _resources(errors, container.get("resources") or {}, f"{path}.resources", claims)
+
+
+def _ports(errors: ErrorList, ports: Sequence[Plain], path: str) -> None:
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        here, name = f"{path}[{index}]", port.get("name")
+        if name and name in names:
+            errors.duplicate(f"{here}.name", name)
+        names.add(name or "")
+        if not port.get("containerPort"):
+            errors.required(f"{here}.containerPort")
+        else:
+            check_port(errors, f"{here}.containerPort", port["containerPort"])
+        if port.get("hostPort"):
+            check_port(errors, f"{here}.hostPort", port["hostPort"])
+        _known(errors, f"{here}.protocol", port.get("protocol"), PROTOCOLS)
+
+
+def _host_ports(errors: ErrorList, container: Plain, path: str) -> None:
+    for index, port in enumerate(container.get("ports") or ()):
+        if port.get("hostPort") != port.get("containerPort"):
+            text = "must match `containerPort` when `hostNetwork` is true"
+            errors.invalid(f"{path}[{index}].hostPort", port.get("hostPort", 0), text)
+
+
+def _variable(errors: ErrorList, variable: Plain, path: str) -> None:
+    name = variable.get("name") or ""
+    if not name:
+        errors.required(f"{path}.name")
+    elif not _VARIABLE.fullmatch(name):
+        errors.invalid(f"{path}.name", name, _NO_VARIABLE)
+    if variable.get("valueFrom") and variable.get("value"):
+        errors.invalid(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
+
+
+def _resources(errors: ErrorList, resources: Plain, path: str, claims: list[str]) -> None:
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    for member, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            _amount(errors, f"{path}.{member}[{name}]", name, amount)
+    for name, amount in requests.items():
+        limit = limits.get(name)
+        is_shared = name in _OF_CONTAINERS
+        if limit is None:
+            if not is_shared:
+                errors.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        elif not is_shared and _quantity(amount) != _quantity(limit):
+            errors.invalid(f"{path}.requests", amount, f"must be equal to {name} limit of {limit}")
+        elif is_shared and _quantity(amount) > _quantity(limit):
+            errors.invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limit}")
+    for index, each in enumerate(resources.get("claims") or ()):
+        here, name = f"{path}.claims[{index}]", each.get("name") or ""
+        if not name:
+            errors.required(here)
+        elif name not in claims:
+            known = "which is empty" if not claims else f"which are {', '.join(claims)}"
+            errors.append(_not_among(here, name, known))
+
+
+def _not_among(path: str, name: str, known: str) -> Any:
+    found = ErrorList()
+    found.not_found(path, name)
+    return found[0]._replace(message=f"{found[0].message}: must be one of the names in pod.spec.resourceClaims {known}")
+
+
+def _amount(errors: ErrorList, path: str, name: str, text: Any) -> None:
+    if "/" not in name and name not in _OF_CONTAINERS and not name.startswith("hugepages-"):
+        errors.invalid(path, name, "must be a standard resource type or fully qualified")
+        errors.invalid(path, name, "must be a standard resource for containers")
+    amount = _quantity(text)
+    if amount < _quantity("0"):
+        errors.invalid(path, text, "must be greater than or equal to 0")
+    is_whole = is_extended_resource(name) and not is_native_resource(name)
+    if is_whole and str(text).endswith(("m", "u", "n")):
+        errors.invalid(path, text, "must be an integer")
+
+
+def _quantity(text: Any) -> Quantity:
+    try:
+        return Quantity.parse(str(text))
+    except QuantityError:  # the types of the object were looked at before
+        return Quantity.parse("0")
+
+
+def _toleration(errors: ErrorList, toleration: Plain, path: str) -> None:
+    key, operator = toleration.get("key") or "", toleration.get("operator") or ""
+    value, effect = toleration.get("value") or "", toleration.get("effect") or ""
+    if key:
+        label_name(errors, f"{path}.key", key)
+    elif operator != "Exists":
+        text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.invalid(f"{path}.operator", operator, text)
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        errors.invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    if operator in ("", "Equal"):
+        complaints(errors, f"{path}.operator", value, label_value(value))
+    elif operator == "Exists":
+        if value:
+            errors.invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'")
+    else:
+        errors.not_supported(f"{path}.operator", operator, ["Equal", "Exists"])
+    if effect and effect not in _EFFECTS:
+        errors.not_supported(f"{path}.effect", effect, _EFFECTS)

@@ -1,0 +1,236 @@
+"""Which pods a workload is about: its selector, that its own pods are among them, and that it stays so.
+
+Source: k8s.io/kubernetes pkg/apis/apps/validation, batch/validation and the strategies of pkg/registry/apps.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from controlplane.apiserver.auxiliary_rules import not_negative
+from controlplane.apiserver.go_values import in_order
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.labels import is_selected
+from controlplane.apiserver.open_rules import Check
+from controlplane.apiserver.pod_rules import check_labels, check_pod_spec
+from controlplane.apiserver.workload_defaults import NAME_LABELS, UID_LABELS
+from resourceapi.objects import ErrorList
+from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.names import label_value
+
+_ALWAYS, _ON_FAILURE, _NEVER = "Always", "OnFailure", "Never"
+_IMMUTABLE = "field is immutable"
+_NO_MATCH = "`selector` does not match template `labels`"
+_CHANGEABLE = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_FIXED_SET = (
+    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy',"
+    " 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+)
+
+
+def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None:
+    """A selector of labels."""
+    for name, value in ((selector or {}).get("matchLabels") or {}).items():
+        label_name(errors, f"{path}.matchLabels", name)
+        complaints(errors, f"{path}.matchLabels", value, label_value(value))
+    for index, each in enumerate((selector or {}).get("matchExpressions") or ()):
+        here, values, operator = f"{path}.matchExpressions[{index}]", each.get("values") or [], each.get("operator")
+        if operator in ("In", "NotIn"):
+            if not values:
+                errors.required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                errors.forbidden(f"{here}.values", why)
+        else:
+            errors.invalid(f"{here}.operator", operator or "", "not a valid selector operator")
+        label_name(errors, f"{here}.key", each.get("key") or "")
+        for number, value in enumerate(values):
+            complaints(errors, f"{here}.values[{number}]", value, label_value(value))
+
+
+def _copies(errors: ErrorList, new: Plain, old: Plain | None, *, kind: str) -> None:
+    """A Deployment, a ReplicaSet or a StatefulSet."""
+    spec = new["spec"]
+    if old is not None and kind == "statefulset":
+        _fixed_set(errors, spec, old["spec"])
+    not_negative(errors, "spec.replicas", spec.get("replicas"))
+    if kind != "deployment":
+        not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    selector = spec.get("selector")
+    if selector is None:
+        errors.required("spec.selector")
+    else:
+        check_selector(errors, "spec.selector", selector)
+        if not (selector.get("matchLabels") or selector.get("matchExpressions")):
+            # upstream says so of replica sets, too
+            named = "statefulset" if kind == "statefulset" else "deployment"
+            errors.invalid("spec.selector", selector, f"empty selector is invalid for {named}")
+    _check_template(errors, spec)
+    if kind == "deployment":
+        not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+    if kind == "deployment":
+        _check_strategy(errors, spec.get("strategy") or {})
+        deadline = spec.get("progressDeadlineSeconds", 0)
+        not_negative(errors, "spec.progressDeadlineSeconds", deadline)
+        if isinstance(deadline, int) and deadline <= spec.get("minReadySeconds", 0):
+            errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+    if old is not None and kind != "statefulset":
+        _stays(errors, "spec.selector", selector, old["spec"].get("selector"))
+
+
+def _check_strategy(errors: ErrorList, strategy: Plain) -> None:
+    """How pods of a Deployment are replaced."""
+    kind, rolling, path = strategy.get("type"), strategy.get("rollingUpdate"), "spec.strategy"
+    if kind == "Recreate":
+        if rolling is not None:
+            errors.forbidden(f"{path}.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+    elif kind != "RollingUpdate":
+        errors.not_supported(f"{path}.type", kind or "", ["Recreate", "RollingUpdate"])
+    elif rolling and rolling.get("maxUnavailable") in (0, "0%") and rolling.get("maxSurge") in (0, "0%"):
+        why = "may not be 0 when `maxSurge` is 0"
+        errors.invalid(f"{path}.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], why)
+
+
+def _fixed_set(errors: ErrorList, spec: Plain, before: Plain) -> None:
+    after, was = ({name: item for name, item in each.items() if name not in _CHANGEABLE} for each in (spec, before))
+    if not json_equal(after, was):
+        errors.forbidden("spec", _FIXED_SET)
+
+
+def _daemons(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    spec, selector = new["spec"], new["spec"].get("selector")
+    if old is not None:
+        _stays(errors, "spec.selector", selector, old["spec"].get("selector"))
+    check_selector(errors, "spec.selector", selector)
+    _check_template(errors, spec, is_of_daemons=True)
+    if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
+        errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset")
+    not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+
+
+def _check_template(errors: ErrorList, spec: Plain, *, is_of_daemons: bool = False) -> None:
+    template, selector = spec.get("template") or {}, spec.get("selector")
+    labels = (template.get("metadata") or {}).get("labels")
+    is_read = _is_read(selector)
+    if not is_read and not is_of_daemons:
+        errors.invalid("spec.selector", selector, "invalid label selector")
+    elif is_read and (selector is None or not is_selected(selector, labels or {})):  # without one, nothing is selected
+        errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)
+    pod = template.get("spec") or {}
+    check_labels(errors, "spec.template.labels", labels)
+    check_pod_spec(errors, pod, "spec.template.spec")
+    policy = pod.get("restartPolicy", _ALWAYS)
+    if policy != _ALWAYS:
+        errors.not_supported("spec.template.spec.restartPolicy", policy, [_ALWAYS])
+    if pod.get("activeDeadlineSeconds") is not None:
+        kind = "DaemonSet" if is_of_daemons else "ReplicaSet"
+        why = f"activeDeadlineSeconds in {kind} is not Supported"
+        errors.forbidden("spec.template.spec.activeDeadlineSeconds", why)
+
+
+def _is_read(selector: Plain | None) -> bool:
+    """Whether Go makes a selector of it."""
+    found = ErrorList()
+    check_selector(found, "", selector)
+    return not found
+
+
+def _job(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    spec, metadata = new["spec"], new["metadata"]
+    if old is None and not spec.get("manualSelector"):
+        _check_generated(errors, spec, metadata)
+    for name in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"):
+        not_negative(errors, f"spec.{name}", spec.get(name))
+    mode = spec.get("completionMode")
+    if mode == "Indexed" and spec.get("completions") is None:
+        errors.required("spec.completions", "when completion mode is Indexed")
+    elif mode not in ("Indexed", "NonIndexed"):
+        errors.not_supported("spec.completionMode", mode or "", ["NonIndexed", "Indexed"])
+    if mode != "Indexed" and spec.get("backoffLimitPerIndex") is not None:
+        errors.invalid("spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], "requires indexed completion mode")
+    check_job_pod(errors, spec["template"].get("spec") or {}, "spec.template.spec")
+    selector = spec.get("selector")
+    labels = (spec["template"].get("metadata") or {}).get("labels")
+    if selector is None:
+        errors.required("spec.selector")
+    else:
+        check_selector(errors, "spec.selector", selector)
+    if selector is None or not is_selected(selector, labels or {}):
+        errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)
+    if old is not None:
+        before = old["spec"]
+        _stays(errors, "spec.selector", selector, before.get("selector"))
+        _stays(errors, "spec.completionMode", mode, before.get("completionMode"))
+
+
+def check_job_pod(errors: ErrorList, pod: Plain, path: str) -> None:
+    """The pod of a Job, which ends."""
+    check_pod_spec(errors, pod, path)
+    policy = pod.get("restartPolicy", _ALWAYS)
+    if policy == _ALWAYS:
+        errors.required(f"{path}.restartPolicy", f'valid values: "{_ON_FAILURE}", "{_NEVER}"')
+    elif policy not in (_ON_FAILURE, _NEVER):
+        errors.not_supported(f"{path}.restartPolicy", policy, [_ON_FAILURE, _NEVER])
+
+
+def _cron_job(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    spec = new["spec"]
+    schedule = spec.get("schedule") or ""
+    fields = schedule.split()
+    if not schedule:
+        errors.required("spec.schedule")
+    elif not schedule.startswith("@") and len(fields) != 5:
+        text = f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
+        errors.invalid("spec.schedule", schedule, text)
+    policies = ["Allow", "Forbid", "Replace"]
+    if spec.get("concurrencyPolicy") not in policies:
+        errors.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy") or "", policies)
+    template = (spec.get("jobTemplate") or {}).get("spec", {}).get("template") or {}
+    check_job_pod(errors, template.get("spec") or {}, "spec.jobTemplate.spec.template.spec")
+    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit", "startingDeadlineSeconds"):
+        not_negative(errors, f"spec.{name}", spec.get(name))
+
+
+def _check_generated(errors: ErrorList, spec: Plain, metadata: Plain) -> None:
+    """That the labels and the selector that the server makes are there, as they are made."""
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    uid, name_of_job = str(metadata["uid"]), str(metadata["name"])
+    expected = {UID_LABELS[0]: uid, UID_LABELS[1]: uid, NAME_LABELS[0]: name_of_job, NAME_LABELS[1]: name_of_job}
+    for name in (UID_LABELS[1], NAME_LABELS[1], UID_LABELS[0], NAME_LABELS[0]):
+        if labels.get(name) != expected[name]:
+            text, path = f"must be '{expected[name]}'", f"spec.template.metadata.labels[{name}]"
+            if name in labels:
+                errors.invalid(path, in_order(labels), text)
+            else:
+                errors.required(path, text)
+    if not is_selected(spec.get("selector") or {}, expected):
+        errors.invalid("spec.selector", in_order(spec.get("selector")), "`selector` not auto-generated")
+
+
+def _stays(errors: ErrorList, path: str, new: Any, old: Any) -> None:
+    if not json_equal(new, old):
+        errors.invalid(path, new, _IMMUTABLE)
+
+
+CHECKS: Mapping[str, Check] = {
+    "CronJob": _cron_job,
+    "DaemonSet": _daemons,
+    "Deployment": partial(_copies, kind="deployment"),
+    "Job": _job,
+    "ReplicaSet": partial(_copies, kind="replicaset"),
+    "StatefulSet": partial(_copies, kind="statefulset"),
+}
+"""By kind."""

@@ -1,0 +1,82 @@
+"""Requests that somebody wrote down, to the stand-in API server and to a real one: codes, warnings and bodies agree.
+
+    python -m tests.e2e.compare_requests [core] [custom] ...
+
+Requests are in `requests/*.txt`, one a line: the verb, the path and, where there is one, the body as JSON. PATCH says
+of which type it is (PATCH:merge, PATCH:json, PATCH:strategic, PATCH:apply), and any verb in which form it wants its
+answer (GET>table, GET>yaml, GET>protobuf). `~` stands before those that are known to differ (docs/apiserver.md says
+why), `#` before remarks. Each file begins with empty namespaces, its requests go in their order.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from tests.controlplane.apiserver.random_requests import JSON_PATCH, STRATEGIC, Request
+from tests.controlplane.apiserver.running import APPLY, MERGE, Http
+from tests.e2e.compare_servers import servers
+from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, differences
+
+REQUESTS = Path(__file__).with_name("requests")
+_KNOWN = "~ "
+_CONTENTS = {"": JSON, "merge": MERGE, "json": JSON_PATCH, "strategic": STRATEGIC, "apply": APPLY, "protobuf": PROTOBUF}
+_ACCEPTS = {
+    "": JSON,
+    "yaml": YAML,
+    "protobuf": PROTOBUF,
+    "table": f"{JSON};g=meta.k8s.io;v=v1;as=Table,{JSON}",
+    "partial": f"{JSON};g=meta.k8s.io;v=v1;as=PartialObjectMetadata",
+}
+
+
+class Compared(NamedTuple):
+    """A request, and how its answers differ; empty where they do not."""
+
+    line: str
+    is_known: bool
+    found: list[str]
+
+
+def main() -> None:
+    """Run the command; exits with 1 where something differs that is not known to, or no longer does."""
+    names = sorted(path.stem for path in REQUESTS.glob("*.txt"))
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_requests", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *names], help=", ".join(names))
+    count = same = wrong = 0
+    for name in parser.parse_args().names or names:
+        with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):
+            for each in compared(ours, real, (REQUESTS / f"{name}.txt").read_text().splitlines()):
+                count, same = count + 1, same + (not each.found)
+                if bool(each.found) != each.is_known:
+                    wrong += 1
+                    print(each.line, *(f"  {text}" for text in each.found or ["it was known to differ"]), sep="\n")
+    print(f"{count} requests, {same} are answered the same; {wrong} otherwise than known")
+    sys.exit(1 if wrong else 0)
+
+
+def compared(ours: Http, real: Http, lines: list[str]) -> Iterator[Compared]:
+    """The requests of a file, one after the other, each to both servers."""
+    pair = Pair(ours, real)
+    for line in lines:
+        if line and not line.startswith("#"):
+            mine, theirs, _ = pair.ask(_dressed(line.removeprefix(_KNOWN)))
+            yield Compared(line, line.startswith(_KNOWN), differences(mine._asdict(), theirs._asdict()))
+
+
+def _dressed(line: str) -> Dressed:
+    verb, path, *rest = line.split(" ", 2)
+    verb, _, accept = verb.partition(">")
+    verb, _, content = verb.partition(":")
+    path, _, query = path.partition("?")
+    body = json.loads(rest[0]) if rest else None
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    return Dressed(Request(verb, path, body, _CONTENTS[content], options), _ACCEPTS[accept])
+
+
+if __name__ == "__main__":
+    main()
