@@ -3,8 +3,12 @@
 What the ResourceSlices of many nodes ask of an API server (our stand-in, in another process): the controllers of all
 nodes in one process here, each with a client and connections of its own, 8 devices and one slice. All nodes start at
 once; then one device of one node changes its health, then one device of every node does.
+
+`python -m bench.fleet KUBECONFIG --nodes N` asks a real API server on this machine the same, the one with the process
+`--server PID`; its nodes are gone afterwards.
 """
 
+import argparse
 import asyncio
 import contextlib
 import gc
@@ -13,15 +17,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from bench.process import resident
 from bench.quantile import quantile
 from bench.slices import device, with_health
-from bench.table import Cell, Table
+from bench.table import Cell, Table, show
 from dra_plugin.publishing.slices import Controller, DriverResources, Limits, Owner, Pool, Slice
-from resourceapi.client import AsyncClient, Credentials
+from resourceapi.client import AsyncClient, Credentials, from_kubeconfig
 from resourceapi.client.transport import Answer
 from resourceapi.objects import ObjectMeta, core
 
@@ -29,13 +34,17 @@ DRIVER = "nodeplug.dev"
 SIZES = (500, 5_000)
 DEVICES = 8
 CHANGES = 20
-_MAKING = 16  # Node objects that are made at once, before anything is measured
+_MAKING = 16  # Node objects that are made or deleted at once, when nothing is measured
 
 
 def run() -> Iterator[Table]:
     """Measure."""
     gc.freeze()
     found = [_with_server(size) for size in SIZES]
+    yield _table(SIZES, found)
+
+
+def _table(sizes: Sequence[int], found: Sequence[Mapping[str, float]]) -> Table:
     figures = (
         ("all nodes started at once, all slices stored", "s", "start"),
         ("requests of a node at its start", "", "start_requests"),
@@ -50,7 +59,7 @@ def run() -> Iterator[Table]:
         ("after a change on every node", "MiB", "resident_storm"),
     )
     rows: list[tuple[Cell, ...]] = [(what, unit, *(each[name] for each in found)) for what, unit, name in figures]
-    yield Table(("", "unit", *(f"{size:,} nodes" for size in SIZES)), tuple(rows))
+    return Table(("", "unit", *(f"{size:,} nodes" for size in sizes)), tuple(rows))
 
 
 def _with_server(size: int) -> dict[str, float]:
@@ -59,7 +68,7 @@ def _with_server(size: int) -> dict[str, float]:
         assert server.stdout is not None
         url = server.stdout.readline().split()[-1]
         try:
-            return asyncio.run(_measure(url, server.pid, size))
+            return asyncio.run(_measure(lambda: Credentials(server=url), server.pid, size))
         finally:
             server.terminate()
 
@@ -83,11 +92,10 @@ class _Counted(AsyncClient):
 class _Node:
     """What a daemon does with the API server for its slices."""
 
-    def __init__(self, url: str, number: int, failures: list[str]) -> None:
+    def __init__(self, credentials: Callable[[], Credentials], number: int, failures: list[str]) -> None:
         self.name = f"worker-{number}"
         self._devices = [device(number) for number in range(DEVICES)]
-        credentials = Credentials(server=url)
-        self.client = _Counted(lambda: credentials)
+        self.client = _Counted(credentials)
         self.controller = Controller(
             self.client,
             DRIVER,
@@ -107,10 +115,10 @@ class _Node:
         return DriverResources({self.name: Pool(slices=(Slice(devices=tuple(self._devices)),))})
 
 
-async def _measure(url: str, server: int, size: int) -> dict[str, float]:
+async def _measure(credentials: Callable[[], Credentials], server: int, size: int) -> dict[str, float]:
     found: dict[str, float] = {"resident_empty": resident(server)}
     failures: list[str] = []
-    nodes = [_Node(url, number, failures) for number in range(size)]
+    nodes = [_Node(credentials, number, failures) for number in range(size)]
     await _make(nodes)
     asked = _Counted.asked
     asked.clear()
@@ -145,6 +153,7 @@ async def _measure(url: str, server: int, size: int) -> dict[str, float]:
     for task in running:
         task.cancel()
     await asyncio.wait(running)
+    await _each(nodes, lambda node: node.client.resource(core.Node).delete(node.name))
     for node in nodes:
         node.client.close()
     return found
@@ -153,9 +162,13 @@ async def _measure(url: str, server: int, size: int) -> dict[str, float]:
 async def _make(nodes: list[_Node]) -> None:
     """Create the Node objects, as kubelets do."""
     objects = nodes[0].client.resource(core.Node)
+    await _each(nodes, lambda node: objects.create(core.Node(metadata=ObjectMeta(name=node.name))))
+
+
+async def _each(nodes: list[_Node], act: Callable[[_Node], Awaitable[object]]) -> None:
+    """Do something for all nodes, some at a time."""
     for some in range(0, len(nodes), _MAKING):
-        made = [objects.create(core.Node(metadata=ObjectMeta(name=x.name))) for x in nodes[some : some + _MAKING]]
-        await asyncio.gather(*made)
+        await asyncio.gather(*map(act, nodes[some : some + _MAKING]))
 
 
 async def _stored(nodes: list[_Node]) -> None:
@@ -164,3 +177,19 @@ async def _stored(nodes: list[_Node]) -> None:
         while not node.controller.is_stored:
             await node.controller.settled()
             await asyncio.sleep(0.01)  # a look that failed is repeated
+
+
+def main() -> None:
+    """Measure with the server of a kubeconfig."""
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
+    parser.add_argument("kubeconfig", type=Path)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[SIZES[0]])
+    parser.add_argument("--server", type=int, required=True, help="the server's process")
+    options = parser.parse_args()
+    gc.freeze()
+    source = from_kubeconfig(options.kubeconfig)
+    show(_table(options.nodes, [asyncio.run(_measure(source, options.server, size)) for size in options.nodes]))
+
+
+if __name__ == "__main__":
+    main()

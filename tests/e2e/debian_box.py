@@ -1,7 +1,8 @@
 """A box that systemd has booted: the real one, as PID 1 of namespaces, above this machine's files.
 
-What it writes goes to a tmpfs and is forgotten. It has a cgroup, a mount and a PID namespace of its own and no network,
-so that the sandbox of a unit is what systemd makes of it. Its /sys is a made-up one.
+What it writes goes to a tmpfs and is forgotten. It has a cgroup, a mount and a PID namespace of its own and no network
+but where it is given this machine's, so that the sandbox of a unit is what systemd makes of it. Its /sys is a made-up
+one, and its /tmp is empty: systemd would remove all that this machine has there, one by one.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ mount -t proc proc $root/proc
 mount --bind {sys} $root/sys
 mount -t cgroup2 cgroup2 $root/sys/fs/cgroup
 mount -t tmpfs tmpfs $root/run
+mount -t tmpfs tmpfs $root/tmp
 mount --rbind /dev $root/dev
 {binds}
 cd $root
@@ -69,8 +71,11 @@ class DebianBox:
 
 
 @contextlib.contextmanager
-def booted(scratch: Path, sys: Path, binds: Mapping[str, Path]) -> Iterator[DebianBox]:
-    """Boot a box: `sys` becomes its /sys, and `binds` says which folder of this machine is where in it."""
+def booted(scratch: Path, sys: Path, binds: Mapping[str, Path], *, has_network: bool = False) -> Iterator[DebianBox]:
+    """Boot a box: `sys` becomes its /sys, and `binds` says which folder of this machine is where in it.
+
+    It `has_network` where it shares this machine's.
+    """
     (sys / "fs/cgroup").mkdir(parents=True)
     scratch.mkdir()
     lines = [
@@ -79,7 +84,8 @@ def booted(scratch: Path, sys: Path, binds: Mapping[str, Path]) -> Iterator[Debi
     script = _BOOT.format(scratch=scratch, sys=sys, systemd=SYSTEMD, binds="\n".join(lines))
     cgroup = Path(_cgroup2()) / f"nodeplug-box-{os.getpid()}"
     cgroup.mkdir()
-    unshare = "unshare --mount --pid --uts --ipc --cgroup --net --fork --kill-child --propagation private bash -c"
+    network = "" if has_network else "--net"
+    unshare = f"unshare --mount --pid --uts --ipc --cgroup {network} --fork --kill-child --propagation private bash -c"
     unshare = f"setpriv --pdeathsig KILL {unshare}"  # or a test run that is killed leaves the box running
     enter = f"echo $$ >{cgroup}/cgroup.procs; exec {unshare} {shlex.quote(script)}"
     process = subprocess.Popen(["bash", "-c", enter], stderr=subprocess.PIPE, text=True)

@@ -1,0 +1,82 @@
+"""Each right that the unit and its DRA drop-in have is there for something: without it that is lost and said.
+
+The rest goes on meanwhile. `docs/promises.md` has the table.
+"""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.debian_box import DebianBox, booted, why_not
+from tests.e2e.unit_box import USUAL, UnitBox, debian_package, made_up_sys
+from tests.nodeplug.cluster import ClusterStand
+
+pytestmark = pytest.mark.e2e
+PAID = ["units", "units with CDI", "claims"]
+LOST: dict[tuple[str, str], tuple[list[str], str]] = {  # functions, and what is said
+    ("ReadWritePaths", f"{USUAL}/device-plugins"): (["units", "units with CDI"], "cannot serve: .*no permission"),
+    ("ReadWritePaths", f"-{USUAL}/plugins_registry"): (["claims"], "cannot serve the registration: .*no permission"),
+    ("ReadWritePaths", f"-{USUAL}/plugins"): (["claims"], "cannot serve the driver: .*no permission"),
+    ("ReadWritePaths", "-/run/cdi"): (["units with CDI", "claims"], "cannot write CDI specs: .*Read-only file system"),
+    ("StateDirectory", "nodeplug"): ([*PAID, "status"], "cannot open the lease database .*Read-only file system"),
+    ("RestrictAddressFamilies", "AF_UNIX"): ([*PAID, "slices", "status", "events"], "Address family not supported"),
+    ("RestrictAddressFamilies", "AF_NETLINK"): (["events"], "changes wait for a rescan"),
+    ("RestrictAddressFamilies", "AF_INET"): (["slices", "claims"], "ResourceSlices: .*Address family not supported"),
+}
+NOT_TRIED = {("RestrictAddressFamilies", "AF_INET6")}
+"""The cluster has no address of that family here."""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder with the same short path for the box and for this process, where no unit has a /tmp of its own."""
+    made = Path(tempfile.mkdtemp(prefix="np", dir="/srv"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(scope="module")
+def box(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianBox]:
+    """A box with the package."""
+    if reason := why_not():
+        pytest.skip(reason)
+    package = debian_package(tmp_path_factory.mktemp("package"))
+    (folder / "kubelet/plugins").mkdir(parents=True)
+    binds = {str(folder / "kubelet"): folder / "kubelet", "/srv/package": package.parent}
+    with booted(folder / "box", made_up_sys(folder / "sys"), binds, has_network=True) as started:
+        done = started.run(f"dpkg -i --force-depends /srv/package/{package.name}")
+        assert done.returncode == 0, done.stdout
+        yield started
+
+
+@pytest.fixture
+async def unit(box: DebianBox, folder: Path) -> AsyncIterator[UnitBox]:
+    """The unit, installed and not started."""
+    async with AsyncExitStack() as stack:
+        stand = await stack.enter_async_context(ClusterStand(folder / "kubelet"))
+        made = UnitBox(box, stand, folder / "kubelet")
+        await made.prepare()
+        yield made
+
+
+async def test_every_right_is_needed_by_something_and_the_rest_goes_on_without_it(unit: UnitBox) -> None:
+    assert LOST.keys() | NOT_TRIED == unit.rights()
+    await unit.start("")
+    for holds in unit.functions().values():
+        await unit.until(holds)
+    await unit.stop()
+    for right, (lost, words) in LOST.items():
+        await unit.start(unit.without(right))
+        for function, holds in unit.functions().items():
+            if function not in lost:
+                await unit.until(holds)
+        for function in lost:  # each is asked for, and refused
+            assert not await unit.functions()[function](), (right, function)
+        await unit.until_said(words)
+        for function in lost:
+            assert not await unit.functions()[function](), (right, function)
+        await unit.stop()
