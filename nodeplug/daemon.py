@@ -22,7 +22,7 @@ from hostdevices import Diff, Host, Inventory, Scanner
 from hostdevices.health import HealthTracker, needs_polling
 from hostdevices.presence import Presence
 from hostdevices.readers import READERS, paths_reader
-from hostdevices.watching.watch import Watcher, default_sources
+from hostdevices.watching.watch import Change, Watcher, default_sources
 from nodeplug import logs
 from nodeplug.config import Config, overridden
 from nodeplug.config_file import ConfigFile
@@ -49,9 +49,8 @@ from nodeplug.fronts import (
     traced,
     witnesses,
 )
-from nodeplug.metrics import Metric, ScanStatus, collect
+from nodeplug.parts import once_owned, run_together
 from nodeplug.readiness import why_not_ready
-from nodeplug.status_server import StatusServer
 from nodeplug.systemd import notify, watchdog
 from nodeplug.withholding import with_withheld
 from resources.assignment import Assignment, assign
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from nodeplug.ddp_profiles import DdpProfiles
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
+    from nodeplug.metrics import Metric, ScanStatus
     from nodeplug.node_features import NodeFeatures
     from nodeplug.page.site import Site
     from nvml import NvmlMonitor
@@ -73,10 +73,6 @@ MOST_LINES = 100  # about devices that are not offered, at once
 END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
 log = logging.getLogger("nodeplug")
 Observer = Callable[[Assignment, Diff], None]
-
-
-class PartFailed(Exception):
-    """A part of the daemon has ended although nobody asked it to; says which one, and why."""
 
 
 class NewConfiguration(Exception):
@@ -187,46 +183,55 @@ class Daemon:
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "state": self._take(ledger),
             "watchdog": watchdog(),
-            "reconciler": _once_owned(ledger, reconciler.run),
+            "reconciler": once_owned(ledger, reconciler.run),
             "host": self._follow_the_host(ledger, plugins, dra),
             # An update starts the next pod beside this one: the kubelet finds it at once, and its calls wait.
-            "device plugin API": plugins.run() if self._serves_at_once else _once_owned(ledger, plugins.run),
-            "control socket": _once_owned(ledger, ControlServer(Path(config.settings.state_directory), running).run),
+            "device plugin API": plugins.run() if self._serves_at_once else once_owned(ledger, plugins.run),
+            "control socket": once_owned(ledger, ControlServer(Path(config.settings.state_directory), running).run),
         }
         if dra is not None:
             parts["DRA"] = dra.run()
         if self._cluster_events is not None:
             parts["Events"] = self._cluster_events.run()
         if self._evictions is not None:
-            parts["evictions"] = _once_owned(ledger, self._evictions.run)
+            parts["evictions"] = once_owned(ledger, self._evictions.run)
         if (nvml := nvml_monitor(config, host)) is not None:
             self._nvml = nvml
             parts["NVML"] = nvml.run()
         self._features = node_features(config)
         if self._features is not None:
-            parts["node features"] = _once_owned(ledger, self._features.run)
+            parts["node features"] = once_owned(ledger, self._features.run)
         if labels is not None:
             parts["node labels"] = labels.run()
         if self._file is not None:
             parts["configuration"] = self._follow_the_file(self._file, watcher, starts_anew)
-        settings = config.settings
+        self._serve_status(parts, running)
+        await run_together(parts, may_end={"state"})
+
+    def _serve_status(self, parts: dict[str, Coroutine[Any, Any, None]], running: Running) -> None:
+        """Add what answers over HTTP, where the settings want it."""
+        settings = self._config.settings
+        if settings.status_page != "none" and not settings.metrics_address:
+            log.warning("settings.statusPage: no page is served without settings.metricsAddress")
+        if not settings.metrics_address and not settings.status_socket:
+            return
+        from nodeplug.status_server import StatusServer
+
         if settings.metrics_address:
             page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
-            parts["status page"] = StatusServer(
-                settings.metrics_address, running.metrics, running.not_ready, page
-            ).run()
-        elif settings.status_page != "none":
-            log.warning("settings.statusPage: no page is served without settings.metricsAddress")
+            served = StatusServer(settings.metrics_address, running.metrics, running.not_ready, page)
+            parts["status page"] = served.run()
         if settings.status_socket:
             parts["status socket"] = StatusServer(settings.status_socket, running.metrics, running.not_ready).run()
-        await _together(parts, may_end={"state"})
 
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
         self._is_owner = True
         remove_features(self._config.settings)
 
-    def _metrics(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> Iterator[Metric]:
+    def _metrics(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> "Iterator[Metric]":
+        from nodeplug.metrics import collect  # for those who ask
+
         file = self._file
         return collect(
             plugins.status(),
@@ -283,37 +288,18 @@ class Daemon:
         self._driver_files = self._files_of_drivers(config)
         self._ddp_profiles = ddp_profiles(config)
         async with self._watcher(dra) as watcher:
-            self._scan = lambda: ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
+            self._scan = partial(_scan_status, watcher)
             polling = asyncio.create_task(self._poll_health(watcher))
             if self._nvml is not None:
                 self._nvml.observe(partial(watcher.request_rescan, []))
             try:
-                async for inventory, diff in watcher:
-                    for problem in inventory.problems:
-                        log.debug("unreadable: %s: %s", problem.where, problem.reason)
-                    assignment = assign(inventory, config.resources)
-                    self._report_refused(assignment)
-                    offered = [device for devices in assignment.devices.values() for device in devices]
-                    self._presence.update(inventory.devices, offered, ledger.devices())
-                    self._record_changes(Seen(inventory, assignment), ledger)
-                    if self._features is not None and not config.waiting:
-                        self._features.update(assignment)
-                    if self._evictions is not None:
-                        self._evictions.look(inventory, self._presence, config.resources, ledger)
-                    if is_first:
-                        plugins.configure(of_device_plugins(config))
-                        if dra is not None:
-                            dra.configure(of_dra(config))
-                    self._offer_again = partial(_give, config, assignment, ledger, plugins, dra)
-                    _give(config, assignment, ledger, plugins, dra, watcher.noticed_at)
-                    self._offered, self._inventory = assignment.owners.keys(), inventory
-                    (self._polled.set if needs_polling(offered) else self._polled.clear)()
+                async for change in watcher:
+                    self._take_over(change, config, is_first, watcher.noticed_at, ledger, plugins, dra)
+                    del change  # what came is a list of thousands
                     if self._driver_files is not None and self._is_owner:
                         from nodeplug.driver_files import prune
 
                         await prune(self._driver_files, ledger)
-                    if self._observer is not None:
-                        self._observer(assignment, diff)
                     if is_first:
                         is_first = False
                         self._is_configured.set()
@@ -321,6 +307,40 @@ class Daemon:
                         notify("READY=1")
             finally:
                 polling.cancel()
+
+    def _take_over(
+        self,
+        change: Change,
+        config: Config,
+        is_first: bool,
+        noticed_at: float | None,
+        ledger: Ledger,
+        plugins: "DevicePlugins",
+        dra: "DraPlugin | None",
+    ) -> None:
+        """Offer what the host has now; `is_first`: for the first time with this configuration."""
+        inventory = change.inventory
+        for problem in inventory.problems:
+            log.debug("unreadable: %s: %s", problem.where, problem.reason)
+        assignment = assign(inventory, config.resources)
+        self._report_refused(assignment)
+        offered = [device for devices in assignment.devices.values() for device in devices]
+        self._presence.update(inventory.devices, offered, ledger.devices())
+        self._record_changes(Seen(inventory, assignment), ledger)
+        if self._features is not None and not config.waiting:
+            self._features.update(assignment)
+        if self._evictions is not None:
+            self._evictions.look(inventory, self._presence, config.resources, ledger)
+        if is_first:
+            plugins.configure(of_device_plugins(config))
+            if dra is not None:
+                dra.configure(of_dra(config))
+        self._offer_again = partial(_give, config, assignment, ledger, plugins, dra)
+        _give(config, assignment, ledger, plugins, dra, noticed_at)
+        self._offered, self._inventory = assignment.owners.keys(), inventory
+        (self._polled.set if needs_polling(offered) else self._polled.clear)()
+        if self._observer is not None:
+            self._observer(assignment, change.diff)
 
     def _record_changes(self, seen: Seen, ledger: Ledger) -> None:
         changes = list(device_changes(self._seen, seen, ledger.of_device))
@@ -398,6 +418,12 @@ def _give(
         dra.update(devices, noticed_at)
 
 
+def _scan_status(watcher: Watcher) -> "ScanStatus":
+    from nodeplug.metrics import ScanStatus  # for those who ask
+
+    return ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
+
+
 def _page(running: Running, whose: Literal["local", "all"]) -> "Site":
     """Make the page for whoever looks."""
     from nodeplug.page.feed import Feed
@@ -462,37 +488,3 @@ def _end_in_time() -> None:
     timer = threading.Timer(END_PATIENCE, end)
     timer.daemon = True
     timer.start()
-
-
-async def _together(parts: dict[str, Coroutine[Any, Any, None]], may_end: Collection[str]) -> None:
-    """Run all parts until cancelled. Raises what ended one, as it is, with a note that names the part."""
-
-    async def run(name: str, part: Coroutine[Any, Any, None]) -> None:
-        try:
-            await part
-        except Exception as error:
-            error.add_note(f"part {name}")
-            raise
-        if name not in may_end:
-            raise PartFailed(f"{name} has ended although nobody asked it to")
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for name, part in parts.items():
-                group.create_task(run(name, part), name=name)
-    except BaseExceptionGroup as several:
-        raise _first(several) from None
-
-
-async def _once_owned(ledger: Ledger, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    await ledger.owned()
-    await run()
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the first of errors in groups, with its own cause; the others are what ended with it."""
-    while isinstance(error, BaseExceptionGroup):
-        for other in error.exceptions[1:]:
-            log.error("ended with it: %r", other)
-        error = error.exceptions[0]
-    return error

@@ -31,8 +31,9 @@ def run(path: Path, root: Path) -> int:
     from checkpoint import StateLocked
     from deviceplugin import DevicePluginError
     from hostdevices import Host, HostDevicesError
-    from nodeplug.daemon import PartFailed, run_until_signalled
+    from nodeplug.daemon import run_until_signalled
     from nodeplug.fronts import CannotOffer
+    from nodeplug.parts import PartFailed
     from telemetry import Telemetry
 
     log = logging.getLogger("nodeplug")
