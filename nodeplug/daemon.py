@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from checkpoint import Ledger
 from checkpoint.reconciler import Reconciler
 from folderwatch import FolderWatcher
-from hostdevices import Host
+from hostdevices import Diff, Host
 from hostdevices.presence import Presence
 from nodeplug.config import Config
 from nodeplug.config_file import ConfigFile
@@ -37,10 +37,8 @@ from nodeplug.fronts import (
     remove_features,
     witnesses,
 )
-from nodeplug.metrics import Metric, collect
 from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.readiness import why_not_ready
-from nodeplug.status_server import StatusServer
 from nodeplug.supervision import run_together
 from nodeplug.systemd import notify, watchdog
 from telemetry import Telemetry
@@ -48,6 +46,7 @@ from telemetry import Telemetry
 if TYPE_CHECKING:
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
+    from nodeplug.metrics import Metric
     from nodeplug.node_features import NodeFeatures
     from nodeplug.page.site import Site
 
@@ -133,7 +132,9 @@ class Daemon:
                 return why
             return [*why, *why_not_ready(plugins.status(), dra.status() if dra is not None else None)]
 
-        def metrics() -> Iterator[Metric]:
+        def metrics() -> "Iterator[Metric]":
+            from nodeplug.metrics import collect  # for those who ask
+
             return collect(
                 plugins.status(),
                 dra.status() if dra is not None else None,
@@ -186,13 +187,13 @@ class Daemon:
             parts["node labels"] = labels.run()
         if file is not None:
             parts["configuration"] = _follow_the_file(file, watcher, starts_anew, offering)
+        if settings.status_page != "none" and not settings.metrics_address:
+            log.warning("settings.statusPage: no page is served without settings.metricsAddress")
         if settings.metrics_address:
             page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
-            parts["status page"] = StatusServer(settings.metrics_address, metrics, not_ready, page).run()
-        elif settings.status_page != "none":
-            log.warning("settings.statusPage: no page is served without settings.metricsAddress")
+            parts["status page"] = _status_server(settings.metrics_address, running, page)
         if settings.status_socket:
-            parts["status socket"] = StatusServer(settings.status_socket, metrics, not_ready).run()
+            parts["status socket"] = _status_server(settings.status_socket, running)
         return parts
 
     async def _take(self, ledger: Ledger) -> None:
@@ -210,16 +211,16 @@ class Daemon:
         """Yield who is told of each scan once its devices are offered."""
         report = to_cluster.devices_changed if to_cluster is not None else None
         recorder = DeviceRecorder(self._telemetry.events, ledger.of_device, report)
-        yield lambda offered: recorder.update(offered.inventory, offered.assignment)
+        yield lambda offered, _: recorder.update(offered.inventory, offered.assignment)
         if features is not None:
 
-            def describe(offered: Offered) -> None:
+            def describe(offered: Offered, _: Diff) -> None:
                 if not offered.config.waiting:
                     features.update(offered.assignment)
 
             yield describe
         if evicting is not None:
-            yield lambda offered: evicting.note_scan(offered.inventory, presence, offered.config.resources, ledger)
+            yield lambda offered, _: evicting.note_scan(offered.inventory, presence, offered.config.resources, ledger)
         if self._observer is not None:
             yield self._observer
 
@@ -237,6 +238,12 @@ async def _follow_the_file(
 async def _once_owned(ledger: Ledger, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await ledger.owned()
     await run()
+
+
+async def _status_server(address: str, running: Running, page: "Callable[[], Site] | None" = None) -> None:
+    from nodeplug.status_server import StatusServer  # where the settings want one
+
+    await StatusServer(address, running.metrics, running.not_ready, page).run()
 
 
 def _page(running: Running, whose: Literal["local", "all"]) -> "Site":

@@ -20,7 +20,6 @@ from hostdevices.watching.watch import Watcher, default_sources
 from nodeplug.config import Config
 from nodeplug.enrichment import Enrichment
 from nodeplug.fronts import of_device_plugins, of_dra
-from nodeplug.metrics import ScanStatus
 from nodeplug.systemd import notify
 from nodeplug.withholding import with_withheld
 from resources.assignment import Assignment, assign
@@ -28,6 +27,7 @@ from resources.assignment import Assignment, assign
 if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
     from dra_plugin import DraPlugin
+    from nodeplug.metrics import ScanStatus
     from nvml import NvmlMonitor
     from userspace import NvidiaUserspace
 
@@ -37,15 +37,15 @@ log = logging.getLogger("nodeplug")
 
 
 class Offered(Struct, frozen=True):
-    """What is offered since a scan, by which configuration, and what the scan found changed."""
+    """What is offered since a scan, and by which configuration."""
 
     config: Config
     inventory: Inventory
-    diff: Diff
     assignment: Assignment
 
 
-Observer = Callable[[Offered], None]
+Observer = Callable[[Offered, Diff], None]
+"""Is told what is offered, and what the scan found changed."""
 
 
 class Offering:
@@ -96,8 +96,10 @@ class Offering:
         """What the host has; None before it was first read."""
         return self._latest.inventory if self._latest is not None else None
 
-    def scan_status(self) -> ScanStatus | None:
+    def scan_status(self) -> "ScanStatus | None":
         """Return how the watcher of the host stands; None before there is one."""
+        from nodeplug.metrics import ScanStatus  # for those who ask
+
         watcher = self._watcher
         return ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads)) if watcher is not None else None
 
@@ -177,17 +179,18 @@ class Offering:
         enrichment = Enrichment(config, self._host, self._health, self._nvml, self._dra)
         async with self._watch(config, enrichment) as watcher:
             self._watcher, self._driver_files = watcher, enrichment.driver_files
-            async for inventory, diff in watcher:
-                assignment = self._assign(config, inventory)
-                enrichment.assigned(inventory, assignment)
+            async for change in watcher:
+                assignment = self._assign(config, change.inventory)
+                enrichment.assigned(change.inventory, assignment)
                 if is_first:
                     self._plugins.configure(of_device_plugins(config))
                     if self._dra is not None:
                         self._dra.configure(of_dra(config))
-                self._latest = offered = Offered(config, inventory, diff, assignment)
+                self._latest = Offered(config, change.inventory, assignment)
                 self._give(config, assignment, watcher.noticed_at)
                 for observer in self._observers:
-                    observer(offered)
+                    observer(self._latest, change.diff)
+                del change  # the difference is a list of thousands, which need not wait for the next one
                 self._files_may_be_free()
                 if is_first:
                     is_first = False

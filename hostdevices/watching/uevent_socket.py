@@ -21,7 +21,7 @@ EventSource: TypeAlias = Literal["kernel", "udev"]
 _NETLINK_KOBJECT_UEVENT = 15
 _GROUPS: dict[EventSource, int] = {"kernel": 1, "udev": 2}
 _SO_RCVBUFFORCE = 33
-_LONGEST = 65_536  # bytes of a message; the kernel's have 2 KiB at the most, udevd's what its rules say of a device
+_LONGEST = 16_384  # bytes of a message: the kernel's have 2 KiB at the most, udevd's what its rules say of a device
 _CREDENTIALS = struct.Struct("=iII")  # the sender's: process, user, group
 _HEADER = struct.Struct("=8s4sIII")  # udevd's: its name, a number in network order, sizes, where the properties begin
 _UDEVD, _MAGIC = b"libudev\0", b"\xfe\xed\xca\xfe"

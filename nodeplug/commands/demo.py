@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hostdevices import Host, scan
+from hostdevices import Diff, Host, scan
 from hostdevices.shown import escaped
 from kubelet.devicemanager import DeviceRunContainerOptions
 from kubelet.dramanager import ApiCluster
@@ -162,11 +162,10 @@ class _Events:
         await done.wait()
         printing.cancel()
 
-    def offered(self, offered: Offered) -> None:
-        diff, assignment = offered.diff, offered.assignment
+    def offered(self, offered: Offered, diff: Diff) -> None:
         for verb, devices in (("added", diff.added), ("removed", diff.removed), ("changed", diff.changed)):
             for device in devices:
-                owner = assignment.owners.get(device.id, "no resource")
+                owner = offered.assignment.owners.get(device.id, "no resource")
                 health = "" if device.health.healthy else f", unhealthy: {device.health.reason}"
                 self._line("host", f"{verb} {device.id} ({owner}){health}")
 

@@ -49,7 +49,7 @@ class Offering:
         config = loads(content, str(self.path))
         return Daemon(config, self._host, self._note, ConfigFile(self.path, config, content))
 
-    def _note(self, offered: Offered) -> None:
+    def _note(self, offered: Offered, _: object) -> None:
         self.reasons += [device.health.reason for device in offered.assignment.devices.get("example.com/card", ())]
         self.changes += 1
 
