@@ -300,13 +300,11 @@ class Node:
         return await self._running.run_container_options(run, run.container(name))
 
     def capacity(self) -> dict[str, int]:
-        """The node's capacity of devices, as of now; resources that left the node stay as zero."""
-        self._sync_node_status()
+        """The node's capacity of devices; resources that left the node stay as zero."""
         return dict(self._status.capacity)
 
     def allocatable(self) -> dict[str, int]:
-        """The node's allocatable devices, as of now. Allocations do not lower it."""
-        self._sync_node_status()
+        """The node's allocatable devices. Allocations do not lower it."""
         return dict(self._status.allocatable)
 
     def devices(self) -> dict[str, dict[str, Device]]:
@@ -358,7 +356,3 @@ class Node:
         if self._process is None or not self._process.is_running:
             raise NodeError("the kubelet is stopped; start it first")
         return self._process.managers
-
-    def _sync_node_status(self) -> None:
-        if self.is_running:
-            self._status.sync(self.manager)

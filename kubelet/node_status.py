@@ -22,6 +22,7 @@ class NodeStatus:
         """A kubelet has started; one that lost its state does not believe the old numbers."""
         if devices.should_reset_extended_resource_capacity():
             self.capacity = dict.fromkeys(self.capacity, 0)
+        self.sync(devices)
 
     def sync(self, devices: ManagerImpl) -> None:
         """Take over what the kubelet knows now."""

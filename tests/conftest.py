@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Scenarios that play on the stand-in and on a real kubelet are no test modules, and yet say what they saw instead.
+pytest.register_assert_rewrite("tests.kubelet.both")
+
 # Examples are the same in each run, and how long one takes is not judged: it is no fault that a machine is busy.
 settings.register_profile(
     "suite",

@@ -59,7 +59,10 @@ class PodWorkers:
                 for run in list(self._runs.values()):
                     if run.state is State.UNKNOWN and run.is_named and run.source in sources:
                         await self._add(run, managers, workers)
+                was_ready = self.sources.all_ready
                 self.sources.delivered(sources)
+                if self.sources.all_ready and not was_ready:
+                    self._notify(Event("sources", "all"))
                 self._end_deleted()
                 self._has_taken_in.set()
                 await self._wake.wait()

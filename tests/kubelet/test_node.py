@@ -319,6 +319,22 @@ async def test_a_stopped_kubelet_says_so_and_two_cannot_share_a_folder(node: Nod
     await node.stop()
 
 
+async def test_what_leaves_the_node_leaves_it_unasked_and_asking_changes_nothing(folder: Path) -> None:
+    clock = FakeClock()
+    async with Node(folder, clock=clock) as node:
+        async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")]) as stub:
+            await offer(node, stub)
+        await node.until(lambda: shares(node) == (0, 1))
+        before = node.changes
+        assert (shares(node), node.changes) == ((0, 1), before)
+        await clock.advance(311)  # five minutes of grace, and the next look at what left
+        assert node.changes > before
+        before = node.changes
+        assert (shares(node), node.changes) == ((0, 0), before)
+        await node.restart()
+        assert shares(node) == (0, 0)
+
+
 async def test_a_container_that_the_pod_does_not_have(node: Node) -> None:
     await node.admit(pod("p", container("c")))
     text = "pod default/p has no container other"

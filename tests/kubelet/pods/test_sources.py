@@ -101,6 +101,15 @@ async def test_an_api_server_that_is_back_while_a_static_pod_is_admitted(node: N
     assert len(plugin.called("Allocate")) == 3
 
 
+async def test_who_waits_for_all_sources_is_woken_though_nothing_else_happens(folder: Path) -> None:
+    async with Node(folder, clock=FakeClock()) as node:
+        node.sources.hold()
+        await node.restart()
+        assert not node.sources.all_ready
+        node.sources.release()
+        await node.until(lambda: node.sources.all_ready, 5)
+
+
 async def test_a_kubelet_that_stops_knows_its_pods_to_the_end(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     stopping = asyncio.create_task(node.stop())
