@@ -38,7 +38,7 @@ from controlplane.apiserver.options import WriteOptions, delete_options, flag, l
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
 from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.preconditions import NAMESPACES
-from controlplane.apiserver.responses import answered, form_of, refused, warned
+from controlplane.apiserver.responses import answered, form_of, refused, warned, written_apart
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
 from controlplane.apiserver.scale import scale_of, unregistered
@@ -318,7 +318,7 @@ class Application:
         page = listing.list_page(self._store, target, options)
         await self._store.commit()
         value = self._list_value(form, target, page.objects, page.metadata, include)
-        return Response(written(value, form), media_type=form.media_type)
+        return Response(await written_apart(value, form), media_type=form.media_type)
 
     async def _patch(self, form: Form, request: Request, target: Target, patch_type: str) -> Response:
         is_apply = patch_type == APPLY_PATCH
@@ -359,7 +359,7 @@ class Application:
                 self._rest.delete(one, options)
         await self._store.commit()
         value = self._list_value(form, target, page.objects, page.metadata, "")
-        return Response(written(value, form), media_type=form.media_type)
+        return Response(await written_apart(value, form), media_type=form.media_type)
 
     async def _review(self, request: Request, kind: str, api_version: str) -> Response:
         if request.method != "POST":
@@ -401,7 +401,7 @@ class Application:
             value = tables.partial(obj, form.view_version)
         else:
             value = kind.rules.encode(obj, target.version)
-        response = Response(written(value, form), code, media_type=form.media_type)
+        response = Response(await written_apart(value, form), code, media_type=form.media_type)
         return warned(response, outcome.warnings)
 
     def _list_value(self, form: Form, target: Target, objects: list[Plain], metadata: Plain, include: str) -> Plain:

@@ -1,4 +1,4 @@
-"""Kinds that components and manifests ask for, and of which the server itself knows nothing: stored and returned.
+"""Kinds that components and manifests ask for, and on which the server itself never acts: checked, stored and returned.
 
 kube-scheduler's informers, a kubelet's and a controller manager's start only when each of their lists is answered;
 charts of drivers bring accounts, roles and DaemonSets. Nothing acts on them: no pod is made from a Deployment. Roles

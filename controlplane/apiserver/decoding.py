@@ -8,13 +8,14 @@ from typing import Any
 from controlplane.apiserver.kinds import Decoded, Plain
 from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.patch import STRATEGIC_MERGE_PATCH, Patch, undecoded_to_apply
-from controlplane.apiserver.status import bad_request, go_name, invalid
+from controlplane.apiserver.status import ApiError, bad_request, go_name, internal, invalid
 from controlplane.apiserver.strategic import unconverted
 from controlplane.apiserver.target import Target
 from resourceapi.objects import DecodeError, ErrorList
 from resourceapi.objects.release import Release
 
 _TYPE = ("apiVersion", "kind")
+_NO_CONVERSION = "cannot convert float64 to int"
 
 
 def decode(target: Target, value: Plain, options: WriteOptions) -> Decoded:
@@ -53,7 +54,10 @@ def decode_patched(target: Target, value: Plain, options: WriteOptions, shown: s
             raise DecodeError(f'no kind "{name}" is registered {where}')
         decoded = (kind.rules.decode if patch else kind.rules.decode_applied)(value, target.version)
     except DecodeError as error:
-        why = unconverted(error.reason, patch.value) if patch and is_strategic else error.reason
+        converted = unconverted(error.reason, patch.value if patch else value)
+        if patch is None and converted.startswith(_NO_CONVERSION) and not kind.from_definition:
+            raise unconvertible(value, converted) from None
+        why = converted if is_strategic else error.reason
         errors.invalid("patch", shown, why)
         raise invalid("", "", "", errors) from None
     of_object = sorted(decoded.problems) if is_strategic else decoded.problems
@@ -62,6 +66,16 @@ def decode_patched(target: Target, value: Plain, options: WriteOptions, shown: s
         errors.invalid("patch", shown, f"strict decoding error: {', '.join(problems)}")
         raise invalid("", "", "", errors)
     return decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+
+
+def unconvertible(config: Plain, why: str) -> ApiError:
+    """500 of what applying a configuration has made, and Go's type does not hold."""
+    metadata = config["metadata"]
+    group, _, version = config["apiVersion"].rpartition("/")
+    kind = f"Kind={config['kind']}"
+    named = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {group}/{version}, {kind}"
+    text = f"unable to convert unstructured object to {group}/{version}, {kind}: {why}"
+    return internal(f"failed to convert new object ({named}) to proper version: {text}")
 
 
 def configuration(target: Target, value: Any, release: Release) -> Plain:

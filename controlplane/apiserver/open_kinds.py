@@ -1,4 +1,4 @@
-"""Built-in kinds whose values are free: upstream's types, rules that check types and metadata only."""
+"""Built-in kinds without structs of ours: upstream's types, checked by type, metadata and rules of their own."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,12 +1,13 @@
 """Answers: in which form one goes out, its warnings, and the refusals."""
 
+import asyncio
 import unicodedata
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.negotiation import Form, wanted_form, written
+from controlplane.apiserver.negotiation import YAML, Form, wanted_form, written
 from controlplane.apiserver.status import ApiError
 
 
@@ -40,6 +41,11 @@ def form_of(
     headers, pretty = request.headers, request.query_params.get("pretty")
     accept, agent = headers.get("Accept", ""), headers.get("User-Agent", "")
     return wanted_form(accept, pretty, agent, views, is_custom=is_custom, is_list=is_list, is_watch=is_watch)
+
+
+async def written_apart(value: Plain, form: Form) -> bytes:
+    """An object in the form of the answer; YAML, slow to write, in a thread, so that others are answered meanwhile."""
+    return await asyncio.to_thread(written, value, form) if form.media_type == YAML else written(value, form)
 
 
 def answered(request: Request, value: Plain, code: int = 200) -> Response:

@@ -6,6 +6,7 @@ Who owns the number of replicas is kept as if the scale were an object of its ow
 import json
 from collections.abc import Callable
 
+from controlplane.apiserver.auxiliary_rules import not_negative
 from controlplane.apiserver.decoding import configuration, decode_patched, in_namespace
 from controlplane.apiserver.kinds import Decoded, Plain, ScalePaths
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed
@@ -23,8 +24,9 @@ from controlplane.apiserver.scale import (
     scaled,
     unapplied,
 )
-from controlplane.apiserver.status import telling
+from controlplane.apiserver.status import invalid, telling
 from controlplane.apiserver.target import Target
+from resourceapi.objects import ErrorList
 
 _Change = Callable[[Plain], tuple[Plain, tuple[str, ...]]]
 
@@ -79,6 +81,8 @@ def _rescale(
     before = with_managed(scale_to_change(obj, paths), of_scale)
     wanted, problems = change(before)
     with telling(problems):
+        if not kind.from_definition:
+            _check_count(target, wanted)
         who = Manager(manager, "Update", API_VERSION, "scale")
         schema = SCALE.versions[0].schema
         of_scale = track_update(before, wanted, schema, of_scale, who, rest.clock(), is_new=False, ignored=("status",))
@@ -86,3 +90,11 @@ def _rescale(
         new = with_managed(new, managers_of_object(owners, of_scale, of_version, target.api_version))
         outcome = rest.save(target, new, old, options, problems)
     return outcome._replace(object=scale_of(kind.rules.encode(outcome.object, target.version), paths))
+
+
+def _check_count(target: Target, scale: Plain) -> None:
+    """That a scale of a kind of Kubernetes' own is none; those of custom resources are checked with their objects."""
+    errors = ErrorList()
+    not_negative(errors, "spec.replicas", (scale.get("spec") or {}).get("replicas"))
+    if errors:
+        raise invalid(SCALE.group, SCALE.kind, target.name, errors)

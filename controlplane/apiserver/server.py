@@ -142,6 +142,7 @@ class Server:
             log_config=None,
             access_log=False,
             lifespan="off",
+            ws="none",  # who asks for another protocol is answered in this one
             timeout_keep_alive=90,  # as the reference server
             timeout_graceful_shutdown=2,
             server_header=False,

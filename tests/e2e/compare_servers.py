@@ -313,14 +313,19 @@ def _is_table_of_status(dressed: Dressed, ours: Shown, real: Shown, found: list[
 
 
 def _names_another_field(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    """Of several fields that a schema lacks, a real server tells the one that Go's map has first."""
-    return len(found) == 1 and found[0].count("field not declared in schema") == 2
+    """Of several fields that an applied configuration has wrong, a real server tells those that Go's map has first."""
+    return len(found) == 1 and found[0].count("failed to create typed patch object") == 2
 
 
 def _shows_in_another_order(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
     """A refusal that shows the object, whose members have no order (and whose texts are as the client wrote them)."""
     texts = [str(shown.body).replace("\\\\u00e4", "ä").replace("\\", "") for shown in (ours, real)]
     return ours.status == real.status == 422 and sorted(texts[0]) == sorted(texts[1])
+
+
+def _is_write_without_change(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+    """What was written as it is: one side has counted that as a change, now or before."""
+    return bool(found) and all(_ANOTHER_VERSION.search(text) for text in found)
 
 
 def _is_before_the_start(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
@@ -330,6 +335,10 @@ def _is_before_the_start(dressed: Dressed, ours: Shown, real: Shown, found: list
 _OF_OPEN_KINDS = re.compile(
     r"^[^:]*(\.annotations|\.generation|\.columnDefinitions|\.cells|\.uid: only ours)|^\.body\.rows"
 )
+_ANOTHER_VERSION = re.compile(
+    r"^\S*(\.resourceVersion: ours \"version-\d+\"|\.uid: ours \"uid-\d+\")\s+real \"<"
+    r"|^\S*\.managedFields\[\d+\]\.time: only "
+)
 _Holds = Callable[[Dressed, Shown, Shown, list[str]], bool]
 REASONS: tuple[tuple[str, _Holds], ...] = (
     ("a kind that is free-form here", _is_of_open_kind),
@@ -337,7 +346,8 @@ REASONS: tuple[tuple[str, _Holds], ...] = (
     ("a patch that breaks a type: the words, or that it is refused", _breaks_a_type),
     ("a table of a status, which some kinds lack", _is_table_of_status),
     ("a page of a list in which a real server has objects of its own", _counts_the_systems),
-    ("which of several unknown fields is named", _names_another_field),
+    ("which of several wrong fields of an applied configuration is named", _names_another_field),
+    ("a write without a change: which version it leaves", _is_write_without_change),
     ("the order of members of an object that a refusal shows", _shows_in_another_order),
     ("a version of before our server's start", _is_before_the_start),
     ("a page of a list with a selector: whether another one follows", _goes_on),

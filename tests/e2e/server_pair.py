@@ -20,7 +20,10 @@ JSON, YAML, PROTOBUF = "application/json", "application/yaml", protobuf.MEDIA_TY
 _MADE_UP = {"uid": "uid", "resourceVersion": "version", "continue": "continue"}
 _UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _TIME = re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)")
-_GENERATED = re.compile(r"(\b[a-d]-|\(|\\+x00|\0|\\+u0000|ä)[bcdfghjklmnpqrstvwxz2456789]{5}\b")
+_GENERATED = re.compile(
+    r"(\b[a-d]-|object|replace|delete|DeviceClass|gpu|/v1|\(|\\+x00|\0|\\+u0000|ä)"
+    r"[bcdfghjklmnpqrstvwxz2456789]{5}\b"
+)
 _VERSIONS = re.compile(
     r"((?:resource ?version|current|ResourceVersion in (?:the )?(?:record|precondition))[:( ]+)\d+", re.I
 )

@@ -136,6 +136,45 @@ def test_long_bodies_do_not_stop_others(server: Running) -> None:
         assert connection.getresponse().status == 201
 
 
+def test_long_answers_do_not_stop_others(server: Running, api: Http) -> None:
+    """YAML is written apart."""
+    api.ok("POST", MAPS, config_map("long", data={f"k{number}": "x" for number in range(20_000)}))
+    headers = {"Authorization": "Bearer secret", "Accept": YAML}
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", MAPS, headers=headers)
+        assert api.send("GET", "/healthz").status == 200
+        assert not select.select([connection.sock], [], [], 0)[0], "the long one was answered first"
+        assert connection.getresponse().read().count(b": x\n") == 20_000
+
+
+def test_who_asks_for_another_protocol_is_answered_in_this_one(server: Running) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    key = {"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", "/healthz", headers=upgrade | key)
+        assert connection.getresponse().status == 200
+
+
+def test_numbers_of_objects_in_words(api: Http) -> None:
+    """What an applied configuration says, and its type does not hold, is told as upstream's converter does."""
+    path = "/apis/apps/v1/namespaces/default/deployments/d?fieldManager=me"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template, "replicas": 1.5}
+    config = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+    refused = api.send("PATCH", path, config, content=APPLY)
+    assert (refused.status, refused.message) == (
+        500,
+        "failed to convert new object (/d; apps/v1, Kind=Deployment) to proper version: unable to convert unstructured"
+        " object to apps/v1, Kind=Deployment: cannot convert float64 to int32",
+    )
+    spec["replicas"] = {}
+    assert "expected numeric (int or float), got map[string]interface {}" in (
+        api.send("PATCH", path, config, content=APPLY).message
+    )
+
+
 def test_who_never_reads_and_who_never_ends_a_request_keep_nobody_waiting(server: Running) -> None:
     host, _, port = urllib.parse.urlsplit(server.url).netloc.partition(":")
     watch = f"GET {MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\r\n".encode()
