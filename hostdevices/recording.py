@@ -91,7 +91,9 @@ class Recording(StoredTree):
                         raise ValueError(f"{file}: more than {_MOST >> 20} MiB unpacked")
                     entries.append(_entry.decode(line))
         except gzip.BadGzipFile:
-            hint = "make one there with `nodeplug capture`; of an archive of /sys unpack the files, and name their folder"
+            hint = (
+                "make one there with `nodeplug capture`; of an archive of /sys unpack the files, and name their folder"
+            )
             raise ValueError(f"{file}: not a capture of nodeplug (not gzip); {hint}") from None
         except (EOFError, zlib.error):
             raise ValueError(f"{file}: cut short after line {number}") from None
