@@ -25,13 +25,18 @@ def preset(name: str) -> Preset:
     return Preset(name, PRESETS[name].selector)
 
 
+_BECAUSE = {"partitioned": "it is partitioned (MIG, SR-IOV), and its parts are devices of their own"}
+"""Why a preset leaves out the devices that have an attribute, where that does not say it by itself."""
+
+
 def _selector(kind: str, facts: PresetFacts) -> Selection:
     selectors: list[Selection] = [
         Attribute(name, value if isinstance(value, tuple) else (value,)) for name, value in facts.having.items()
     ]
     unwanted = tuple(Attribute(name, (value,)) for name, value in facts.lacking.items())
     if unwanted:
-        selectors.append(Not(unwanted[0] if len(unwanted) == 1 else AnyOf(unwanted)))
+        because = next((words for name, words in _BECAUSE.items() if name in facts.lacking), "")
+        selectors.append(Not(unwanted[0] if len(unwanted) == 1 else AnyOf(unwanted), because))
     return AllOf((Kinds((kind,)), *selectors)) if selectors else Kinds((kind,))
 
 

@@ -115,13 +115,16 @@ class AnyOf(Struct, frozen=True, tag="any"):
 
 
 class Not(Struct, frozen=True, tag="not"):
-    """Devices that the other selector does not mean."""
+    """Devices that the other selector does not mean; `because` says in words why those are left out."""
 
     selector: "Selection"
+    because: str = ""
 
     def why_not(self, device: Device) -> str:
         """Return why `device` is not meant; empty when it is."""
-        return "" if self.selector.why_not(device) else f"it is excluded: {describe(self.selector)}"
+        if self.selector.why_not(device):
+            return ""
+        return self.because or f"it is excluded: {describe(self.selector)}"
 
 
 Selection: TypeAlias = Kinds | Attribute | Paths | Ids | Preset | AllOf | AnyOf | Not
@@ -129,12 +132,17 @@ NOTHING = AnyOf(())
 
 
 def fulfilled(selector: Selector, device: Device) -> int:
-    """Return how many of a selector's conditions a device meets: of those that are not meant, most come nearest."""
+    """Return how many of a selector's conditions a device meets: of those that are not meant, most come nearest.
+
+    What is to be left out does not count: it says nothing of what is wanted.
+    """
     match selector:
         case Preset(_, inner):
             return fulfilled(inner, device)
         case AllOf(selectors):
             return sum(fulfilled(inner, device) for inner in selectors)
+        case Not():
+            return 0
     return not selector.why_not(device)
 
 

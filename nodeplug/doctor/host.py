@@ -22,7 +22,7 @@ def examine(host: Host, config: Config | None) -> Iterator[Finding]:
     except HostDevicesError as error:
         yield Finding("wrong", _SUBJECT, str(error))
         return
-    yield Finding("ok", _SUBJECT, f"{len(inventory.devices)} devices can be read")
+    yield Finding("ok", _SUBJECT, f"devices that can be read: {len(inventory.devices)}")
     for problem in inventory.problems[:_SHOWN]:
         yield Finding("note", _SUBJECT, f"{problem.where}: {problem.reason}", "nodeplug discover shows all of these")
     unknown = [x.id for x in inventory.devices.values() if x.attributes.get("uplinkUnknown")]

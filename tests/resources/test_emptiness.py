@@ -46,6 +46,10 @@ def test_dangerous_devices_are_told_before_there_is_one(select: object, is_told:
         ("kvm", ": misc-kvm goes to x/first, which comes before"),
         ({"path": "/dev/snd"}, ": /dev/snd is a folder; `group: {folder: /dev/snd}` hands out all nodes in it as one"),
         ("nvme", "only a resource with `dangerous: true` may offer it"),
+        (
+            "nvidia-gpu",
+            ": gpu-0000-81-00-0: it is partitioned (MIG, SR-IOV), and its parts are devices of their own",
+        ),
         ({"kind": "usb", "attributes": {"vendor": "ffff"}}, "not ffff (and 2 more)"),
         ({"preset": "kvm", "attributes": {"speed": 5}}, ": misc-kvm: it has no attribute speed"),
         ({"path": "/dev/nothing"}, "no device here"),
