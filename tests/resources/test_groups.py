@@ -91,6 +91,14 @@ CAPTURE = PathSet(
 )
 
 
+def test_a_group_of_usb_devices_has_the_addresses_of_all_of_them() -> None:
+    """A virtual machine is given each by its address; in all else they have to agree."""
+    facts = [{"bus": "usb", "usbAddress": f"1:{number}", "vendor": vendor} for number, vendor in ((9, "a"), (3, "b"))]
+    pair = [device(f"usb-{x['vendor']}", "usb", f"/dev/{x['vendor']}", attributes=x) for x in facts]
+    (both,) = assigned(pair, Resource("x/set", Kinds(("usb",)), group=SameAttribute("bus"))).devices["x/set"]
+    assert dict(both.attributes) == {"bus": "usb", "usbAddress": "1:9,1:3"}
+
+
 def test_pairs_by_path_have_their_own_paths_in_the_container() -> None:
     names = ["controlC1", "pcmC1D0c", "controlC2", "pcmC2D0c", "midiC2D0", "controlC3"]
     files = [device(f"path-{n.lower()}", "path", f"/dev/snd/{n}", numbers=(116, i)) for i, n in enumerate(names)]

@@ -31,8 +31,8 @@ def tree(tmp_path: Path) -> Tree:
         tty = tree.device(f"{stick}/{port}:1.0/ttyUSB{number}", driver="usb-serial/ftdi_sio", port_number=0)
         tree.child(tty, f"tty/ttyUSB{number}", group="class/tty", node=f"ttyUSB{number}", numbers=f"188:{number}")
     dongle = tree.usb(controller, "1-5", devnum=9, vendor="0529", product="0001", interfaces=("ff",))
-    for device, devnum in ((webcam, "3"), (dongle, "9")):
-        tree.file(f"{device}/busnum", "1")
+    for device, devnum in ((webcam, 3), (dongle, 9)):
+        tree.file(f"{device}/busnum", 1)
         tree.file(f"{device}/devnum", devnum)
     for number, module in ((0, 5), (1, 2)):
         card = tree.pci(f"0000:b{number}:00.0", vendor="1da3", device="1020", pci_class="120000", driver="habanalabs")
