@@ -21,7 +21,7 @@ from rich.table import Table
 from checkpoint import kubelet_claims, kubelet_devices
 from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
 from grpcunix import GrpcUnixError
-from hostdevices.shown import shown
+from hostdevices.shown import escaped, shown
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Pod, Version, load_pods
 from kubelet.control import ControlReply, ControlServer, Request, ask
 from kubelet.devicemanager.pod_devices import decode_response
@@ -147,7 +147,9 @@ def run(
     answers who has what. With its API server, whose kubeconfig is DIR/kubeconfig, it runs the pods that kubectl
     creates, claims included. `admit`, `remove`, `restart`, `hold`, `release` and `status` talk to the kubelet alone.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Escaped("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     if kubeconfig is not None and (with_server or load or port or tls):
         text = "--kubeconfig names another API server: it goes without --apiserver, --port, --tls and --load"
         raise click.UsageError(text)
@@ -244,7 +246,7 @@ def status(directory: Path, as_json: bool) -> None:
     for name, view in found.resources.items():
         health = Counter(view.devices.values())
         shown = ", ".join(f"{count} {word or '(none)'}" for word, count in sorted(health.items()))
-        resources.add_row(*map(escape, (name, str(view.capacity), str(view.allocatable), shown)))
+        resources.add_row(*map(_cell, (name, str(view.capacity), str(view.allocatable), shown)))
     pods = Table("pod", "phase", "container", "state", "devices")
     for pod in found.pods:
         told = pod.status.phase if not pod.status.reason else f"{pod.status.reason}: {pod.status.message}"
@@ -255,7 +257,7 @@ def status(directory: Path, as_json: bool) -> None:
             state = states.get(container)
             word = "" if state is None else " ".join(filter(None, (state.state, state.reason, state.message)))
             first = (pod.name, told) if index == 0 else ("", "")
-            pods.add_row(*map(escape, (*first, container, word, "; ".join(given))))
+            pods.add_row(*map(_cell, (*first, container, word, "; ".join(given))))
     console.print(resources)
     console.print(pods)
 
@@ -322,6 +324,18 @@ async def _print_events(node: Node) -> None:
         click.echo(shown(" ".join(filter(None, (event.kind, event.about, event.text))), _LONGEST_EVENT))
 
 
+def _cell(text: str) -> str:
+    """Text for a table: what plugins and files say controls neither it nor the terminal."""
+    return escape(escaped(text))
+
+
+class _Escaped(logging.Formatter):
+    """The same for a line of the log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
+        return escaped(super().formatMessage(record))
+
+
 def _show_devices(raw: bytes) -> KubeletFileError | None:
     found = kubelet_devices.decode(raw)
     table = Table("pod", "container", "resource", "NUMA", "devices", "what the plugin answered")
@@ -332,12 +346,12 @@ def _show_devices(raw: bytes) -> KubeletFileError | None:
         for index, (node, ids) in enumerate(groups or [("", ())]):
             place = "-" if node == kubelet_devices.WITHOUT_TOPOLOGY else str(node)
             first = (*owner, place, ", ".join(ids or ()), told)
-            table.add_row(*map(escape, first if index == 0 else ("", "", "", *first[3:5], "")))
+            table.add_row(*map(_cell, first if index == 0 else ("", "", "", *first[3:5], "")))
     console = _console()
     console.print(table)
     registered = Table("registered resource", "healthy devices")
     for resource, ids in (found.registered or {}).items():
-        registered.add_row(*map(escape, (resource, ", ".join(ids or ()) or "(none)")))
+        registered.add_row(*map(_cell, (resource, ", ".join(ids or ()) or "(none)")))
     console.print(registered)
     return _problem(lambda: kubelet_devices.load(raw))
 
@@ -358,7 +372,7 @@ def _show_claims(raw: bytes) -> KubeletFileError | None:
             for d in state.devices or ()
         ]
         for index, row in enumerate(rows or [("", "not prepared", "", "")]):
-            table.add_row(*map(escape, (*(owner if index == 0 else ("", "", "")), *row)))
+            table.add_row(*map(_cell, (*(owner if index == 0 else ("", "", "")), *row)))
     _console().print(table)
     return _problem(lambda: kubelet_claims.load(raw))
 
