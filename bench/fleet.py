@@ -3,9 +3,6 @@
 What the ResourceSlices of many nodes ask of an API server (our stand-in, in another process): the controllers of all
 nodes in one process here, each with a client and connections of its own, 8 devices and one slice. All nodes start at
 once; then one device of one node changes its health, then one device of every node does.
-
-`python -m bench.fleet KUBECONFIG --nodes N` asks a real API server on this machine the same, the one with the process
-`--server PID`; its nodes are gone afterwards.
 """
 
 import argparse
@@ -180,9 +177,9 @@ async def _stored(nodes: list[_Node]) -> None:
 
 
 def main() -> None:
-    """Measure with the server of a kubeconfig."""
+    """Ask a real API server on this machine: `python -m bench.fleet KUBECONFIG --server PID [--nodes N...]`."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
-    parser.add_argument("kubeconfig", type=Path)
+    parser.add_argument("kubeconfig", type=Path, help="of somebody who may make and delete nodes and slices")
     parser.add_argument("--nodes", type=int, nargs="+", default=[SIZES[0]])
     parser.add_argument("--server", type=int, required=True, help="the server's process")
     options = parser.parse_args()

@@ -166,6 +166,13 @@ async def test_the_file_is_ours_alone_and_says_what_it_is(tmp_path: Path) -> Non
         assert tool.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+async def test_a_file_that_others_can_read_becomes_ours_alone(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    (tmp_path / NAME).chmod(0o644)  # as somebody does who puts a copy back
+    await (await opened(tmp_path)).close()
+    assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
+
+
 async def test_a_database_that_was_deleted_while_in_use_is_written_again_in_full(tmp_path: Path) -> None:
     ledger = await opened(tmp_path / "state")
     await ledger.grant([lease("a")])

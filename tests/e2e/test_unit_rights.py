@@ -66,14 +66,14 @@ async def unit(box: DebianBox, folder: Path) -> AsyncIterator[UnitBox]:
 async def test_every_right_is_needed_by_something_and_the_rest_goes_on_without_it(unit: UnitBox) -> None:
     assert LOST.keys() | NOT_TRIED == unit.rights()
     await unit.start("")
-    for holds in unit.functions().values():
-        await unit.until(holds)
+    for function, holds in unit.functions().items():
+        await unit.until(holds, function)
     await unit.stop()
     for right, (lost, words) in LOST.items():
         await unit.start(unit.without(right))
         for function, holds in unit.functions().items():
             if function not in lost:
-                await unit.until(holds)
+                await unit.until(holds, f"{function} without {right}")
         for function in lost:  # each is asked for, and refused
             assert not await unit.functions()[function](), (right, function)
         await unit.until_said(words)

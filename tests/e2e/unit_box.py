@@ -123,7 +123,7 @@ class UnitBox:
         async def said() -> bool:
             return re.search(words, await self.log()) is not None
 
-        await self.until(said)
+        await self.until(said, words)
 
     async def run(self, command: str, answers: str = "", *, fails: bool = False) -> str:
         """Run a command in the box; return what it prints."""
@@ -131,12 +131,15 @@ class UnitBox:
         assert fails or done.returncode == 0, (command, done.stdout)
         return done.stdout
 
-    async def until(self, holds: Callable[[], Awaitable[object]], seconds: float = 60.0) -> None:
-        """Let the kubelet's time go on until it is so. Raises TimeoutError."""
-        async with asyncio.timeout(seconds):
-            while not await holds():
-                await self.stand.clock.advance(1.0)
-                await asyncio.sleep(0.05)  # the daemon is another process
+    async def until(self, holds: Callable[[], Awaitable[object]], what: str) -> None:
+        """Let the kubelet's time go on until it is so. Raises AssertionError with what was waited for, and the log."""
+        try:
+            async with asyncio.timeout(60):
+                while not await holds():
+                    await self.stand.clock.advance(1.0)
+                    await asyncio.sleep(0.05)  # the daemon is another process
+        except TimeoutError as error:
+            raise AssertionError(f"{what}\n{await self.log()}") from error
 
     def functions(self) -> dict[str, Callable[[], Awaitable[object]]]:
         """What is to work, each with what is true once it does; asking makes it happen."""

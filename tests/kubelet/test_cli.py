@@ -1,5 +1,6 @@
 """`nodeplug kubelet`, as it is typed."""
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from checkpoint.kubelet_devices import PodDevices, encode
+from grpcunix import RpcError
+from kubelet.devicemanager import Device
+from kubelet.stubs import DevicePluginStub
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from nodeplug.commands.kubelet import kubelet
 
@@ -162,6 +166,31 @@ def test_what_a_plugin_calls_itself_is_not_meant_for_the_terminal(folder: Path) 
             register(asked, timeout=30)
     process.until_end_of_line(r'registration of \x1b[2J/x refused: the ResourceName "\x1b[2J/x" is invalid')
     assert process.end() == 0
+
+
+async def test_what_a_plugin_says_cannot_control_the_terminal(folder: Path) -> None:
+    command = (sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--no-apiserver")
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    assert (await process.stdout.readline()).startswith(b"started")
+    escape = "\x1b[31m"
+    pod = folder / "pod.yaml"
+    pod.write_text(POD.partition("---")[0])
+    socket, kubelet_socket = folder / "device-plugins/p.sock", folder / "device-plugins/kubelet.sock"
+    async with DevicePluginStub(socket, f"example.com/{escape}", [Device("a")]) as stub:
+        with pytest.raises(RpcError, match="is invalid"):
+            await stub.register(kubelet_socket)
+    async with DevicePluginStub(socket, "example.com/x", [Device(f"a{escape}")]) as stub:
+        await stub.register(kubelet_socket)
+        while (await process.stdout.readline()) != b"capacity example.com/x 1 allocatable 1\n":
+            pass
+        assert (await asyncio.to_thread(nodeplug, "admit", "--dir", folder, pod)).exit_code == 0
+        shown = (await asyncio.to_thread(nodeplug, "status", "--dir", folder)).output
+    assert "a\\x1b" in shown
+    process.terminate()
+    printed = shown + (await process.stdout.read()).decode()
+    await process.wait()
+    assert "\x1b" not in printed
 
 
 def test_a_second_kubelet_leaves_the_first_alone(folder: Path) -> None:
