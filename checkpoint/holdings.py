@@ -33,7 +33,7 @@ it for another reason; cgroups know pods and no devices; an API server forgets a
 its container runs. Sources: device manager specification 4.7, 9; observations 47, 51; DRA specification 1.7, 1.8, 4.4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from enum import Enum, auto
 
 from msgspec import Struct
@@ -200,3 +200,34 @@ def claim_of(lease: Lease) -> ClaimName:
 def claim_holder(namespace: str, name: str, uid: str) -> str:
     """Return how a lease names the claim that holds it."""
     return f"claim/{namespace}/{name}/{uid}"
+
+
+def held_units(holdings: Holdings) -> dict[tuple[str, str], tuple[str, UnitEntry | None]]:
+    """Return the units that somebody has for certain: named by pod-resources, or of a pod that runs."""
+    entries = holdings.device_file.units if holdings.device_file else {}
+    running = {unit: ("", entry) for unit, entry in entries.items() if entry.pod in (holdings.pods or ())}
+    listed = holdings.listed.units.items() if holdings.listed else ()
+    return {**running, **{unit: (holder, entries.get(unit)) for unit, holder in listed}}
+
+
+def held_claims(holdings: Holdings) -> dict[ClaimName, Set[str]]:
+    """Return the claims from which somebody has devices of ours for certain, with the units that are named."""
+    entries, running = holdings.claim_file or {}, holdings.pods or frozenset()
+    found: dict[ClaimName, Set[str]] = {
+        ClaimName(entry.namespace, entry.name, uid): entry.units
+        for uid, entry in entries.items()
+        if entry.units and not entry.pods.isdisjoint(running)
+    }
+    for (namespace, name), units in (holdings.listed.claims if holdings.listed else {}).items():
+        claim = ClaimName(namespace, name, _uid_of(entries, namespace, name, units))
+        found[claim] = found.get(claim, frozenset()) | units
+    return found
+
+
+def _uid_of(entries: Mapping[str, ClaimEntry], namespace: str, name: str, units: Set[str]) -> str:
+    """Return the uid of the claim of which pod-resources lists units; empty where the kubelet's file names none.
+
+    Two may have one name, a claim that was deleted by force and the one that is there now: the units tell them apart.
+    """
+    uids = [uid for uid, entry in entries.items() if (entry.namespace, entry.name) == (namespace, name)]
+    return next((uid for uid in uids if units <= entries[uid].units), next(iter(uids), ""))

@@ -26,7 +26,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, ReleaseRefused, StateLocked
-from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Listed, UnitEntry, Verdict, claim_of
+from checkpoint.holdings import (
+    ClaimEntry,
+    ClaimName,
+    DeviceFile,
+    Holdings,
+    Listed,
+    UnitEntry,
+    Verdict,
+    claim_of,
+    held_claims,
+    held_units,
+)
 from checkpoint.lease import Lease, LeaseKey, claim_owner
 from checkpoint.ledger import Ledger
 
@@ -363,11 +374,11 @@ class Reconciler:
         """Lease again what somebody holds without a lease, and held without one when the pass began."""
         self._unleased_before, self._unleased, self._unrestored = self._unleased, {}, {}
         self._lines = 0
-        for (resource, unit), (holder, entry) in sorted(_held_units(found.holdings).items(), key=lambda x: x[0]):
+        for (resource, unit), (holder, entry) in sorted(held_units(found.holdings).items(), key=lambda x: x[0]):
             key: LeaseKey = (resource, "device-plugin", unit)
             if key not in found.leased and self._ledger.get(key) is None:
                 await self._restore_unit(resource, unit, holder, entry)
-        for claim, units in sorted(_held_claims(found.holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
+        for claim, units in sorted(held_claims(found.holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
             if claim_owner(claim.uid) not in found.owners and not self._is_leased(claim):
                 await self._restore_claim(claim, units)
         if self._lines > _MOST_LINES:
@@ -470,30 +481,3 @@ def _answer(asked: Iterable["asyncio.Future[_Pass | None]"], found: _Pass | None
     for future in asked:
         if not future.done():
             future.set_result(found)
-
-
-def _held_units(holdings: Holdings) -> dict[tuple[str, str], tuple[str, UnitEntry | None]]:
-    """Return the units that somebody has for certain: named by pod-resources, or of a pod that runs."""
-    entries = holdings.device_file.units if holdings.device_file else {}
-    running = {unit: ("", entry) for unit, entry in entries.items() if entry.pod in (holdings.pods or ())}
-    listed = holdings.listed.units.items() if holdings.listed else ()
-    return {**running, **{unit: (holder, entries.get(unit)) for unit, holder in listed}}
-
-
-def _held_claims(holdings: Holdings) -> dict[ClaimName, Set[str]]:
-    """Return the claims from which somebody has devices of ours for certain, with the units that are named."""
-    entries = holdings.claim_file or {}
-    named: dict[tuple[str, str], list[str]] = {}
-    for uid, entry in entries.items():
-        named.setdefault((entry.namespace, entry.name), []).append(uid)
-    found: dict[ClaimName, Set[str]] = {
-        ClaimName(entry.namespace, entry.name, uid): entry.units
-        for uid, entry in entries.items()
-        if entry.units and not entry.pods.isdisjoint(holdings.pods or ())
-    }
-    for name, units in (holdings.listed.claims if holdings.listed else {}).items():
-        # by its devices: a claim that was deleted by force may have the name of one that is there now
-        uids = named.get(name, [""])
-        claim = ClaimName(*name, next((uid for uid in uids if uid and units <= entries[uid].units), uids[0]))
-        found[claim] = found.get(claim, frozenset()) | units
-    return found

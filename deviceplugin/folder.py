@@ -122,8 +122,8 @@ class PluginFolder:
             self._names, problem = os.listdir(self.path), ""
         except FileNotFoundError:
             self._names, problem = [], f"waiting for the kubelet: there is no {self.path}"
-        except OSError as error:
-            self._names, problem = [], f"waiting for the kubelet: {self.path}: {error.strerror}"
+        except OSError as error:  # who was there may be there
+            problem = f"waiting for the kubelet: {self.path}: {error.strerror}"
         if not problem and self._kubelet is None and KUBELET_SOCKET not in self._names:
             problem = f"waiting for the kubelet: there is no {self.kubelet_socket} yet"
         if problem and problem != self._problem:

@@ -106,7 +106,7 @@ class ResourcePlugin:
         self._unavailable: dict[str, str] = {}  # device -> why it cannot be had although it is well
         self._held: dict[str, cdi.Device | None] = {}  # what is described as it was leased
         self._gone: dict[str, None] = {}  # units that pods have and that are not there, or not offered any more
-        self._is_other = True  # something may be leased at other paths in its container than it is offered at
+        self._is_moved = True  # something may be leased at other paths in its container than it is offered at
         self._too_long = ""
         self.servicer = DevicePluginServicer(
             host, self.allocator, self._advertised, renumbered, lambda: self.registration.stream_changed(), telemetry
@@ -126,7 +126,7 @@ class ResourcePlugin:
             if self.servicer.options_of(resource) != self.servicer.options():
                 return False
             self.resource = self.allocator.resource = resource
-            self._is_other = True
+            self._is_moved = True
         return True
 
     def update(self, devices: tuple[Device, ...], noticed_at: float | None = None) -> None:
@@ -185,22 +185,28 @@ class ResourcePlugin:
         They are not offered any more, are groups that have other members today, or are offered at other paths. None:
         they are not there.
         """
+        if not self._may_be_otherwise():
+            return {}
         offered = self.allocator.devices if self.resource.cdi is not False else {}
+        leases = self._ledger.of_resource(self.resource.name, API)
+        self._is_moved = not leases  # which may not be read yet
         found: dict[str, cdi.Device | None] = {}
-        names_facts = "{" in self.resource.container_path  # another one when a device is called otherwise
-        is_needed = bool(self._gone) or self.resource.cdi is False or self.resource.group is not None or names_facts
-        is_needed |= self._is_other
-        leases = self._ledger.of_resource(self.resource.name, API) if is_needed else ()
-        self._is_other = is_needed and not leases  # which may not be read yet
         for record in filter(None, map(container_record.decode, {lease.record: None for lease in leases})):
             for seen in record.devices if record.is_named else ():
                 device = offered.get(seen.device.id)
-                is_elsewhere = device is not None and not are_given_alike(device.devnodes, seen.device.devnodes)
-                self._is_other |= is_elsewhere
-                if device is None or is_elsewhere or device.ids != seen.device.ids:
+                is_moved = device is not None and not are_given_alike(device.devnodes, seen.device.devnodes)
+                self._is_moved |= is_moved
+                if device is None or is_moved or device.ids != seen.device.ids:
                     held = self._presence.find(seen)
                     found.setdefault(seen.device.id, _as_leased(held, record) if held and held.devnodes else None)
         return found
+
+    def _may_be_otherwise(self) -> bool:
+        """Tell whether a container may have a device otherwise than it is offered; where not, no lease is looked at."""
+        resource = self.resource
+        path_names_facts = "{" in resource.container_path  # it is another one when a device is called otherwise
+        may_change = resource.group is not None or path_names_facts
+        return self._is_moved or bool(self._gone) or resource.cdi is False or may_change
 
     def status(self) -> ResourceStatus:
         """Tell how the resource stands."""

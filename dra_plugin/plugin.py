@@ -89,7 +89,12 @@ class DraPlugin:
         self._options = options
         self._ledger = ledger
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
-        self._offers = Offers(resources, self._who_keeps, lambda name, of: remembered(name, self._ledger.leases(), of))
+        self._offers = Offers(
+            resources,
+            self._who_keeps,
+            lambda name, of: remembered(name, ledger.leases(), of),
+            presence.is_there,
+        )
         self._health = HealthBoard()
         turns = ClaimTurns()
         self._claims = ApiClaims(client) if client else None

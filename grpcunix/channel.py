@@ -31,8 +31,15 @@ def connect(
 
 
 def is_live(path: Path) -> bool:
-    """Tell whether somebody listens at `path`. Never blocks: a full backlog counts as somebody."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    """Tell whether somebody listens at `path`. Never blocks: a full backlog counts as somebody.
+
+    So does what cannot be found out, for want of a file descriptor: nobody is taken for gone because of that.
+    """
+    try:
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError:
+        return True
+    with probe:
         probe.setblocking(False)
         try:
             probe.connect(str(path))

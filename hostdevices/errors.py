@@ -11,3 +11,7 @@ class UnreadableFile(HostDevicesError):
 
 class ReadStuck(UnreadableFile):
     """A read of the same hardware has not come back; the text names its file."""
+
+
+class HostExhausted(HostDevicesError):
+    """The process or the node has no file descriptor left: of what was not found nobody knows whether it is there."""

@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from hostdevices.cached_tree import CachedTree
 from hostdevices.device import Device, Health
-from hostdevices.errors import UnreadableFile
+from hostdevices.errors import HostExhausted, UnreadableFile
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory, Problem
 from hostdevices.readers import READERS, Finding, Reader, parts_of_other_devices
 from hostdevices.readers.before import Before
+from hostdevices.tree import exhaustion
 from hostdevices.verify import enumeration
 
 _log = logging.getLogger(__name__)
@@ -34,18 +35,30 @@ class Scanner:
         """Run the readers concerned by `subsystems` (all of them without) and return the whole inventory.
 
         With `syspaths` only the attributes of those devices, of their parents and of new devices are read again.
+        Raises `HostExhausted`, and knows what it knew before.
         """
+        exhaustion.error = None
+        findings = self._scan(subsystems, syspaths)
+        if (error := exhaustion.error) is not None:
+            self._cache.forget()
+            raise HostExhausted(f"the host cannot be read: {error.strerror} ({error.filename})")
+        self._findings = findings
+        return _put_together(findings)
+
+    def _scan(self, subsystems: Iterable[str] | None, syspaths: Iterable[str] | None) -> dict[Reader, list[Finding]]:
+        """Return what all readers find, those that are concerned now and the others before."""
         named = None if subsystems is None or syspaths is None else frozenset(syspaths)
         for syspath in (None,) if named is None else named:
             self._cache.forget(syspath)
         wanted = None if subsystems is None else frozenset(subsystems)
+        findings = dict(self._findings)
         for reader in self._readers:
-            if wanted is None or reader not in self._findings or reader.subsystems & wanted:
-                before = self._findings.get(reader, ())
+            if wanted is None or reader not in findings or reader.subsystems & wanted:
+                before = findings.get(reader, ())
                 found = list(self._read(reader, before, named))
                 found += self._as_before(before, found)
-                self._findings[reader] = _sharing(found, before)
-        return _put_together(self._findings)
+                findings[reader] = _sharing(found, before)
+        return findings
 
     def _read(self, reader: Reader, before: Sequence[Finding], named: frozenset[str] | None) -> Iterator[Finding]:
         """Run a reader; `named` are the devices of events, None where nothing that is known can be trusted."""

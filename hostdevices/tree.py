@@ -7,15 +7,27 @@ links are followed inside the tree only, and only regular files and folders are 
 import errno
 import os
 import stat
+import threading
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
+T = TypeVar("T")
 NodeKind: TypeAlias = Literal["c", "b"]
 GONE_OR_REFUSED = (OSError, ValueError)
 """The kernel's ways to say "not now" (ENOENT, ENODEV, EIO, EINVAL, EPERM, ...), and names that no path can have."""
 
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE))  # in the process, on the node; no driver answers so
 _MOST_LINKS = 40  # the kernel's own limit
 _LINKS = ("/sys/dev/", "/sys/class/")  # /sys/dev/char/10:229 and /sys/class/misc/fuse are links to a device
+
+
+class Exhaustion(threading.local):
+    """What the kernel said in this thread when it had no descriptor left: what was not found then may be there."""
+
+    error: OSError | None = None
+
+
+exhaustion = Exhaustion()
 
 
 class Node(NamedTuple):
@@ -106,8 +118,8 @@ class Machine:
         """Return the device node that `path` leads to."""
         try:
             return _node(os.stat(path))
-        except GONE_OR_REFUSED:
-            return None
+        except GONE_OR_REFUSED as error:
+            return _refused(error, None)
 
     def write(self, path: str, data: bytes) -> None:
         """Write to a file that is there. Raises OSError."""
@@ -233,8 +245,8 @@ class Folder(StoredTree):
         path = self._prefix + real
         try:
             return _read(path, limit) if stat.S_ISREG(os.lstat(path).st_mode) else None
-        except GONE_OR_REFUSED:
-            return None
+        except GONE_OR_REFUSED as error:
+            return _refused(error, None)
 
     def _names(self, real: str) -> list[str]:
         return _names(self._prefix + real)
@@ -254,8 +266,8 @@ class Folder(StoredTree):
     def _node(self, real: str) -> Node | None:
         try:
             node = _node(os.lstat(self._prefix + real))
-        except GONE_OR_REFUSED:
-            return None
+        except GONE_OR_REFUSED as error:
+            return _refused(error, None)
         return node or parse_node(self._read(real, 64) or b"")
 
 
@@ -280,19 +292,26 @@ def _node(status: os.stat_result) -> Node | None:
     return None
 
 
+def _refused(error: Exception, nothing: T) -> T:
+    """Return `nothing`, for what is not there; note where that is not known."""
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        exhaustion.error = error
+    return nothing
+
+
 def _read(path: str, limit: int) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    except GONE_OR_REFUSED:
-        return None
+    except GONE_OR_REFUSED as error:
+        return _refused(error, None)
     try:
         data = os.read(descriptor, limit)
         if path.startswith("/sys/"):
             return data  # comes whole, and there are thousands of them
         while data and len(data) < limit and (more := os.read(descriptor, limit - len(data))):
             data += more  # files of /proc come page by page
-    except GONE_OR_REFUSED:
-        return None
+    except GONE_OR_REFUSED as error:
+        return _refused(error, None)
     finally:
         os.close(descriptor)
     return data
@@ -309,12 +328,12 @@ def _write(path: str, data: bytes) -> None:
 def _resolve(path: str) -> str | None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens nothing, and asks for no permission
-    except GONE_OR_REFUSED:
-        return None
+    except GONE_OR_REFUSED as error:
+        return _refused(error, None)
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")  # six times as fast as os.path.realpath()
-    except GONE_OR_REFUSED:
-        return None
+    except GONE_OR_REFUSED as error:
+        return _refused(error, None)
     finally:
         os.close(descriptor)
 
@@ -322,28 +341,28 @@ def _resolve(path: str) -> str | None:
 def _is_public(path: str) -> bool:
     try:
         mode = os.lstat(path).st_mode
-    except GONE_OR_REFUSED:
-        return False
+    except GONE_OR_REFUSED as error:
+        return _refused(error, False)
     return stat.S_ISREG(mode) and bool(mode & stat.S_IROTH)
 
 
 def _names(path: str) -> list[str]:
     try:
         return os.listdir(path)
-    except GONE_OR_REFUSED:
-        return []
+    except GONE_OR_REFUSED as error:
+        return _refused(error, [])
 
 
 def _folders(path: str) -> list[str] | None:
     try:
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except GONE_OR_REFUSED:
-        return None
+    except GONE_OR_REFUSED as error:
+        return _refused(error, None)
 
 
 def _target(path: str) -> str | None:
     try:
         return os.readlink(path)
-    except GONE_OR_REFUSED:
-        return None
+    except GONE_OR_REFUSED as error:
+        return _refused(error, None)

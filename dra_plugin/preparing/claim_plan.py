@@ -180,6 +180,8 @@ class Planner:
             raise ClaimRefused(f"{where} is {offered.device.withheld}; `nodeplug readmit` ends that")
         if offered.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
             raise ClaimRefused(f"{where}: `vhostNet` needs {path}, which is not here; load its kernel module")
+        if in_use and not self._presence.is_there(offered.device.id):
+            raise ClaimRefused(f"{where} is gone")  # it is offered for another claim's sake, and no scan changes that
         if (changed := self._presence.why_changed(offered.device)) and not is_away:
             raise DeviceChanged(f"{where} changed since it was published: {changed}; it is tried again")
         return offered

@@ -2,7 +2,8 @@
 
 Rules:
 1. A device is offered under its id, or in parts under `<device>-<partition>`.
-2. A leased device that is gone stays offered, as unhealthy, until its lease ends: its claim still names it.
+2. A leased device stays offered until its lease ends, for its claim still names it: as unhealthy where it is gone, as
+   unavailable where it is there and the configuration does not offer it any more, or not under that name.
 3. A physical function and its virtual functions are never both given out (`Device.sriov_peers`).
 4. A device keeps its slice (slice_layout.py) while it is offered: its coming, going or falling ill changes one.
 5. What cannot be offered is left out, and the reason is logged once.
@@ -17,14 +18,15 @@ from checkpoint import Lease
 from dra_plugin.publishing.attributes import describe
 from dra_plugin.publishing.counters import Counters, exclusion
 from dra_plugin.publishing.slice_layout import SliceLayout
-from hostdevices import Device, Health, device_id
+from hostdevices import HEALTHY, Device, Health, device_id
 from resourceapi.objects import Quantity, v1
 from resources.resource import Partition, Resource
 
 MOST_DEVICES = 64  # of one slice, because of their taints and counters; 128 without any
 MOST_COUNTER_SETS = 8
 
-_GONE = "it is gone, or not offered any more"
+_GONE = "it is gone"
+_NOT_OFFERED = "it is not offered any more"
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +69,18 @@ class Offers:
         resources: Iterable[Resource],
         holder: Callable[[Offered], Lease | None] = lambda _: None,
         remembered: Callable[[str, Iterable[Resource]], Offered | None] = lambda *_: None,
+        is_there: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Offer nothing yet; of `resources` those count that are offered through DRA.
 
         `holder` says which lease keeps a device from claims although the scheduler thinks that it is free,
-        `remembered` what a claim holds under a name that was never offered here.
+        `remembered` what a claim holds under a name that was never offered here, `is_there` whether a device is on the
+        host, whoever offers it.
         """
         self.configure(resources)
         self._holder = holder
         self._remembered = remembered
+        self._is_there = is_there
         self._offered: dict[str, Offered] = {}
         self._present: Set[str] = frozenset()
         self._in_use: dict[str, Lease] = {}
@@ -140,11 +145,11 @@ class Offers:
         is only leases that may have changed since the last time.
         """
         devices = {name: tuple(found) for name, found in assigned.items()}
-        seen = (devices, leased - self._present)
+        there = frozenset(name for name in self._gone if self._is_on_host(self._offered[name].device))
         changed = False
-        if seen != self._seen:  # every lease leads here, and most of them change none of this
+        if (devices, leased - self._present, there) != self._seen:  # every lease leads here, few change any of this
             changed = self._renew(devices, leased)
-            self._seen = (devices, leased - self._present)
+            self._seen = (devices, leased - self._present, there)
         return self.find_in_use(None if changed else changed_ids) or changed
 
     def find_in_use(self, ids: Iterable[str] | None) -> bool:
@@ -192,13 +197,24 @@ class Offers:
         return offered, left_out
 
     def _kept(self, offered: dict[str, Offered], leased: Set[str]) -> Set[str]:
-        """Add what claims hold and is there no more, as unhealthy; return its names."""
-        known = {
-            name: self._offered.get(name) or self._remembered(name, self._resources) for name in leased - offered.keys()
-        }
-        gone = {name: before for name, before in known.items() if before is not None}
-        offered.update((name, _unhealthy(before, _GONE)) for name, before in gone.items())
-        return gone.keys()
+        """Add what claims hold and would not be offered; return its names."""
+        missing = leased - offered.keys()
+        known = {name: self._offered.get(name) or self._remembered(name, self._resources) for name in missing}
+        kept = {name: self._as_kept(before) for name, before in known.items() if before is not None}
+        offered.update(kept)
+        return kept.keys()
+
+    def _as_kept(self, before: Offered) -> Offered:
+        device = before.device
+        if self._is_on_host(device):
+            health, unavailable = HEALTHY, _NOT_OFFERED
+        else:
+            health, unavailable = Health(False, _GONE), ""
+        return structs.replace(before, device=structs.replace(device, health=health, unavailable=unavailable))
+
+    def _is_on_host(self, device: Device) -> bool:
+        """Tell whether a device is there; a group is where all its members are."""
+        return self._is_there(device.id) or bool(device.children and all(map(self._is_there, device.children)))
 
     def _description(self, offered: Offered) -> v1.Device:
         """Return what slices say of the device itself; it takes a while to find out, and it rarely changes."""
@@ -225,10 +241,6 @@ def _by_id(offered: Iterable[Offered]) -> dict[str, list[str]]:
         for i in x.exclusive | x.shared:
             found.setdefault(i, []).append(x.name)
     return found
-
-
-def _unhealthy(offered: Offered, reason: str) -> Offered:
-    return structs.replace(offered, device=structs.replace(offered.device, health=Health(False, reason)))
 
 
 def _names(resource: Resource, device: Device) -> Iterator[tuple[str, str]]:

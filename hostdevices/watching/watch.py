@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Self
 
 from folderwatch import FolderWatcher
+from hostdevices.errors import HostExhausted
 from hostdevices.host import Host
 from hostdevices.inventory import Diff, Inventory, diff
 from hostdevices.reads import Attempt, StuckRead
@@ -23,6 +24,7 @@ from hostdevices.watching.paths import PathEvents
 from hostdevices.watching.uevents import Source, UdevEvents
 
 RESCAN_INTERVAL = 60.0  # seconds
+AGAIN = 5.0  # seconds until a scan for which no file descriptor was left is made again
 SLOW = 1.0  # seconds of a scan that are worth a line in the log
 NEVER = float("inf")
 MOST_SYSPATHS = 1000  # devices that events name before a scan; after more it trusts nothing that was read before
@@ -151,6 +153,7 @@ class Watcher:
         self._at_once = False  # the pending scan does not wait for its pace
         self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
         self._scan: _Scan | None = None
+        self._is_blind = False  # there was no file descriptor for the last scan
         self.inventory: Inventory | None = None
         self._noticed_at: float | None = None  # when the first event came that calls for the pending scan
         self.scan_seconds = 0.0  # what the last scan took, hangs included
@@ -218,7 +221,15 @@ class Watcher:
         self.scan_seconds = self._loop.time() - scan.started
         if self.scan_seconds >= SLOW:
             _log.info("a scan took %.1f s", self.scan_seconds)
-        change = scan.result.result()
+        try:
+            change = scan.result.result()
+        except HostExhausted as error:
+            change, self._full_scan_at = None, min(self._full_scan_at, self._loop.time() + AGAIN)
+            if not self._is_blind:
+                _log.error("%s: what was found before counts; it is tried again every %g s", error, AGAIN)
+            self._is_blind = True
+        else:
+            self._is_blind = False
         self._pace.scanned(self._loop.time(), change is not None)
         return change
 

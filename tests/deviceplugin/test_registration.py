@@ -16,6 +16,7 @@ from folderwatch import FolderWatcher
 from grpcunix import UnixServer
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
 from tests.grpcunix.hanging import hang_listening
@@ -337,6 +338,23 @@ async def test_the_instance_that_was_started_last_succeeds_whichever_registers_l
         for server in servers:
             await server.stop()
         await until(socket_dir, lambda _: not old.has_successor("example.com/fuse"))
+
+
+async def test_a_successor_is_not_gone_because_nobody_can_look(socket_dir: Path) -> None:
+    """Who takes it for gone sends a list of its own, and registers."""
+    old, new = sorted(new_instance() for _ in "12")
+    folder = PluginFolder(socket_dir, old, FolderWatcher(), 0.01)
+    server = UnixServer(new_socket(socket_dir, "example.com/fuse", new), [])
+    await server.start()
+    looks: list[bool] = []
+    folder.listen(lambda: looks.append(folder.has_successor("example.com/fuse")))
+    async with running(folder.run()):
+        await until(socket_dir, lambda _: bool(looks))
+        with no_more_descriptors():
+            before = len(looks)
+            await until_true(lambda: len(looks) > before + 1)
+    assert all(looks)
+    await server.stop()
 
 
 async def test_what_else_the_kubelet_writes_into_the_folder_costs_nothing(socket_dir: Path) -> None:

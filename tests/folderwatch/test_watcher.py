@@ -2,16 +2,15 @@
 
 import asyncio
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from folderwatch import FolderWatch, FolderWatcher
+from tests.descriptors import no_more_descriptors
 from tests.held import HeldSince
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,19 +217,6 @@ async def test_lost_events_are_a_change_of_everything(
     (quiet / "name").touch()  # the event that is lost
     await calls.next()
     assert "events were lost" in caplog.text
-
-
-@contextmanager
-def no_more_descriptors() -> Iterator[None]:
-    """Have the kernel refuse this process any other file descriptor, an inotify instance included."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.open("/", os.O_PATH)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_without_an_inotify_instance_folders_are_looked_at(

@@ -13,6 +13,7 @@ import pytest
 from grpcunix import Context, GrpcUnixError, SocketInUse, SocketPathTooLong, Transport, handler, is_live
 from grpcunix.socket import UnixServer, _remove_if_dead, remove_dead_sockets
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.descriptors import no_more_descriptors
 from tests.grpcunix.hanging import hang_listening
 
 SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -25,6 +26,13 @@ def server_at(path: Path, transport: Transport = "builtin") -> UnixServer:
 def leave_dead_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
+
+
+def test_nobody_is_taken_for_gone_because_nobody_can_ask(tmp_path: Path) -> None:
+    leave_dead_socket(tmp_path / "p.sock")
+    with no_more_descriptors():
+        assert is_live(tmp_path / "p.sock")
+    assert not is_live(tmp_path / "p.sock")
 
 
 async def test_a_live_socket_is_never_taken_over(tmp_path: Path, serving: Transport) -> None:

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostdevices import Device, Host, Inventory, Problem, Scanner, UnreadableFile, scan
+from hostdevices.errors import HostExhausted
 from hostdevices.readers import READERS, Finding, Reader, paths_reader
 from hostdevices.tree import Folder, Node
+from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.tree import Tree
 
@@ -193,3 +195,17 @@ def test_what_is_read_of_named_devices_alone_is_what_a_scan_of_all_finds(
                 continue
             named |= {syspath, f"/dev/{name}"}
         assert scanner.scan({"misc", "path"}, named) == Scanner(made_up.host, readers).scan()
+
+
+def test_who_has_no_descriptor_left_has_not_seen_that_everything_is_gone(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.pci("0000:00:14.0", pci_class="0c0330")
+    tree.usb("/sys/devices/pci0000:00/0000:00:14.0", "1-2", serial="K1K2K3")
+    scanner = Scanner(tree.host)
+    before = scanner.scan()
+    assert len(before.devices) == 2
+    for subsystems in (None, ["usb"]):
+        with no_more_descriptors(), pytest.raises(HostExhausted, match="Too many open files"):
+            scanner.scan(subsystems)
+        assert scanner.scan([]) == before
+    assert scanner.scan() == before

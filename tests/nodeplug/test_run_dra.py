@@ -1,6 +1,7 @@
 """`nodeplug run` as a process that offers devices through DRA: a claim's whole life, both APIs at once, faults."""
 
 import asyncio
+import json
 import signal
 
 import pytest
@@ -79,6 +80,29 @@ async def test_a_device_that_went_while_no_daemon_ran_is_published_as_gone_for_a
         return "misc-kvm" not in await machine.published()
 
     await stand.until(is_gone)
+
+
+async def test_a_pod_keeps_its_device_when_the_configuration_offers_it_no_more(machine: Machine) -> None:
+    stand = machine.stand
+    fuse: Json = {"name": "example.com/fuse", "select": "fuse", "api": "dra"}
+    kvm: Json = {"name": "example.com/kvm", "select": "kvm", "api": "dra", "dra": {"taint": "NoExecute"}}
+    await machine.classes()
+    process = await machine.start(resources=[fuse, kvm])
+    await machine.until_published()
+    await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
+    await stand.until_phase("p", "Running")
+    path = machine.state.with_name("config0.yaml")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"resources": [fuse]}))
+    process.send_signal(signal.SIGHUP)
+
+    async def taints() -> list[tuple[str, str]]:
+        return [(x["key"], x["effect"]) for x in (await machine.published())["misc-kvm"].get("taints", [])]
+
+    async def has_taint() -> bool:
+        return bool(await taints())
+
+    await stand.until(has_taint)
+    assert await taints() == [("nodeplug.dev/unavailable", "NoSchedule")]
 
 
 async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine) -> None:

@@ -1,9 +1,6 @@
 """The kubelet's files as witnesses: what they name, what is older than a question, and what is no word at all."""
 
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +8,7 @@ import pytest
 from checkpoint import kubelet_claims, kubelet_devices
 from checkpoint.holdings import ClaimEntry, DeviceFile, UnitEntry
 from checkpoint.kubelet_devices import PodDevices
+from tests.descriptors import no_more_descriptors
 from tests.witnesses.kubelet import DRIVER, SaidKubelet, claim_state, devices
 from witnesses import KubeletFiles
 
@@ -100,22 +98,9 @@ def test_a_file_that_is_not_understood_says_nothing_until_it_is(
     assert set(files.claims() or ()) == {"u1"}
 
 
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Have every open() fail."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.dup(0)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
 def test_a_file_that_could_not_be_read_once_is_read_again(kubelet: SaidKubelet, files: KubeletFiles) -> None:
     kubelet.write_devices(devices(GPU, "gpu-0"))
-    with no_descriptors():
+    with no_more_descriptors():
         assert files.devices() is None
     assert files.devices() == DeviceFile(UNITS)
 

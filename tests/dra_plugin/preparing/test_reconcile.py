@@ -368,6 +368,23 @@ async def test_a_lost_claim_keeps_its_devices_though_one_of_them_is_gone(node: N
     assert (node.units(), node.files()) == ([], [])
 
 
+async def test_a_lost_claim_keeps_its_share_of_a_device_that_is_gone_and_that_another_claim_has_still(
+    node: Node, cluster: Cluster
+) -> None:
+    one, other = [await cluster.allocate(x, result("misc-kvm", share_id=y)) for x, y in zip("ab", SHARES, strict=False)]
+    devices = [await node.prepare(claim) for claim in (one, other)]
+    node.kubelet.run("a", one, devices[0])
+    await node.lose()
+    await node.reconcile()
+    assert node.units() == [f"misc-kvm/{SHARES[0]}"]
+    node.made_up.unplug("kvm")
+    node.scan()
+    node.kubelet.run("b", other, devices[1])
+    await node.reconcile()
+    assert node.units() == sorted(f"misc-kvm/{share}" for share in SHARES[:2])
+    assert "is unhealthy: it is gone" in await node.refusal(other)
+
+
 @pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated"])
 @pytest.mark.parametrize("seen", [True, False])
 async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_elses(

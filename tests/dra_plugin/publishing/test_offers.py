@@ -85,12 +85,32 @@ def test_update_tells_whether_anything_changed() -> None:
     assert len(offers) == 0
 
 
+def test_what_a_claim_holds_and_is_not_offered_any_more_is_unavailable_until_it_goes() -> None:
+    there = {"gpu-0001", "gpu-0002", "gpu-0003"}
+    offers = Offers([resource()], is_there=there.__contains__)
+    pair = device("pair", children=("gpu-0002", "gpu-0003"))
+    held = {"gpu-0001", "pair"}
+    assert offers.update({GPU: [*gpus(2), pair]}, leased=held)
+    assert offers.update({GPU: gpus(1)}, leased=held)
+    (_, *kept) = offers
+    assert [(x.name, x.device.health.healthy, x.device.unavailable) for x in kept] == [
+        ("gpu-0001", True, "it is not offered any more"),
+        ("pair", True, "it is not offered any more"),
+    ]
+    offers.update({GPU: gpus(1)}, leased=held)
+    assert not offers.update({GPU: gpus(1)}, leased=held)
+    there -= {"gpu-0001", "gpu-0003"}
+    assert offers.update({GPU: gpus(1)}, leased=held)
+    (_, *kept) = offers
+    assert [(x.device.health.reason, x.device.unavailable) for x in kept] == [("it is gone", "")] * 2
+
+
 def test_what_a_claim_holds_stays_as_unhealthy_until_its_lease_ends() -> None:
     offers = offering([resource()], {GPU: gpus(2)})
     assert offers.update({GPU: []}, leased={"gpu-0001"})
     (kept,) = offers
     assert kept.name == "gpu-0001"
-    assert kept.device.health == Health(False, "it is gone, or not offered any more")
+    assert kept.device.health == Health(False, "it is gone")
     assert offers.is_gone("gpu-0001")
     assert not offers.update({GPU: []}, leased={"gpu-0001"})
     assert offers.update({GPU: gpus(2)}, leased={"gpu-0001"})

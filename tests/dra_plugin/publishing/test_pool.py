@@ -108,7 +108,7 @@ def test_a_device_that_is_gone_is_tainted_whatever_the_resource_says() -> None:
     offers = offering([resource(dra=DraOptions(taint="none"))], {GPU: gpus(1)})
     offers.update({}, leased={"gpu-0000"})
     (taint,) = published(offers)["gpu-0000"].taints
-    assert (taint.value, taint.effect) == ("it-is-gone-or-not-offered-any-more", "NoSchedule")
+    assert (taint.value, taint.effect) == ("it-is-gone", "NoSchedule")
 
 
 def test_what_the_other_api_has_given_out_is_tainted() -> None:

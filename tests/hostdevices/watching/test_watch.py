@@ -14,7 +14,9 @@ from hostdevices.readers import Reader
 from hostdevices.recording import Entry, save
 from hostdevices.watching.uevents import Gaps, Wake
 from hostdevices.watching.watch import NEVER, Change, Pace, Watcher, default_sources
+from tests.descriptors import no_more_descriptors
 from tests.held import HeldSince
+from tests.running import until
 
 
 class Bell:
@@ -360,3 +362,25 @@ class TestGaps:
         for number in (1000, 0, 1001):
             gaps.note(number)
         assert gaps.missing == 0
+
+
+async def test_who_has_no_descriptor_left_keeps_what_was_found_and_looks_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    looks: list[None] = []
+    add(root, "misc", "fuse")
+    scanner = Scanner(Host(root), [reader("misc", seen=lambda: looks.append(None))])
+    bell = Bell()
+    async with Watcher(scanner, [bell], interval=NEVER) as watcher:
+        await soon(watcher)
+        waiting = asyncio.ensure_future(soon(watcher))
+        await asyncio.sleep(0)
+        with no_more_descriptors():
+            add(root, "misc", "kvm")
+            bell.ring("misc")
+            await until(lambda: len(looks) > 3)
+        change = await waiting
+    assert ids(change) == ["misc-kvm"]
+    assert not change.diff.removed
+    assert [x.message.partition(":")[0] for x in caplog.records] == ["the host cannot be read"]
