@@ -300,12 +300,12 @@ class Node:
         return await self._running.run_container_options(run, run.container(name))
 
     def capacity(self) -> dict[str, int]:
-        """The node's capacity of devices; resources that left the node stay as zero."""
-        return dict(self._status.capacity)
+        """The node's capacity of devices, as of now; resources that left the node stay as zero."""
+        return self._numbers()[0]
 
     def allocatable(self) -> dict[str, int]:
-        """The node's allocatable devices. Allocations do not lower it."""
-        return dict(self._status.allocatable)
+        """The node's allocatable devices, as of now. Allocations do not lower it."""
+        return self._numbers()[1]
 
     def devices(self) -> dict[str, dict[str, Device]]:
         """Resource -> id -> device; one that cannot be given out now is not `Healthy`, whatever its plugin said."""
@@ -356,3 +356,8 @@ class Node:
         if self._process is None or not self._process.is_running:
             raise NodeError("the kubelet is stopped; start it first")
         return self._process.managers
+
+    def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:
+        if self.is_running:
+            return self._status.now(self.manager)
+        return dict(self._status.capacity), dict(self._status.allocatable)

@@ -235,8 +235,9 @@ class ManagerImpl:
 
     def get_capacity(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
         """Capacity, allocatable, and the resources that leave the node, each of which is reported once."""
-        capacity, allocatable, removed = self.state.capacity()
+        capacity, allocatable, removed = self.state.count()
         if removed:
+            self.state.remove(removed)
             self.checkpoint.write_later(self.state.checkpoint())
         return capacity, allocatable, removed
 

@@ -107,8 +107,8 @@ class DeviceState:
         """Tell whether a device plugin ever provided the resource."""
         return resource in self.healthy or resource in self.allocated
 
-    def capacity(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
-        """Capacity, allocatable, and the resources that leave the node now: their plugin is gone too long."""
+    def count(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
+        """Capacity, allocatable, and the resources that have to leave the node: their plugin is gone too long."""
         capacity: dict[str, int] = {}
         allocatable: dict[str, int] = {}
         gone: dict[str, None] = {}
@@ -122,10 +122,13 @@ class DeviceState:
                 gone[resource] = None
             else:
                 capacity[resource] = capacity.get(resource, 0) + len(unhealthy)
-        for resource in gone:
+        return capacity, allocatable, list(gone)
+
+    def remove(self, resources: Iterable[str]) -> None:
+        """Let resources leave the node."""
+        for resource in resources:
             for table in (self.endpoints, self.healthy, self.unhealthy, self._registered):
                 table.pop(resource, None)
-        return capacity, allocatable, list(gone)
 
     def group_by_node(self, resource: str, ids: Iterable[str]) -> dict[int, list[str]]:
         """NUMA node -> ids; a device with several nodes is under each, one without any under `WITHOUT_TOPOLOGY`."""
