@@ -222,4 +222,4 @@ def resolve_all(waiters: "Iterable[asyncio.Future[None]]") -> None:
 
 def full_name(pod: Pod) -> str:
     """`namespace/name`."""
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"

@@ -18,6 +18,7 @@ from kubelet.errors import AllocationError, NodeError, PluginCallError
 from kubelet.events import Event
 from kubelet.pods.cgroups import PodCgroups
 from kubelet.pods.life import Change, State
+from kubelet.pods.manifests import for_admission
 from kubelet.pods.run import PodRun, full_name, resolve_all
 from kubelet.pods.sources import PodSources, Source
 from kubelet.pods.worker import Managers, PodWorker
@@ -97,6 +98,7 @@ class PodWorkers:
 
     def bind(self, pod: Pod, source: Source = "api") -> PodRun:
         """A source names a pod from now on. Raises `NodeError` where its name is taken."""
+        pod = for_admission(pod)
         for run in self.all():
             if run.name == full_name(pod) and not run.is_terminated:
                 raise NodeError(f"pod {run.name} is on the node already; remove it first")

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubelet import KubeletError, Node
-from kubelet.pods import for_admission
 from kubelet.pods.run import UNSEEN, full_name
 from nodeplug.commands.kubelet_status import node_status, pod_status
 from resourceapi.client import Client, ClientError, Event, Informer, Refused
@@ -43,7 +42,7 @@ class ClusterNode:
         self._nodes = client.raw("v1", "nodes", namespaced=False)
         self._events = client.raw("v1", "events", namespaced=True)
         self._bound: dict[str, Pod] = {}  # uid -> what the server has
-        self._admitted: dict[str, Pod] = {}  # uid -> what the kubelet was given of it
+        self._admitted: dict[str, Pod] = {}  # uid -> what the kubelet was given
         self._ending: set[str] = set()  # uids of those that are being removed
         self._told: dict[str, Json] = {}  # uid -> the status that the server was told
         self._told_of_node: Json = {}
@@ -144,13 +143,12 @@ class ClusterNode:
         """Have the kubelet admit a pod that is new here."""
         if uid in self._admitted or _is_deleted(pod) or pod.status.is_terminal or not _has_its_claims(pod):
             return
-        admitted = for_admission(pod)
         try:
-            self._node.bind(admitted)
+            self._node.bind(pod)
         except KubeletError as error:  # a pod of that name is still ending
             log.info("pod %s waits: %s", full_name(pod), error)
         else:
-            self._admitted[uid] = admitted
+            self._admitted[uid] = pod
 
     async def _look_after(self, uid: str) -> None:
         """Tell of a pod, or end it where it is deleted or not there any more."""

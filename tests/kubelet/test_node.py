@@ -12,7 +12,8 @@ from kubelet.devicemanager import Device, Manager, ManagerImpl, ManagerStub, Nod
 from kubelet.events import Event
 from kubelet.stubs import DevicePluginStub, Gate, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from resourceapi.objects.core import ResourceHealth, ResourceStatus
+from resourceapi.objects import ObjectMeta
+from resourceapi.objects.core import Container, Pod, PodSpec, ResourceHealth, ResourceStatus
 from tests.kubelet.kit import state_details
 from tests.kubelet.scenarios import scenario
 
@@ -343,6 +344,13 @@ async def test_a_container_that_the_pod_does_not_have(node: Node) -> None:
             await call
     with pytest.raises(NodeError, match=text):
         node.claimed_devices("p", "other")
+
+
+async def test_a_pod_without_defaults_gets_them(node: Node) -> None:
+    bare = Pod(metadata=ObjectMeta(name="p"), spec=PodSpec(containers=(Container(name="c"),)))
+    assert (await node.admit(bare)).phase == "Running"
+    assert node.status(bare) == node.status("default/p")
+    assert (await node.exit_container(bare, "c", 1)).container_statuses[0].state.running is not None
 
 
 def test_a_container_with_no_quantity_is_none() -> None:
