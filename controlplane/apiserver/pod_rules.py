@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.pod_resources import check_pod_requests
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
@@ -79,6 +80,7 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec") -> None:
             names.add(each.get("name") or "")
             if spec.get("hostNetwork"):
                 _host_ports(errors, each, f"{here}.ports")
+    check_pod_requests(errors, spec, path)
     _known(errors, f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
     _known(errors, f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     check_labels(errors, f"{path}.nodeSelector", spec.get("nodeSelector"))

@@ -92,6 +92,16 @@ def refused(api: Http, kind: str, path: str, members: Any, *, api_version: str =
             ],
         ),
         (
+            {
+                "containers": [{**CONTAINER, "resources": {"requests": {"cpu": "3"}}}],
+                "resources": {"requests": {"cpu": "1"}},
+            },
+            [
+                'spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to aggregate container'
+                " requests of 3"
+            ],
+        ),
+        (
             {"containers": [CONTAINER], "activeDeadlineSeconds": 0},
             ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
         ),
