@@ -46,7 +46,6 @@ class _Row(NamedTuple):
     deprecation: str = ""  # told to everyone who uses it
 
 
-_CHECKS = {**auxiliary_rules.CHECKS, **core_rules.CHECKS, **workload_rules.CHECKS}
 _SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 _ROWS = (
     _Row(
@@ -284,6 +283,7 @@ _ROWS = (
 def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     """The kinds of the table, as a release has them."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
+    checks = {**auxiliary_rules.CHECKS, **core_rules.CHECKS, **workload_rules.checks(release)}
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
         yield open_kind(
@@ -296,7 +296,7 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             scale=_SCALE if row.scales else None,
             deprecation=row.deprecation,
             fill=fills.get(row.kind, lambda obj: obj),
-            check=_CHECKS.get(row.kind),
+            check=checks.get(row.kind),
             advance=workload_defaults.ADVANCES.get(row.kind),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,

@@ -19,6 +19,7 @@ from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.pod_admission import check_pod, readmitted
 from controlplane.apiserver.pod_defaults import with_pod_defaults
+from controlplane.apiserver.pod_rules import check_taints
 from controlplane.apiserver.service_defaults import with_ranges
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
@@ -152,6 +153,7 @@ def _core() -> list[Kind]:
             namespaced=False,
             has_status_at_first=True,
             fill=with_ranges,
+            check=check_taints,
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
         open_kind(

@@ -116,7 +116,7 @@ def _storage_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
             if name == "parameters":
                 errors.forbidden(name, "updates to parameters are forbidden.")
             elif name == "provisioner":
-                errors.forbidden(name, "updates to provisioner are forbidden.")
+                errors.invalid(name, None, _FIXED)
             else:
                 errors.invalid(name, new.get(name), _FIXED)
     if not new.get("provisioner"):

@@ -31,8 +31,13 @@ def decode(target: Target, value: Plain, options: WriteOptions) -> Decoded:
     return decoded if options.field_validation == "Warn" else decoded._replace(problems=())
 
 
-def decode_patched(target: Target, value: Plain, options: WriteOptions, shown: str, patch: Patch | None) -> Decoded:
-    """What a patch has made, which refusals show as `shown`; raises ApiError 422 for what is not of the kind."""
+def decode_patched(
+    target: Target, value: Plain, options: WriteOptions, shown: str, patch: Patch | None, config: Plain | None = None
+) -> Decoded:
+    """What a patch has made, which refusals show as `shown`; raises ApiError 422 for what is not of the kind.
+
+    Or what applying a configuration has made.
+    """
     kind, errors = target.kind, ErrorList()
     if not kind.from_definition:  # what a patch takes away of the type is what the path says
         value = {"apiVersion": target.api_version, "kind": kind.kind} | {
@@ -55,8 +60,8 @@ def decode_patched(target: Target, value: Plain, options: WriteOptions, shown: s
         decoded = (kind.rules.decode if patch else kind.rules.decode_applied)(value, target.version)
     except DecodeError as error:
         converted = unconverted(error.reason, patch.value if patch else value)
-        if patch is None and converted.startswith(_NO_CONVERSION) and not kind.from_definition:
-            raise unconvertible(value, converted) from None
+        if config is not None and converted.startswith(_NO_CONVERSION) and not kind.from_definition:
+            raise unconvertible(config, converted) from None
         why = converted if is_strategic else error.reason
         errors.invalid("patch", shown, why)
         raise invalid("", "", "", errors) from None
@@ -70,7 +75,7 @@ def decode_patched(target: Target, value: Plain, options: WriteOptions, shown: s
 
 def unconvertible(config: Plain, why: str) -> ApiError:
     """500 of what applying a configuration has made, and Go's type does not hold."""
-    metadata = config["metadata"]
+    metadata = config.get("metadata") or {}
     group, _, version = config["apiVersion"].rpartition("/")
     kind = f"Kind={config['kind']}"
     named = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {group}/{version}, {kind}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from resourceapi.objects import Quantity, QuantityError
+from resourceapi.objects import ErrorList, Quantity, QuantityError
 
 _OF_PODS = ("cpu", "memory")
 _HUGE_PAGES = "hugepages-"
@@ -32,6 +32,16 @@ def with_pod_requests(spec: Plain) -> Plain:
     }
     requests |= resources.get("requests") or {}
     return {**spec, "resources": {**resources, "requests": requests}} if requests else spec
+
+
+def check_pod_requests(errors: ErrorList, spec: Plain, path: str) -> None:
+    """That a pod asks for no less as a whole than its containers do together."""
+    requests = (spec.get("resources") or {}).get("requests") or {}
+    together = _together(spec) if requests else {}
+    for name, amount in requests.items():
+        if name in together and together[name] > Quantity.parse(str(amount)):
+            text = f"must be greater than or equal to aggregate container requests of {together[name]}"
+            errors.invalid(f"{path}.resources.requests[{name}]", str(amount), text)
 
 
 def _together(spec: Plain) -> Amounts:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.pod_resources import check_pod_requests
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
@@ -20,6 +21,7 @@ _PULL = ["Always", "IfNotPresent", "Never"]
 _MESSAGES = ["File", "FallbackToLogsOnError"]
 PROTOCOLS = ["SCTP", "TCP", "UDP"]
 _EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
+_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _MOST_SECONDS = 2**31 - 1
 _VARIABLE = re.compile(r"[ -<>-~]+")
 _NO_VARIABLE = "a valid environment variable name must consist only of printable ASCII characters other than '='"
@@ -41,6 +43,26 @@ def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
         complaints(errors, path, value, label_value(value))
 
 
+def check_taints(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    """Those of a node."""
+    del old
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate((new.get("spec") or {}).get("taints") or ()):
+        path, key, effect = f"metadata.taints[{index}]", taint.get("key") or "", taint.get("effect") or ""
+        label_name(errors, f"{path}.key", key)
+        complaints(errors, f"{path}.value", taint.get("value") or "", label_value(taint.get("value") or ""))
+        _known(errors, f"{path}.effect", effect, _EFFECTS)
+        if (key, effect) in seen:
+            shown = {"Key": key, "Value": taint.get("value") or "", "Effect": effect}
+            shown["TimeAdded"] = taint.get("timeAdded")
+            found = ErrorList()
+            found.duplicate(path, shown)
+            errors.append(
+                found[0]._replace(message=f"{found[0].message}: taints must be unique by key and effect pair")
+            )
+        seen.add((key, effect))
+
+
 def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec") -> None:
     """A pod's spec with its defaults."""
     volumes = _volumes(errors, spec.get("volumes") or (), f"{path}.volumes")
@@ -58,6 +80,7 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec") -> None:
             names.add(each.get("name") or "")
             if spec.get("hostNetwork"):
                 _host_ports(errors, each, f"{here}.ports")
+    check_pod_requests(errors, spec, path)
     _known(errors, f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
     _known(errors, f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     check_labels(errors, f"{path}.nodeSelector", spec.get("nodeSelector"))
@@ -156,6 +179,10 @@ def _container(errors: ErrorList, container: Plain, path: str, volumes: set[str]
             errors.not_found(f"{here}.name", name)
         if not mount.get("mountPath"):
             errors.required(f"{here}.mountPath")
+    for member in ("livenessProbe", "readinessProbe", "startupProbe"):
+        probe = container.get(member)
+        if probe is not None and not any(probe.get(handler) is not None for handler in _HANDLERS):
+            errors.required(f"{path}.{member}", "must specify a handler type")
     _known(errors, f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
     _resources(errors, container.get("resources") or {}, f"{path}.resources", claims)
 
@@ -214,13 +241,7 @@ def _resources(errors: ErrorList, resources: Plain, path: str, claims: list[str]
             errors.required(here)
         elif name not in claims:
             known = "which is empty" if not claims else f"which are {', '.join(claims)}"
-            errors.append(_not_among(here, name, known))
-
-
-def _not_among(path: str, name: str, known: str) -> Any:
-    found = ErrorList()
-    found.not_found(path, name)
-    return found[0]._replace(message=f"{found[0].message}: must be one of the names in pod.spec.resourceClaims {known}")
+            errors.not_found(here, name, f"must be one of the names in pod.spec.resourceClaims {known}")
 
 
 def _amount(errors: ErrorList, path: str, name: str, text: Any) -> None:

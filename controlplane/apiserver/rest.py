@@ -227,7 +227,7 @@ class Rest:
         )
         check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
-        decoded = decode_patched(target, without_managed(merged), options, go_text(config), None)
+        decoded = decode_patched(target, without_managed(merged), options, go_text(config), None, config)
         obj = in_namespace(target, decoded.object)
         obj = {**obj, "metadata": {**obj["metadata"], **({"managedFields": managed} if managed else {})}}
         if old is not None:

@@ -18,11 +18,12 @@ from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, label_name
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import label_value
+from resourceapi.objects.release import Release
 
 _ALWAYS, _ON_FAILURE, _NEVER = "Always", "OnFailure", "Never"
 _IMMUTABLE = "field is immutable"
 _NO_MATCH = "`selector` does not match template `labels`"
-_CHANGEABLE = (
+_FREE_OF_SETS = (
     "replicas",
     "ordinals",
     "template",
@@ -35,6 +36,7 @@ _FIXED_SET = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy',"
     " 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 )
+_ORDERS = ("OrderedReady", "Parallel")
 
 
 def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None:
@@ -59,34 +61,50 @@ def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None
 
 
 def _copies(errors: ErrorList, new: Plain, old: Plain | None, *, kind: str) -> None:
-    """A Deployment, a ReplicaSet or a StatefulSet."""
-    spec = new["spec"]
-    if old is not None and kind == "statefulset":
-        _fixed_set(errors, spec, old["spec"])
+    """A Deployment or a ReplicaSet."""
+    spec, is_deployment = new["spec"], kind == "Deployment"
     not_negative(errors, "spec.replicas", spec.get("replicas"))
-    if kind != "deployment":
-        not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
-    selector = spec.get("selector")
-    if selector is None:
-        errors.required("spec.selector")
-    else:
-        check_selector(errors, "spec.selector", selector)
-        if not (selector.get("matchLabels") or selector.get("matchExpressions")):
-            # upstream says so of replica sets, too
-            named = "statefulset" if kind == "statefulset" else "deployment"
-            errors.invalid("spec.selector", selector, f"empty selector is invalid for {named}")
-    _check_template(errors, spec)
-    if kind == "deployment":
-        not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
-    not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
-    if kind == "deployment":
+    not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    _check_own_selector(errors, spec, "deployment")  # upstream says so of replica sets, too
+    _check_template(errors, spec, "ReplicaSet")
+    if is_deployment:
+        not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
         _check_strategy(errors, spec.get("strategy") or {})
         deadline = spec.get("progressDeadlineSeconds", 0)
         not_negative(errors, "spec.progressDeadlineSeconds", deadline)
         if isinstance(deadline, int) and deadline <= spec.get("minReadySeconds", 0):
             errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
-    if old is not None and kind != "statefulset":
-        _stays(errors, "spec.selector", selector, old["spec"].get("selector"))
+    if old is not None:
+        _stays(errors, "spec.selector", spec.get("selector"), old["spec"].get("selector"))
+
+
+def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fields: bool) -> None:
+    """`names_fields`: each field that may not change is named, not those that may."""
+    spec, before = new["spec"], (old or {}).get("spec") or {}
+    if spec.get("podManagementPolicy") not in _ORDERS:
+        policy = spec.get("podManagementPolicy") or ""
+        errors.invalid("spec.podManagementPolicy", policy, f"must be '{_ORDERS[0]}' or '{_ORDERS[1]}'")
+    not_negative(errors, "spec.replicas", spec.get("replicas"))
+    not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    _check_own_selector(errors, spec, "statefulset")
+    _check_template(errors, spec, "StatefulSet")
+    if old is not None:
+        fixed = sorted({*spec, *before} - {*_FREE_OF_SETS})
+        changed = [name for name in fixed if not json_equal(spec.get(name), before.get(name))]
+        for name in changed if names_fields else ():
+            errors.invalid(f"spec.{name}", spec.get(name), _IMMUTABLE)
+        if changed and not names_fields:
+            errors.forbidden("spec", _FIXED_SET)
+
+
+def _check_own_selector(errors: ErrorList, spec: Plain, kind: str) -> None:
+    selector = spec.get("selector")
+    if selector is None:
+        errors.required("spec.selector")
+        return
+    check_selector(errors, "spec.selector", selector)
+    if not (selector.get("matchLabels") or selector.get("matchExpressions")):
+        errors.invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
 
 
 def _check_strategy(errors: ErrorList, strategy: Plain) -> None:
@@ -102,30 +120,24 @@ def _check_strategy(errors: ErrorList, strategy: Plain) -> None:
         errors.invalid(f"{path}.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], why)
 
 
-def _fixed_set(errors: ErrorList, spec: Plain, before: Plain) -> None:
-    after, was = ({name: item for name, item in each.items() if name not in _CHANGEABLE} for each in (spec, before))
-    if not json_equal(after, was):
-        errors.forbidden("spec", _FIXED_SET)
-
-
 def _daemons(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     spec, selector = new["spec"], new["spec"].get("selector")
     if old is not None:
         _stays(errors, "spec.selector", selector, old["spec"].get("selector"))
     check_selector(errors, "spec.selector", selector)
-    _check_template(errors, spec, is_of_daemons=True)
+    _check_template(errors, spec, "DaemonSet")
     if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
         errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset")
     not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
     not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
 
 
-def _check_template(errors: ErrorList, spec: Plain, *, is_of_daemons: bool = False) -> None:
+def _check_template(errors: ErrorList, spec: Plain, kind: str) -> None:
     template, selector = spec.get("template") or {}, spec.get("selector")
     labels = (template.get("metadata") or {}).get("labels")
     is_read = _is_read(selector)
-    if not is_read and not is_of_daemons:
-        errors.invalid("spec.selector", selector, "invalid label selector")
+    if not is_read and kind != "DaemonSet":
+        errors.invalid("spec.selector", selector, "invalid label selector" if kind == "ReplicaSet" else "")
     elif is_read and (selector is None or not is_selected(selector, labels or {})):  # without one, nothing is selected
         errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)
     pod = template.get("spec") or {}
@@ -135,7 +147,6 @@ def _check_template(errors: ErrorList, spec: Plain, *, is_of_daemons: bool = Fal
     if policy != _ALWAYS:
         errors.not_supported("spec.template.spec.restartPolicy", policy, [_ALWAYS])
     if pod.get("activeDeadlineSeconds") is not None:
-        kind = "DaemonSet" if is_of_daemons else "ReplicaSet"
         why = f"activeDeadlineSeconds in {kind} is not Supported"
         errors.forbidden("spec.template.spec.activeDeadlineSeconds", why)
 
@@ -173,6 +184,8 @@ def _job(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         before = old["spec"]
         _stays(errors, "spec.selector", selector, before.get("selector"))
         _stays(errors, "spec.completionMode", mode, before.get("completionMode"))
+        if not before.get("suspend"):
+            _stays(errors, "spec.template", spec.get("template"), before.get("template"))
 
 
 def check_job_pod(errors: ErrorList, pod: Plain, path: str) -> None:
@@ -225,12 +238,13 @@ def _stays(errors: ErrorList, path: str, new: Any, old: Any) -> None:
         errors.invalid(path, new, _IMMUTABLE)
 
 
-CHECKS: Mapping[str, Check] = {
-    "CronJob": _cron_job,
-    "DaemonSet": _daemons,
-    "Deployment": partial(_copies, kind="deployment"),
-    "Job": _job,
-    "ReplicaSet": partial(_copies, kind="replicaset"),
-    "StatefulSet": partial(_copies, kind="statefulset"),
-}
-"""By kind."""
+def checks(release: Release) -> Mapping[str, Check]:
+    """By kind, as a release has them."""
+    return {
+        "CronJob": _cron_job,
+        "DaemonSet": _daemons,
+        "Deployment": partial(_copies, kind="Deployment"),
+        "Job": _job,
+        "ReplicaSet": partial(_copies, kind="ReplicaSet"),
+        "StatefulSet": partial(_stateful_set, names_fields=release.has_declared_rules),
+    }

@@ -80,9 +80,9 @@ class ErrorList(list[FieldError]):
         """A value breaks a rule."""
         self._add(ErrorType.INVALID, path, value, detail)
 
-    def duplicate(self, path: str, value: Any) -> None:
+    def duplicate(self, path: str, value: Any, detail: str = "") -> None:
         """A value that must be unique came before."""
-        self._add(ErrorType.DUPLICATE, path, value, "")
+        self._add(ErrorType.DUPLICATE, path, value, detail)
 
     def not_supported(self, path: str, value: str, supported: list[str]) -> None:
         """A value is none of those that exist."""
@@ -102,9 +102,9 @@ class ErrorList(list[FieldError]):
         """A list or map has more items than the limit."""
         self._add(ErrorType.TOO_MANY, path, count, f"must have at most {limit} item{'' if limit == 1 else 's'}")
 
-    def not_found(self, path: str, value: str) -> None:
+    def not_found(self, path: str, value: str, detail: str = "") -> None:
         """A reference leads nowhere."""
-        self._add(ErrorType.NOT_FOUND, path, value, "")
+        self._add(ErrorType.NOT_FOUND, path, value, detail)
 
     def internal(self, path: str, detail: str) -> None:
         """A rule could not be checked."""

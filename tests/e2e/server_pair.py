@@ -24,6 +24,7 @@ _GENERATED = re.compile(
     r"(\b[a-d]-|object|replace|delete|DeviceClass|gpu|/v1|\(|\\+x00|\0|\\+u0000|ä)"
     r"[bcdfghjklmnpqrstvwxz2456789]{5}\b"
 )
+_ADDRESS = re.compile(r"\b10\.96\.\d+\.\d+\b")  # of a service
 _VERSIONS = re.compile(
     r"((?:resource ?version|current|ResourceVersion in (?:the )?(?:record|precondition))[:( ]+)\d+", re.I
 )
@@ -229,6 +230,7 @@ def _plain(text: str) -> str:
     text = _TIME.sub("<time>", _UID.sub("<uid>", text))
     text = _IN_TEXT.sub(r"\1<version>", _EXPECTED.sub(r"\1", text)).replace("scheme.go:110", "scheme.go:111")  # 1.34's
     text = _SEVERAL.sub(lambda found: f" is invalid: [{', '.join(sorted(found[1].split(', ')))}]", text)
+    text = _ADDRESS.sub("<address>", text)
     return _VERSIONS.sub(r"\1<version>", _GENERATED.sub(r"\1<random>", text))
 
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.apiserver.running import MERGE, Http
+from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.running import MERGE, Http, Running
 
 BASE = "/api/v1/namespaces/default"
 CONTAINER: Any = {"name": "c", "image": "i"}
@@ -91,6 +92,16 @@ def refused(api: Http, kind: str, path: str, members: Any, *, api_version: str =
             ],
         ),
         (
+            {
+                "containers": [{**CONTAINER, "resources": {"requests": {"cpu": "3"}}}],
+                "resources": {"requests": {"cpu": "1"}},
+            },
+            [
+                'spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to aggregate container'
+                " requests of 3"
+            ],
+        ),
+        (
             {"containers": [CONTAINER], "activeDeadlineSeconds": 0},
             ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
         ),
@@ -146,9 +157,29 @@ def test_selectors_of_workloads(api: Http, kind: str) -> None:
     change = {"spec": {"selector": {"matchLabels": {"a": "c"}}, "template": {"metadata": {"labels": {"a": "c"}}}}}
     answer = api.send("PATCH", f"{path}/x", change, content=MERGE)
     assert answer.status == 422
-    immutable = 'spec.selector: Invalid value: {"matchLabels":{"a":"c"}}: field is immutable'
-    assert (immutable in answer.message) == (kind != "StatefulSet")
-    assert ("updates to statefulset spec for fields other than" in answer.message) == (kind == "StatefulSet")
+    assert answer.message == (
+        f'{kind}.apps "x" is invalid: spec.selector: Invalid value: {{"matchLabels":{{"a":"c"}}}}: field is immutable'
+    )
+
+
+def test_what_may_change_of_a_stateful_set_before_1_37() -> None:
+    path = "/apis/apps/v1/namespaces/default/statefulsets"
+    body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "x"}}
+    with Running(release=RELEASES["1.36"]) as server, server.http() as api:
+        api.ok("POST", path, {**body, "spec": {"selector": SELECTOR, "template": TEMPLATE}})
+        api.ok("PATCH", f"{path}/x", {"spec": {"replicas": 2}}, content=MERGE)
+        answer = api.send("PATCH", f"{path}/x", {"spec": {"serviceName": "s"}}, content=MERGE)
+        assert answer.status == 422
+        assert "spec: Forbidden: updates to statefulset spec for fields other than 'replicas'," in answer.message
+
+
+def test_taints(api: Http) -> None:
+    taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"}, {"key": "b"}]
+    assert refused(api, "Node", "/api/v1/nodes", {"spec": {"taints": taints}}) == [
+        'metadata.taints[1]: Duplicate value: {"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}: taints'
+        " must be unique by key and effect pair",
+        "metadata.taints[2].effect: Required value",
+    ]
 
 
 def test_jobs(api: Http) -> None:
