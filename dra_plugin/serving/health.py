@@ -42,6 +42,11 @@ class HealthBoard:
         self._devices: tuple[DeviceHealth, ...] | None = None
         self._streams: set[asyncio.Event] = set()
         self._closed = False
+        self._ended: Callable[[], object] = lambda: None
+
+    def observe_ends(self, ended: Callable[[], object]) -> None:
+        """Have `ended` called whenever a stream has ended that was not closed here."""
+        self._ended = ended
 
     @property
     def streams(self) -> int:
@@ -77,6 +82,8 @@ class HealthBoard:
                     sent = None
         finally:
             self._streams.discard(wake)
+            if not self._closed:
+                self._ended()
 
     async def _woken(self, wake: asyncio.Event) -> bool:
         """Tell whether something was published within the time that the last report is left alone."""

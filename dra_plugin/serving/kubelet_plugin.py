@@ -27,6 +27,7 @@ from telemetry import Telemetry
 log = logging.getLogger("nodeplug.dra")
 
 GRACE = 5.0  # seconds for the driver's work when we stop
+LAST_SOCKET = 0.5  # seconds in which a process that ends has closed all its sockets
 MAX_BACKOFF = 2.0  # seconds between tries to serve where a folder is missing
 _REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
 
@@ -140,10 +141,12 @@ class KubeletPlugin:
     async def _watch_kubelet(self) -> None:
         """Forget what a kubelet has accepted that does not run any more."""
         kubelet_socket = self._folders.kubelet_socket
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        self._health.observe_ends(lambda: loop.call_later(LAST_SOCKET, changed.set))  # its streams go with a kubelet
         while kubelet_socket is not None:
-            await kubelet_gone(kubelet_socket, self._watcher)
+            await kubelet_gone(kubelet_socket, self._watcher, changed)
             self._registrar.kubelet_gone(kubelet_socket)
-        await asyncio.get_running_loop().create_future()  # until cancelled
+        await loop.create_future()  # until cancelled
 
     def _make_endpoint(self) -> Path:
         self._folders.data.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -2,7 +2,8 @@
 
 A kubelet registers a driver by calling it, and nothing tells the driver of that kubelet's end: connections also end
 when they are idle (before 1.34), and the socket of a kubelet that was killed stays. So the kubelet's own socket is
-dialled: whenever it changes, and now and then. Where it was never seen to listen nothing is concluded.
+dialled: whenever it changes, when something else (a stream that ended) is a hint, and now and then. Where it was never
+seen to listen nothing is concluded.
 """
 
 import asyncio
@@ -16,9 +17,11 @@ from grpcunix import is_live
 PERIOD: Final = 30.0  # seconds: an idle daemon wakes up for nothing more often
 
 
-async def kubelet_gone(kubelet_socket: Path, watcher: FolderWatcher, period: float = PERIOD) -> None:
-    """Return once nobody listens at `kubelet_socket`, where somebody did before."""
-    changed = asyncio.Event()
+async def kubelet_gone(
+    kubelet_socket: Path, watcher: FolderWatcher, changed: asyncio.Event | None = None, period: float = PERIOD
+) -> None:
+    """Return once nobody listens at `kubelet_socket`, where somebody did before. Who sets `changed` has it dialled."""
+    changed = changed or asyncio.Event()
     watch = watcher.watch(kubelet_socket.parent, changed.set, lambda name: name == kubelet_socket.name)
     has_listened = False
     try:
