@@ -283,7 +283,7 @@ _ROWS = (
 def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     """The kinds of the table, as a release has them."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
-    checks = {**auxiliary_rules.CHECKS, **core_rules.CHECKS, **workload_rules.checks(release)}
+    checks = {**auxiliary_rules.CHECKS, **core_rules.checks(release), **workload_rules.checks(release)}
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
         yield open_kind(

@@ -6,6 +6,7 @@ and rbac/validation.
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from controlplane.apiserver.auxiliary_rules import not_negative
@@ -13,6 +14,7 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Check
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.release import Release
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _NO_KEY = (
@@ -110,12 +112,12 @@ def _priority_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.not_supported("preemptionPolicy", policy or "", _PREEMPTION)
 
 
-def _storage_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def _storage_class(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     for name in ("provisioner", "reclaimPolicy", "volumeBindingMode", "parameters"):
         if old is not None and not json_equal(new.get(name), old.get(name)):
             if name == "parameters":
                 errors.forbidden(name, "updates to parameters are forbidden.")
-            elif name == "provisioner":
+            elif name == "provisioner" and release.has_declared_rules:
                 errors.invalid(name, None, _FIXED)
             else:
                 errors.invalid(name, new.get(name), _FIXED)
@@ -129,12 +131,14 @@ def _storage_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 _BINDING = ["Immediate", "WaitForFirstConsumer"]
 
 
-def _role(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def _role(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     del old
     for index, rule in enumerate(new.get("rules") or ()):
         path = f"rules[{index}]"
         if not rule.get("verbs"):
-            errors.required(f"{path}.verbs")
+            errors.required(
+                f"{path}.verbs", "" if release.has_declared_rules else "verbs must contain at least one value"
+            )
         if rule.get("nonResourceURLs"):
             continue
         if not rule.get("apiGroups"):
@@ -167,13 +171,17 @@ def _subject(errors: ErrorList, subject: Plain, path: str) -> None:
 
 
 _SUBJECTS = ["ServiceAccount", "User", "Group"]
-CHECKS: Mapping[str, Check] = {
-    "ClusterRole": _role,
-    "ClusterRoleBinding": lambda errors, new, old: _binding(errors, new, old, ["ClusterRole"]),
-    "Lease": _lease,
-    "PriorityClass": _priority_class,
-    "Role": _role,
-    "RoleBinding": lambda errors, new, old: _binding(errors, new, old, ["Role", "ClusterRole"]),
-    "StorageClass": _storage_class,
-}
-"""By kind."""
+
+
+def checks(release: Release) -> Mapping[str, Check]:
+    """By kind, as a release has them."""
+    role = partial(_role, release=release)
+    return {
+        "ClusterRole": role,
+        "ClusterRoleBinding": partial(_binding, kinds=["ClusterRole"]),
+        "Lease": _lease,
+        "PriorityClass": _priority_class,
+        "Role": role,
+        "RoleBinding": partial(_binding, kinds=["Role", "ClusterRole"]),
+        "StorageClass": partial(_storage_class, release=release),
+    }

@@ -158,9 +158,9 @@ def _is_read(selector: Plain | None) -> bool:
     return not found
 
 
-def _job(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def _job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     spec, metadata = new["spec"], new["metadata"]
-    if old is None and not spec.get("manualSelector"):
+    if (old is None or not release.has_declared_rules) and not spec.get("manualSelector"):
         _check_generated(errors, spec, metadata)
     for name in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"):
         not_negative(errors, f"spec.{name}", spec.get(name))
@@ -244,7 +244,7 @@ def checks(release: Release) -> Mapping[str, Check]:
         "CronJob": _cron_job,
         "DaemonSet": _daemons,
         "Deployment": partial(_copies, kind="Deployment"),
-        "Job": _job,
+        "Job": partial(_job, release=release),
         "ReplicaSet": partial(_copies, kind="ReplicaSet"),
         "StatefulSet": partial(_stateful_set, names_fields=release.has_declared_rules),
     }

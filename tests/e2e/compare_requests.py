@@ -5,11 +5,13 @@
 Requests are in `requests/*.txt`, one a line: the verb, the path and, where there is one, the body as JSON. PATCH says
 of which type it is (PATCH:merge, PATCH:json, PATCH:strategic, PATCH:apply), and any verb in which form it wants its
 answer (GET>table, GET>yaml, GET>protobuf). `~` stands before those that are known to differ (docs/apiserver.md says
-why), `#` before remarks. Each file begins with empty namespaces, its requests go in their order.
+why), `~1.37` before those that do on that release alone, `#` before remarks. Each file begins with empty namespaces,
+its requests go in their order. $K8S says which real server, and which release the stand-in answers as.
 """
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,10 +22,11 @@ from urllib.parse import parse_qsl
 from tests.controlplane.apiserver.random_requests import JSON_PATCH, STRATEGIC, Request
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http
 from tests.e2e.compare_servers import servers
+from tests.e2e.realnode import KUBERNETES
 from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, differences
 
 REQUESTS = Path(__file__).with_name("requests")
-_KNOWN = "~ "
+_KNOWN = re.compile(r"~(\S*) ")
 _CONTENTS = {"": JSON, "merge": MERGE, "json": JSON_PATCH, "strategic": STRATEGIC, "apply": APPLY, "protobuf": PROTOBUF}
 _ACCEPTS = {
     "": JSON,
@@ -64,8 +67,10 @@ def compared(ours: Http, real: Http, lines: list[str]) -> Iterator[Compared]:
     pair = Pair(ours, real)
     for line in lines:
         if line and not line.startswith("#"):
-            mine, theirs, _ = pair.ask(_dressed(line.removeprefix(_KNOWN)))
-            yield Compared(line, line.startswith(_KNOWN), differences(mine._asdict(), theirs._asdict()))
+            known = _KNOWN.match(line)
+            mine, theirs, _ = pair.ask(_dressed(line[known.end() :] if known else line))
+            is_known = known is not None and known[1] in ("", KUBERNETES)
+            yield Compared(line, is_known, differences(mine._asdict(), theirs._asdict()))
 
 
 def _dressed(line: str) -> Dressed:

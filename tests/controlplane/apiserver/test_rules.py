@@ -374,3 +374,28 @@ def test_priority_levels_are_filled_in(api: Http) -> None:
         "lendablePercent": 0,
         "limitResponse": {"type": "Queue", "queuing": {"queues": 64, "handSize": 8, "queueLengthLimit": 50}},
     }
+
+
+@pytest.mark.parametrize(
+    ("version", "provisioner", "verbs", "selector"),
+    [
+        ("1.36", '"b": field is immutable', "Required value: verbs must contain at least one value", 2),
+        ("1.37", "null: field is immutable", "Required value", 1),
+    ],
+)
+def test_what_1_37_says_otherwise(version: str, provisioner: str, verbs: str, selector: int) -> None:
+    with Running(release=RELEASES[version]) as server, server.http() as api:
+        classes = "/apis/storage.k8s.io/v1/storageclasses"
+        api.ok("POST", classes, {"metadata": {"name": "x"}, "provisioner": "a"})
+        answer = api.send("PATCH", f"{classes}/x", {"provisioner": "b"}, content=MERGE)
+        assert answer.body["message"].endswith(f"provisioner: Invalid value: {provisioner}")
+        roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+        rule = {"apiGroups": [""], "resources": ["pods"], "verbs": []}
+        assert refused(api, "ClusterRole", roles, {"rules": [rule]}, api_version="rbac.authorization.k8s.io/v1") == [
+            f"rules[0].verbs: {verbs}"
+        ]
+        jobs = "/apis/batch/v1/namespaces/default/jobs"
+        api.ok("POST", jobs, {"metadata": {"name": "x"}, "spec": {"template": ENDING}})
+        answer = api.send("PATCH", f"{jobs}/x", {"spec": {"selector": {"matchLabels": {"a": "c"}}}}, content=MERGE)
+        about = [each for each in answer.body["details"]["causes"] if each["field"] == "spec.selector"]
+        assert len(about) == selector
