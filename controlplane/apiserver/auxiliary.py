@@ -22,7 +22,7 @@ from controlplane.apiserver.auxiliary_columns import SHOWN
 from controlplane.apiserver.kinds import Column, Kind, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.policies import check_policy
-from resourceapi.objects.names import dns_label, path_segment
+from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
 from resourceapi.objects.release import Release
 
 
@@ -307,7 +307,7 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             counts_generations=row.counts_generations or row.kind in counted,
             deletes=row.deletes or row.group == "storage.k8s.io",
             fields={path: columns.at(*path.split(".")) for path in row.selects},
-            name_rule=_name_rule(row),
+            name_rule=_name_rule(row, release),
         )
 
 
@@ -337,10 +337,12 @@ def policy_kinds() -> Iterator[Kind]:
         )
 
 
-def _name_rule(row: _Row) -> Callable[[str], list[str]] | None:
+def _name_rule(row: _Row, release: Release) -> Callable[[str], list[str]] | None:
     if row.group == "rbac.authorization.k8s.io":
         return path_segment
-    return dns_label if row.kind == "Service" else None
+    if row.kind == "Service":
+        return dns_label if release.relaxes_service_names else dns_1035_label
+    return None
 
 
 def _plural(kind: str) -> str:

@@ -13,10 +13,9 @@ from controlplane.apiserver.definition_schema import check_schema
 from controlplane.apiserver.definition_shape import as_go_has_it
 from controlplane.apiserver.definition_structural import field_of, unsupported
 from controlplane.apiserver.kinds import Plain
-from resourceapi.cel.library.formats import FORMATS
 from resourceapi.objects import ErrorList, InOrder
 from resourceapi.objects.json_value import json_equal
-from resourceapi.objects.names import dns_subdomain
+from resourceapi.objects.names import dns_1035_label, dns_subdomain
 from resourceapi.objects.release import Release
 
 _APPROVAL = "api-approved.kubernetes.io"
@@ -121,11 +120,8 @@ def _check_choice(errors: ErrorList, path: str, value: str, choices: list[str]) 
 
 
 def _label(text: str) -> str:
-    """What keeps a text from being a label that starts with a letter; empty where nothing does.
-
-    The length is in bytes, but only the reference's newer code calls them so.
-    """
-    return ",".join(FORMATS["dns1035Label"].check(text)).replace(" 63 bytes", " 63 characters")
+    """What keeps a text from being a label that starts with a letter; empty where nothing does."""
+    return ",".join(dns_1035_label(text))
 
 
 def _check_label(errors: ErrorList, path: str, text: str, rule: str = "") -> None:
@@ -339,7 +335,7 @@ def _check_reviews(errors: ErrorList, path: str, reviews: list[str]) -> None:
         if each in reviews[:index]:
             errors.invalid(f"{path}[{index}]", each, "duplicate version")
             continue
-        for text in FORMATS["dns1035Label"].check(each):
+        for text in dns_1035_label(each, "bytes"):
             errors.invalid(f"{path}[{index}]", each, text)
     if not set(reviews) & set(_REVIEWS):
         errors.invalid(path, reviews, f"must include at least one of {', '.join(_REVIEWS)}")

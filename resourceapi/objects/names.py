@@ -6,6 +6,7 @@ Each function returns the complaints about a value, none if it is fine. Lengths 
 import re
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = rf"({_LABEL_KEY})?"
@@ -13,6 +14,7 @@ _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 _CONDITION_REASON = r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 
 _IS_LABEL = re.compile(_LABEL)
+_IS_LABEL_1035 = re.compile(_LABEL_1035)
 _IS_LABEL_KEY = re.compile(_LABEL_KEY)
 _IS_LABEL_VALUE = re.compile(_LABEL_VALUE)
 _IS_IDENTIFIER = re.compile(_IDENTIFIER)
@@ -44,6 +46,18 @@ def dns_label(name: str) -> list[str]:
                 " and must start and end with an alphanumeric character"
             )
             complaints.append(_told(rule, _LABEL, "my-name", "123-abc"))
+    return complaints
+
+
+def dns_1035_label(name: str, unit: str = "characters") -> list[str]:
+    """Complaints about an RFC 1035 label: names of kinds, of services before 1.36. See `dns_subdomain` for `unit`."""
+    complaints = _too_long(name, MAX_LABEL, unit)
+    if not _IS_LABEL_1035.fullmatch(name):
+        rule = (
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-',"
+            " start with an alphabetic character, and end with an alphanumeric character"
+        )
+        complaints.append(_told(rule, _LABEL_1035, "my-name", "abc-123"))
     return complaints
 
 

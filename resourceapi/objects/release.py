@@ -66,6 +66,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """A HorizontalPodAutoscaler has a generation."""
     warns_of_sets: bool
     """Who defines a set of objects or of lists is warned of it."""
+    relaxes_service_names: bool
+    """A Service's name may begin with a digit."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -100,6 +102,7 @@ _1_37 = Release(
     fills_missing_drivers=True,
     counts_autoscalers=True,
     warns_of_sets=True,
+    relaxes_service_names=True,
     has_all_fields=True,
 )
 
@@ -132,6 +135,7 @@ _1_35 = replace(
     checks_claim_writers=False,
     negotiates_custom_lists_first=False,
     owns_custom_metadata_by_status=True,
+    relaxes_service_names=False,
     has_all_fields=False,
 )
 

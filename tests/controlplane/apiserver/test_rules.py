@@ -399,3 +399,12 @@ def test_what_1_37_says_otherwise(version: str, provisioner: str, verbs: str, se
         answer = api.send("PATCH", f"{jobs}/x", {"spec": {"selector": {"matchLabels": {"a": "c"}}}}, content=MERGE)
         about = [each for each in answer.body["details"]["causes"] if each["field"] == "spec.selector"]
         assert len(about) == selector
+
+
+@pytest.mark.parametrize(("version", "status"), [("1.35", 422), ("1.36", 201)])
+def test_services_may_begin_with_a_digit_since_1_36(version: str, status: int) -> None:
+    service: Any = {"metadata": {"name": "1a"}, "spec": {"ports": [{"port": 1}]}}
+    with Running(release=RELEASES[version]) as server, server.http() as api:
+        assert api.send("POST", f"{BASE}/services", service).status == status
+        service["metadata"]["name"] = "a1"
+        assert api.send("POST", f"{BASE}/services", service).status == 201
