@@ -127,12 +127,12 @@ async def test_what_takes_the_place_of_a_lease_must_be_missed_twice_itself(tmp_p
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     witnesses = Scripted()
-    reconciler = Asked(ledger, witnesses, grace=0.02)
+    reconciler = Asked(ledger, witnesses, grace=(grace := 0.3))
     listed = Listed({UNIT: "pod/x/y/z"} if before == "named" else {}, knows_its_pods=True)
     async with asyncio.timeout(30), running(reconciler.run()):
         for witnesses.list in (listed, Listed(knows_its_pods=True)):
             await ledger.grant([lease("gpu-0")])
-            await until(lambda: all(ledger.age(x) > 0.02 for x in ledger.leases()))
+            await until(lambda: all(ledger.age(x) > grace for x in ledger.leases()))
             await reconciler.refresh()
         assert ledger.leases()
     await ledger.close()
