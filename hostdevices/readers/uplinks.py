@@ -1,19 +1,18 @@
 """Which network interfaces carry the node's default routes, themselves or below a bond, bridge, VLAN or tunnel.
 
-Only a resource with `dangerous: true` offers them: whoever gets one takes the node off the network. It can be told only
-where the routes that we see are those of the interfaces that we see:
+No resource offers them: whoever gets one takes the node off the network. It can be told only where the routes that we
+see are those of the interfaces that we see:
 
 1. /proc/net is of our own network namespace; a mounted /sys is of the one in which it was mounted, which in a DaemonSet
    is the node's. Where both name other interfaces, the routes of process 1 are asked, which is the node's with hostPID.
 2. A way out must end at hardware. Where default routes lead only to virtual interfaces (a container's, a VPN's, Open
    vSwitch's), the hardware behind them is not seen from here.
-
 3. A node without a default route, for a moment (DHCP) or for good (a network of its own), is reached by the networks
    that it is in: what has a route carries it then, and what is part of another interface, such as a VRF. IPv4's
    default routes in other tables than main are not seen.
 
-Where it cannot be told, every interface with hardware is a suspect, and all that is stacked on it. A virtual function
-that is down carries nothing, and is none.
+Where it cannot be told, every interface with hardware is a suspect, and all that is stacked on it: only a resource
+with `dangerous: true` offers those. A virtual function that is down carries nothing, and is none.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -71,9 +70,7 @@ def uplinks(host: Host) -> Uplinks:
         return Uplinks(suspects=_suspects(host), why_unknown=OTHER_NAMESPACE)
     ways_out, others = _routed(host, routes)
     if not ways_out:
-        in_others = {
-            name for name in host.list(_NET) if host.exists(f"{_NET}/{name}/master")
-        }  # a VRF has its own table
+        in_others = {x for x in host.list(_NET) if host.exists(f"{_NET}/{x}/master")}  # a VRF has a table of its own
         stacks = (_with_what_is_below(host, {name}) for name in others | in_others)
         return Uplinks(frozenset().union(*(stack for stack in stacks if _has_hardware(host, stack))))
     carrying = _with_what_is_below(host, ways_out)
