@@ -80,9 +80,13 @@ def eviction_time(
 
 
 def _end_of_toleration(taint: DeviceTaint, tolerations: Sequence[DeviceToleration], now: datetime) -> datetime | None:
-    """When a taint is not tolerated any more; None for never. The shortest of several tolerations counts."""
+    """When a taint is not tolerated any more; None for never. The shortest of several tolerations counts.
+
+    Only a toleration that names the effect keeps a pod; one for every effect is enough to be given the device.
+    """
     added = taint.time_added or now
-    matching = [each.toleration_seconds for each in tolerations if tolerates(each, taint)]
+    naming = (each for each in tolerations if each.effect == NO_EXECUTE)
+    matching = [each.toleration_seconds for each in naming if tolerates(each, taint)]
     if not matching:
         return added
     if None in matching:
