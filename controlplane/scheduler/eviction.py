@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.cluster_writer import ClusterWriter
+from controlplane.scheduler.extended import is_special
 from controlplane.scheduler.pods import is_done
 from controlplane.structured import DeviceID
 from resourceapi.objects import tolerates
@@ -42,6 +43,8 @@ class Evictor:
         now = self._now()
         leaving: dict[str, datetime] = {}  # pod's uid -> when
         for claim in self._cluster.claims.objects.values():
+            if is_special(claim):
+                continue  # the controller looks at the claims that pods name, not at those of extended resources
             when = eviction_time(claim, taints, now)
             if when is not None:
                 leaving |= {x.uid: min(when, leaving.get(x.uid, when)) for x in claim.status.reserved_for}

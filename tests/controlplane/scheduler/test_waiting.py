@@ -198,6 +198,18 @@ async def test_a_toleration_runs_out() -> None:
         await stand.until_gone("Pod", "p")
 
 
+async def test_a_pod_with_an_extended_resource_is_not_evicted() -> None:
+    async with Stand() as stand:
+        resource = device_class("gpu", extendedResourceName="example.com/x")
+        await stand.create(node(), resource, slice_("n1", "a", "b"), pod("p", limits=[{"example.com/x": "1"}]))
+        await stand.until_bound("p")
+        await stand.create(claim(), pod("q", {"g": "c"}))
+        await stand.until_bound("q")
+        await stand.create(rule("NoExecute", driver=DRIVER))
+        await stand.until_gone("Pod", "q")
+        assert await stand.get("Pod", "p")
+
+
 async def test_a_toleration_of_every_effect_gives_a_device_and_keeps_no_pod() -> None:
     async with Stand() as stand:
         every = claim("c", request(tolerations=[{"operator": "Exists"}]))
