@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from checkpoint import kubelet_json
-from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
+from checkpoint.kubelet_json import CheckpointCorrupted
 
 FILE_NAME = "dra_manager_state"
 KIND = "DRACheckpoint"
@@ -70,14 +70,14 @@ class ClaimCheckpoint(Struct, frozen=True):
 
 def decode(raw: bytes) -> ClaimCheckpoint:
     """Read a file without looking at its checksum. Raises `KubeletFileError`."""
-    file = _read(raw.decode(errors="replace"), _File)
-    inner = _read(file.Data, _Inner)
+    file = kubelet_json.decode(raw.decode(errors="replace"), _File)
+    inner = kubelet_json.decode(file.Data, _Inner)
     return ClaimCheckpoint(inner.claims, file.Data, file.Checksum, inner.kind, inner.api_version)
 
 
 def load(raw: bytes) -> ClaimCheckpoint:
     """Read a file as the kubelet does, which does not start with a bad one. Raises `KubeletFileError`."""
-    file = _read(raw.decode(errors="replace"), _File)
+    file = kubelet_json.decode(raw.decode(errors="replace"), _File)
     computed = zlib.crc32(file.Data.encode())
     if computed != file.Checksum:
         raise CheckpointCorrupted(file.Checksum, computed)
@@ -96,17 +96,6 @@ def encode(claims: Sequence[ClaimState] | None, kind: str = KIND, api_version: s
     names = f'"kind":{kubelet_json.string(kind)},"apiVersion":{kubelet_json.string(api_version)}'
     data = f'{{{names},"ClaimInfoStateList":{_list(claims, _claim)}}}'
     return f'{{"Data":{kubelet_json.string(data)},"Checksum":{zlib.crc32(data.encode())}}}'.encode()
-
-
-def _read(text: str, type_: type[T]) -> T:
-    try:
-        return msgspec.json.decode(text, type=type_)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise KubeletFileError(str(error)) from error
-    except msgspec.DecodeError as error:
-        # the kubelet's words for a file that was cut off, its commonest damage
-        text = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
-        raise KubeletFileError(text) from error
 
 
 def _claim(claim: ClaimState) -> str:

@@ -78,10 +78,7 @@ class Part(Struct, frozen=True):
 
 def decode(raw: bytes) -> DeviceCheckpoint:
     """Read a file without looking at its checksum. Raises `KubeletFileError`."""
-    try:
-        file = msgspec.json.decode(raw.decode(errors="replace"), type=_File)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise KubeletFileError(str(error)) from error
+    file = kubelet_json.decode(raw.decode(errors="replace"), _File)
     entries = None
     if file.Data.PodDeviceEntries is not None:
         entries = [_from_file(entry) for entry in file.Data.PodDeviceEntries]

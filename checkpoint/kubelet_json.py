@@ -5,8 +5,13 @@ The kubelet's state files carry a checksum, so they can only be written back whe
 
 import re
 from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
 
 from checkpoint.errors import CheckpointError
+
+T = TypeVar("T")
 
 # What Go escapes: controls, quote, backslash, what could end a script element, and JavaScript's further line ends
 _ESCAPED = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029\ud800-\udfff]')
@@ -25,6 +30,18 @@ class CheckpointCorrupted(KubeletFileError):
         super().__init__("checkpoint is corrupted")
         self.stored = stored
         self.computed = computed
+
+
+def decode(text: str, type_: type[T]) -> T:
+    """Read a value of `type_`. Raises `KubeletFileError`."""
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise KubeletFileError(str(error)) from error
+    except msgspec.DecodeError as error:
+        # the kubelet's words for a file that was cut off, its commonest damage
+        text = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
+        raise KubeletFileError(text) from error
 
 
 def string(text: str) -> str:

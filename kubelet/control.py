@@ -35,7 +35,8 @@ class Request(Struct, frozen=True, omit_defaults=True):
 
     - `admit`: run the pod `admit`. `remove`: end `pod`, a name or `namespace/name`.
     - `restart`, `kill`: start the kubelet anew. `hold`: the API server is away. `release`: it is back.
-    - `put-claim`: the cluster has `claim`; `remove-claim`: and the one called `name` no more. Without API server only.
+    - `put-claim`: the cluster has `claim`; `remove-claim`: and the one called `name`, or `namespace/name`, no more.
+      Without API server only.
     - `status`: only look. `wait`: answer once there were more changes than `since`, and in `seconds` anyway.
     """
 
@@ -149,7 +150,8 @@ class ControlServer:
         elif request.do == "put-claim" and request.claim is not None:
             self._claims.put(_decode_claim(request.claim))
         elif request.do == "remove-claim":
-            self._claims.remove(request.name)
+            namespace, _, name = request.name.rpartition("/")
+            self._claims.remove(name, namespace or "default")
         elif request.do != "status":
             raise NodeError(f"{request.do}: no such request")
 

@@ -36,12 +36,17 @@ class PodResourcesServer:
         active_pods: Callable[[], Iterable[Pod]],
         clock: Clock,
         dynamic_resources: DynamicResources = _no_dynamic_resources,
+        known_pods: Callable[[], Iterable[Pod]] | None = None,
     ) -> None:
-        """`dynamic_resources` says which claimed devices a container of a pod uses."""
+        """`dynamic_resources` says which claimed devices a container of a pod uses.
+
+        `known_pods` are also those that have ended; the active ones by default.
+        """
         self._manager = manager
         self._active_pods = active_pods
         self._clock = clock
         self._dynamic_resources = dynamic_resources
+        self._known_pods = known_pods or active_pods
         self._tokens = BURST
         self._filled_at = clock.now()
         alpha = {
@@ -61,14 +66,16 @@ class PodResourcesServer:
         """All active pods, those without devices included."""
         self._limit()
         self._manager.update_allocated_devices()
-        return api.ListPodResourcesResponse(pod_resources=[self._resources(pod) for pod in self._active_pods()])
+        return api.ListPodResourcesResponse(
+            pod_resources=[self._resources(pod, _listed(pod)) for pod in self._active_pods()]
+        )
 
     async def get(self, request: api.GetPodResourcesRequest, _context: Context) -> api.GetPodResourcesResponse:
         """One active pod."""
         self._limit()
         for pod in self._active_pods():
             if (pod.metadata.name, pod.metadata.namespace) == (request.pod_name, request.pod_namespace):
-                return api.GetPodResourcesResponse(pod_resources=self._resources(pod))
+                return api.GetPodResourcesResponse(pod_resources=self._resources(pod, _listed(pod)))
         text = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
         raise RpcError(Status.UNKNOWN, text)
 
@@ -80,21 +87,21 @@ class PodResourcesServer:
         devices = container_devices(self._manager.get_allocatable_devices() or {})
         return api.AllocatableResourcesResponse(devices=devices)
 
-    async def list_v1alpha1(
-        self, request: api.ListPodResourcesRequest, _context: Context
-    ) -> api.ListPodResourcesResponse:
-        """The first version of `List`: the same numbers on the wire, and no topology."""
-        response = await self.list(request, _context)
-        for pod in response.pod_resources:
-            for container in pod.containers:
-                container.ClearField("dynamic_resources")
-                for device in container.devices:
-                    device.ClearField("topology")
-        return response
+    async def list_v1alpha1(self, _: api.ListPodResourcesRequest, _context: Context) -> api.ListPodResourcesResponse:
+        """The first version of `List`: the same numbers on the wire, but app containers only, and no topology.
 
-    def _resources(self, pod: Pod) -> api.PodResources:
-        sidecars = [container.name for container in pod.spec.init_containers if container.is_sidecar]
-        names = [*sidecars, *(container.name for container in pod.spec.containers)]
+        It lists pods that have ended, too; their devices are free.
+        """
+        self._limit()
+        self._manager.update_allocated_devices()
+        pods = [self._resources(pod, [each.name for each in pod.spec.containers]) for pod in self._known_pods()]
+        for container in (each for pod in pods for each in pod.containers):
+            container.ClearField("dynamic_resources")
+            for device in container.devices:
+                device.ClearField("topology")
+        return api.ListPodResourcesResponse(pod_resources=pods)
+
+    def _resources(self, pod: Pod, names: Sequence[str]) -> api.PodResources:
         containers = [
             api.ContainerResources(
                 name=name,
@@ -112,6 +119,12 @@ class PodResourcesServer:
         if self._tokens < 1:
             raise RpcError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")
         self._tokens -= 1
+
+
+def _listed(pod: Pod) -> list[str]:
+    """The containers that are listed, sidecars before app containers."""
+    sidecars = [container.name for container in pod.spec.init_containers if container.is_sidecar]
+    return [*sidecars, *(container.name for container in pod.spec.containers)]
 
 
 def container_devices(devices: Mapping[str, Mapping[str, Device]]) -> list[api.ContainerDevices]:

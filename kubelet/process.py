@@ -157,6 +157,7 @@ class KubeletProcess:
             lambda: [run.pod for run in workers.active()],
             settings.clock,
             claims.get_dynamic_resources,
+            lambda: [run.pod for run in workers.known()],
         )
         await pod_resources.start()
         stack.push_async_callback(pod_resources.stop)

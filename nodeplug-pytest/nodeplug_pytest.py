@@ -132,7 +132,7 @@ class Kubelet:
         self.ask("put-claim", claim=manifest)
 
     def remove_claim(self, name: str) -> None:
-        """Delete a ResourceClaim from the cluster; what is prepared stays so."""
+        """Delete a ResourceClaim, by its name or `namespace/name`, from the cluster; what is prepared stays so."""
         self.ask("remove-claim", name=name)
 
     def until(self, condition: Callable[[State], T], seconds: float = SECONDS, what: str = "") -> T:
@@ -191,8 +191,11 @@ def pod(
 
 
 def allocated_claim(name: str, driver: str, *devices: str, users: Sequence[str] = ()) -> dict[str, Any]:
-    """A ResourceClaim as a scheduler leaves it: `devices` as `request/pool/device`, for the pods named in `users`."""
-    parts = [device.split("/") for device in devices]
+    """A ResourceClaim as a scheduler leaves it: `devices` as `request/pool/device`, for the pods named in `users`.
+
+    Pools may have slashes.
+    """
+    parts = [(r, *place.rsplit("/", 1)) for r, place in (device.split("/", 1) for device in devices)]
     results = [{"request": r, "driver": driver, "pool": pool, "device": device} for r, pool, device in parts]
     requests = [{"name": r, "exactly": {"deviceClassName": "any"}} for r in dict.fromkeys(r for r, _, _ in parts)]
     return {

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.cluster_writer import ClusterWriter
+from controlplane.scheduler.extended import is_special
 from controlplane.scheduler.pods import is_done
 from controlplane.structured import DeviceID
 from resourceapi.objects import tolerates
@@ -42,6 +43,8 @@ class Evictor:
         now = self._now()
         leaving: dict[str, datetime] = {}  # pod's uid -> when
         for claim in self._cluster.claims.objects.values():
+            if is_special(claim):
+                continue  # the controller looks at the claims that pods name, not at those of extended resources
             when = eviction_time(claim, taints, now)
             if when is not None:
                 leaving |= {x.uid: min(when, leaving.get(x.uid, when)) for x in claim.status.reserved_for}
@@ -80,9 +83,13 @@ def eviction_time(
 
 
 def _end_of_toleration(taint: DeviceTaint, tolerations: Sequence[DeviceToleration], now: datetime) -> datetime | None:
-    """When a taint is not tolerated any more; None for never. The shortest of several tolerations counts."""
+    """When a taint is not tolerated any more; None for never. The shortest of several tolerations counts.
+
+    Only a toleration that names the effect keeps a pod; one for every effect is enough to be given the device.
+    """
     added = taint.time_added or now
-    matching = [each.toleration_seconds for each in tolerations if tolerates(each, taint)]
+    naming = (each for each in tolerations if each.effect == NO_EXECUTE)
+    matching = [each.toleration_seconds for each in naming if tolerates(each, taint)]
     if not matching:
         return added
     if None in matching:

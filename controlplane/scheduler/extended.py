@@ -1,10 +1,11 @@
 """Extended resources that device classes stand for: a pod asks for `example.com/gpu: 2` and gets a claim.
 
 The scheduler makes one special claim per pod, with a request `container-<i>-request-<j>` for each container and
-resource: i counts init containers and containers, j the container's resources by name (dra-node.md 5.7).
+resource: i counts init containers and containers, j the container's resources by name (dra-node.md 5.7). Init
+containers that end before the others begin share their devices.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from msgspec import Struct
 from controlplane.scheduler.pods import device_plugin_requests, extended_requests, owner_reference
 from resourceapi.objects import ObjectMeta
 from resourceapi.objects.core import (
+    Container,
     ContainerExtendedResourceRequest,
     Node,
     Pod,
@@ -50,18 +52,21 @@ class SpecialClaim(Struct, frozen=True):
 
 def special_claim(pod: Pod, node: Node, classes: Mapping[str, str]) -> SpecialClaim | None:
     """The claim for what the pod gets from classes on this node; None if it needs none."""
-    wanted = tuple(_requests(pod, node, classes))
-    if not wanted:
-        return None
-    requests = tuple(
-        DeviceRequest(
-            name=mapping.request_name,
-            exactly=ExactDeviceRequest(
-                device_class_name=classes[mapping.resource_name], allocation_mode=EXACT_COUNT, count=count
-            ),
-        )
-        for mapping, count in wanted
+    amounts = (
+        name for container in pod.all_containers for name, n in extended_requests(container).items() if n.value()
     )
+    requests: list[DeviceRequest] = []
+    mappings: list[ContainerExtendedResourceRequest] = []
+    for resource in sorted({name for name in amounts if _is_by_class(name, node, classes)}):
+        counts, uses = _devices(pod, resource)
+        requests += (_request(name, classes[resource], count) for name, count in counts.items())
+        mappings += (
+            ContainerExtendedResourceRequest(container_name=container, resource_name=resource, request_name=name)
+            for container, name in uses
+        )
+    if not requests:
+        return None
+    requests.sort(key=lambda request: request.name)
     metadata = ObjectMeta(
         generate_name=f"{pod.metadata.name}-extended-resources-",
         namespace=pod.metadata.namespace,
@@ -69,8 +74,8 @@ def special_claim(pod: Pod, node: Node, classes: Mapping[str, str]) -> SpecialCl
         finalizers=(FINALIZER,),
         owner_references=(owner_reference(pod, blocks_deletion=False),),
     )
-    claim = ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
-    return SpecialClaim(claim, tuple(mapping for mapping, _ in wanted))
+    claim = ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=tuple(requests))))
+    return SpecialClaim(claim, tuple(mappings))
 
 
 def plugin_requests(pod: Pod, node: Node, classes: Mapping[str, str]) -> dict[str, int]:
@@ -83,20 +88,46 @@ def is_special(claim: ResourceClaim) -> bool:
     return claim.metadata.annotations.get(ANNOTATION) == "true"
 
 
-def _requests(
-    pod: Pod, node: Node, classes: Mapping[str, str]
-) -> Iterator[tuple[ContainerExtendedResourceRequest, int]]:
-    for number, container in enumerate(pod.all_containers):
-        names = sorted({*container.resources.limits, *container.resources.requests})
-        for name, amount in extended_requests(container).items():
-            if amount.value() > 0 and _is_by_class(name, node, classes):
-                request = f"container-{number}-request-{names.index(name)}"
-                yield (
-                    ContainerExtendedResourceRequest(
-                        container_name=container.name, resource_name=name, request_name=request
-                    ),
-                    amount.value(),
-                )
+def _devices(pod: Pod, resource: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Request -> how many devices of a resource; and (container, request) for whatever each container uses.
+
+    Init containers that end use what later containers will have. What they need beyond that is one request: that of the
+    one that needs most.
+    """
+    needed = {
+        number: (container, amount.value())
+        for number, container in enumerate(pod.all_containers)
+        if (amount := extended_requests(container).get(resource)) is not None and amount.value() > 0
+    }
+    names = {number: _request_name(number, container, resource) for number, (container, _) in needed.items()}
+    lasting = {n: count for n, (each, count) in needed.items() if each.is_sidecar or not pod.is_init_container(each)}
+    counts = {names[number]: count for number, count in lasting.items()}
+    uses = [(needed[number][0].name, names[number]) for number in lasting]
+    brief: list[tuple[str, str | None]] = []
+    most, extra = 0, ""
+    for number in sorted(needed.keys() - lasting.keys()):
+        container, missing = needed[number]
+        for later, count in lasting.items():
+            if later > number and missing > 0:
+                brief.append((container.name, names[later]))
+                missing -= count
+        if missing > 0:
+            brief.append((container.name, None))
+        if missing > most:
+            most, extra = missing, names[number]
+    if most:
+        counts[extra] = most
+    return counts, [*uses, *((container, name or extra) for container, name in brief)]
+
+
+def _request_name(number: int, container: Container, resource: str) -> str:
+    names = sorted({*container.resources.limits, *container.resources.requests})
+    return f"container-{number}-request-{names.index(resource)}"
+
+
+def _request(name: str, device_class: str, count: int) -> DeviceRequest:
+    exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode=EXACT_COUNT, count=count)
+    return DeviceRequest(name=name, exactly=exactly)
 
 
 def _is_by_class(resource: str, node: Node, classes: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ Source: DRA specification, section 4.10; corrections 22 and 23.
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,9 @@ UNKNOWN = "Unknown"
 
 MOST_DEVICES = 16_384  # of one driver, since 1.37
 
+_DEFAULT_TIMEOUT = 30  # seconds; for what a kubelet of 1.34 wrote, which knew no other
 _SECOND = 1_000_000_000  # nanoseconds
+_MOMENT = re.compile(r"([^.Z+]+)(?:\.([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})")
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +146,7 @@ class HealthCache:
 
 
 def _is_over(stored: _Stored, now: int) -> bool:
-    return now - stored.updated > stored.report.timeout * _SECOND
+    return now - stored.updated > (stored.report.timeout or _DEFAULT_TIMEOUT) * _SECOND
 
 
 def _stored(it: _InFile) -> _Stored:
@@ -169,6 +172,10 @@ def _rfc3339(nanoseconds: int) -> str:
 
 
 def _nanoseconds(moment: str) -> int:
-    """The other way. Raises ValueError."""
-    seconds, _, fraction = moment.removesuffix("Z").partition(".")
-    return int(datetime.fromisoformat(f"{seconds}+00:00").timestamp()) * _SECOND + int(fraction.ljust(9, "0")[:9])
+    """The other way; Go writes the machine's own time zone. Raises ValueError."""
+    read = _MOMENT.fullmatch(moment)
+    if read is None:
+        raise ValueError(f"{moment!r} is no moment")
+    seconds, fraction, zone = read.groups()
+    whole = int(datetime.fromisoformat(f"{seconds}{'+00:00' if zone == 'Z' else zone}").timestamp())
+    return whole * _SECOND + int((fraction or "").ljust(9, "0")[:9])

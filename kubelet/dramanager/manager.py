@@ -156,13 +156,13 @@ class DRAManager:
         return {ANY_DRIVER: len(claims), **Counter(driver for info in claims for driver in info.devices)}
 
     async def _prepare(self, pod: Pod) -> None:
-        found = {each.claim: each for each in references(pod, self._release)}
-        wanted = [await self._read(pod, each) for each in found.values()]
+        # a claim for which the pod has two names is asked for twice, and answered once: such a pod never starts
+        wanted = [await self._read(pod, each) for each in references(pod, self._release)]
         infos = [await self._refer(pod, info) for info in wanted]
         new = [info for info in infos if not info.is_prepared]
         for driver, batch in _by_driver(new).items():
             answers = await self._call(PREPARE, driver, batch)
-            for info in batch:
+            for info in dict.fromkeys(batch):
                 if info.uid in answers:
                     devices = map(self._device, answers[info.uid].devices)
                     info.add_devices(driver, devices, replace=self._release.replaces_prepared_devices)

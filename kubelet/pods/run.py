@@ -154,13 +154,20 @@ class PodRun:
             self.end_container(container.name, 0)
 
     def lose_sandbox(self) -> None:
-        """The containers are gone with what they ran in. A pod that never restarts has failed; others start anew."""
-        if self.pod.spec.restart_policy == "Never":
+        """The containers are gone with what they ran in. A pod that never restarts has failed; others start anew.
+
+        What is done for good stays so: a pod that has ended, or is about to, and an app container that succeeded where
+        only failures are restarted.
+        """
+        policy = self.pod.spec.restart_policy
+        if self.is_terminated or self.is_deleted or self.is_finished or policy == "Never":
             self.end_running(_KILLED)
             return
         self.has_sandbox = False
         for status in self.status.all_containers:
-            if status.state.waiting is None:
+            is_app = not self.pod.is_init_container(self.container(status.name))
+            is_done = is_app and policy == "OnFailure" and _has_succeeded(status)
+            if status.state.waiting is None and not is_done:
                 self._restart_container(status)
 
     def reject(self, reason: str, text: str) -> None:

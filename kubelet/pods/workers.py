@@ -92,6 +92,10 @@ class PodWorkers:
         """All pods that somebody names, in the order in which they came."""
         return [run for run in self._runs.values() if run.is_named]
 
+    def known(self) -> list[PodRun]:
+        """The pods that the kubelet has heard of and that somebody names, also those that have ended."""
+        return [run for run in self.all() if run.state is not State.UNKNOWN]
+
     def active(self) -> list[PodRun]:
         """The pods that the kubelet leads."""
         return [run for run in self._runs.values() if run.is_listed]

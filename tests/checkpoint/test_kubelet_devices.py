@@ -113,6 +113,12 @@ def test_what_is_no_such_file_is_said(raw: bytes) -> None:
         load(raw)
 
 
+@pytest.mark.parametrize("kept", [0, 1, 40, -1])
+def test_a_file_that_was_cut_off_is_named_in_the_kubelets_words(kept: int) -> None:
+    with pytest.raises(KubeletFileError, match=r"^unexpected end of JSON input$"):
+        load(TEGRA.strip()[:kept])
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 lists = st.none() | st.lists(texts, max_size=3)
 

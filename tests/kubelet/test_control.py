@@ -10,6 +10,7 @@ import pytest
 
 from kubelet import Node, container, pod
 from kubelet.control import ControlError, ControlServer, Request, ask
+from kubelet.dramanager.cluster import ClusterError
 from resourceapi.objects import Quantity, to_dict
 
 CLAIM = {
@@ -35,6 +36,15 @@ async def capacity_of(node: Node) -> Any:
     assert request.exactly is not None
     assert request.exactly.capacity is not None
     return request.exactly.capacity.requests
+
+
+async def test_a_claim_of_another_namespace_is_removed(asked: Node) -> None:
+    there = CLAIM | {"metadata": {"name": "c1", "uid": "u", "namespace": "team"}}
+    await ask(asked.directory, Request("put-claim", claim=there))
+    assert await asked.cluster.get_claim("team", "c1")
+    await ask(asked.directory, Request("remove-claim", name="team/c1"))
+    with pytest.raises(ClusterError, match="not found"):
+        await asked.cluster.get_claim("team", "c1")
 
 
 async def test_a_status_is_what_an_api_server_would_have_of_it(asked: Node) -> None:

@@ -230,6 +230,32 @@ async def test_a_reboot(machine: Machine) -> None:
     assert len(list(folder.iterdir())) == 2
 
 
+async def test_what_was_done_before_a_reboot_is_not_done_again(machine: Machine) -> None:
+    node = machine.node
+    once = await node.admit(pod("once", container("c"), container("d"), restart_policy="OnFailure"))
+    await node.exit_container("once", "c")
+    await node.exit_container("once", "d")
+    await node.until(lambda: node.status("once").phase == "Succeeded")
+    half = pod("half", container("c"), container("d"), init=(container("i"),), restart_policy="OnFailure")
+    await node.admit(half)
+    await node.exit_container("half", "c")
+    await node.admit(pod("done", container("c")))
+    node.finish("done")
+    await node.until(lambda: node.status("done").phase == "Succeeded")
+    refused = await node.admit(pod("refused", container("c", {R: 9})))
+    before = {name: node.status(name) for name in ("once", "done", "refused")}
+    assert (once.phase, refused.phase) == ("Running", "Failed")
+    await node.reboot()
+    assert {name: node.status(name) for name in before} == before
+    await node.until(lambda: node.status("half").container_statuses[1].state.running is not None)
+    statuses = (*node.status("half").init_container_statuses, *node.status("half").container_statuses)
+    assert [(each.name, each.state.name, each.restart_count) for each in statuses] == [
+        ("i", "terminated", 1),
+        ("c", "terminated", 0),
+        ("d", "running", 1),
+    ]
+
+
 async def test_after_a_reboot_without_its_plugin_a_pod_is_refused(machine: Machine) -> None:
     await while_it_runs(machine)
     await machine.node.reboot()

@@ -83,6 +83,8 @@ class TestOptions:
         assert nodeplug_kubelet.admit(pod("p", claims={"gpu": "one"}))["phase"] == "Pending"
         assert nodeplug_kubelet.state().drivers == []
         nodeplug_kubelet.remove_claim("one")
+        (result,) = allocated_claim("two", "d", "r/n/socket-0/gpu-0")["status"]["allocation"]["devices"]["results"]
+        assert result == {"request": "r", "driver": "d", "pool": "n/socket-0", "device": "gpu-0"}
         with pytest.raises(TimeoutError, match=r"(?s)not within 0.1 s: .*state.drivers.*seen last.*default/p"):
             nodeplug_kubelet.until(lambda state: state.drivers, 0.1)
 

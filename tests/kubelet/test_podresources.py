@@ -113,6 +113,20 @@ async def test_the_first_version_of_list_is_still_served(node: Node) -> None:
     assert (element.resource_name, list(element.device_ids), element.HasField("topology")) == (R, ["a"], False)
 
 
+async def test_the_first_version_knows_no_sidecars_and_lists_what_has_ended(node: Node) -> None:
+    async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a"), Device("b")]) as plugin:
+        await offering(node, plugin)
+        await node.admit(pod("p", container("c", {R: 1}), init=(container("s", {R: 1}, sidecar=True),)))
+        await node.admit(pod("done", container("c")))
+        node.finish("done")
+        await node.until(lambda: node.status("done").phase == "Succeeded")
+        async with connect(node.pod_resources_socket) as channel:
+            answer = await channel.unary("/v1alpha1.PodResourcesLister/List", b"", seconds=10)
+        found = api.ListPodResourcesResponse.FromString(answer).pod_resources
+        assert {each.name: [c.name for c in each.containers] for each in found} == {"p": ["c"], "done": ["c"]}
+        assert await listed(node) == {"default/p": {"s": ["a"], "c": ["b"]}}
+
+
 @scenario(131)
 async def test_an_allocation_in_flight_is_not_seen_and_holds_up_the_rest(node: Node) -> None:
     async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")]) as plugin:

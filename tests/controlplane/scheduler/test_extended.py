@@ -67,6 +67,49 @@ async def test_the_special_claim_goes_with_the_pods_end(phase: str) -> None:
         await stand.until_bound("q")
 
 
+def init(name: str, count: int, **more: str) -> Json:
+    return {"name": name, "image": "any", "resources": {"limits": {X: str(count)}}, **more}
+
+
+async def test_init_containers_use_what_the_others_will_have() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), named(), slice_("n1", "a"))
+        await stand.create(pod("p", limits=[{X: "1"}], initContainers=[init("i", 1)]))
+        bound = await stand.until_bound("p")
+        assert devices((await stand.claims_of("p"))["extended"]) == ["n1/a"]
+        mappings = bound["status"]["extendedResourceClaimStatus"]["requestMappings"]
+        assert [(each["containerName"], each["requestName"]) for each in mappings] == [
+            ("c0", "container-1-request-0"),
+            ("i", "container-1-request-0"),
+        ]
+
+
+async def test_what_init_containers_need_beyond_is_one_request() -> None:
+    async with Stand() as stand:
+        before = [init("i", 3), init("s", 1, restartPolicy="Always"), init("k", 4), init("l", 1)]
+        await stand.create(node(), named(), slice_("n1", *"abcdef"))
+        await stand.create(pod("p", limits=[{X: "1"}], initContainers=before))
+        bound = await stand.until_bound("p")
+        special = (await stand.claims_of("p"))["extended"]
+        requests = special["spec"]["devices"]["requests"]
+        assert [(each["name"], each["exactly"]["count"]) for each in requests] == [
+            ("container-1-request-0", 1),
+            ("container-2-request-0", 3),
+            ("container-4-request-0", 1),
+        ]
+        mappings = bound["status"]["extendedResourceClaimStatus"]["requestMappings"]
+        assert [(each["containerName"], each["requestName"]) for each in mappings] == [
+            ("s", "container-1-request-0"),
+            ("c0", "container-4-request-0"),
+            ("i", "container-1-request-0"),
+            ("i", "container-4-request-0"),
+            ("i", "container-2-request-0"),
+            ("k", "container-4-request-0"),
+            ("k", "container-2-request-0"),
+            ("l", "container-4-request-0"),
+        ]
+
+
 @scenario(240)
 async def test_nothing_of_a_resource_needs_no_claim() -> None:
     async with Stand() as stand:

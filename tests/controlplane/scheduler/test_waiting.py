@@ -117,7 +117,7 @@ async def test_a_device_that_another_pod_runs_with_is_not_taken_away() -> None:
 async def test_a_tainted_device_needs_a_toleration(effect: str) -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", {"name": "a", "taints": [taint(effect)]}))
-        tolerations = [{"key": "example.com/ill", "operator": "Exists"}]
+        tolerations = [{"key": "example.com/ill", "operator": "Exists", "effect": effect}]
         await stand.create(claim("no"), claim("yes", request(tolerations=tolerations)))
         await stand.create(pod("p", {"g": "no"}))
         await stand.until_refused("p", "cannot allocate all claims")
@@ -196,6 +196,27 @@ async def test_a_toleration_runs_out() -> None:
         assert await stand.get("Pod", "p")
         await stand.pass_time(2)
         await stand.until_gone("Pod", "p")
+
+
+async def test_a_pod_with_an_extended_resource_is_not_evicted() -> None:
+    async with Stand() as stand:
+        resource = device_class("gpu", extendedResourceName="example.com/x")
+        await stand.create(node(), resource, slice_("n1", "a", "b"), pod("p", limits=[{"example.com/x": "1"}]))
+        await stand.until_bound("p")
+        await stand.create(claim(), pod("q", {"g": "c"}))
+        await stand.until_bound("q")
+        await stand.create(rule("NoExecute", driver=DRIVER))
+        await stand.until_gone("Pod", "q")
+        assert await stand.get("Pod", "p")
+
+
+async def test_a_toleration_of_every_effect_gives_a_device_and_keeps_no_pod() -> None:
+    async with Stand() as stand:
+        every = claim("c", request(tolerations=[{"operator": "Exists"}]))
+        await stand.create(node(), device_class(), slice_("n1", {"name": "a", "taints": [taint("NoExecute")]}), every)
+        await stand.create(pod("p", {"g": "c"}))
+        await stand.until_gone("Pod", "p")
+        assert "Successfully assigned default/p to n1" in await stand.events("Scheduled")
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "None"])

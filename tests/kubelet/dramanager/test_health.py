@@ -259,6 +259,21 @@ async def test_the_file(folder: Path) -> None:
     assert again.get(DRIVER, POOL, "g0") == ("Unknown", "")
 
 
+@pytest.mark.parametrize("moment", ["2026-01-01T01:00:00.5+01:00", "2025-12-31T14:30:00-09:30", "2026-01-01T00:00:00Z"])
+async def test_a_file_of_another_time_zone_and_without_timeouts(folder: Path, moment: str) -> None:
+    device = f'{{"PoolName":"p","DeviceName":"g","Health":"Healthy","LastUpdated":"{moment}"}}'
+    written = f'{{"d":{{"Devices":{{"p/g":{device}}}}}}}'
+    (folder / "dra_health_state").write_text(written)
+    clock = FakeClock()
+    cache = HealthCache(folder, clock)
+    await cache.load()
+    await clock.advance(30)
+    assert cache.get("d", "p", "g") == ("Healthy", "")
+    await clock.advance(1)
+    assert cache.get("d", "p", "g") == ("Unknown", "")
+    await cache.close()
+
+
 @scenario(144)
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"d":{"Devices":{"p/d":{"LastUpdated":"yesterday"}}}}'])
 async def test_a_broken_file_is_an_empty_cache(folder: Path, content: bytes) -> None:

@@ -84,6 +84,22 @@ async def test_prepare_fails_and_then_works(lab: Lab) -> None:
     assert len(stub.called(PREPARE)) == 2
 
 
+async def test_a_pod_with_two_names_for_one_claim_never_starts(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1"))
+    twice = pod("p", container("c", claims=["a", "b"]), uid="p", claims={"a": "c1", "b": "c1"})
+    await lab.node.admit(twice)
+    text = "prepare dynamic resources: NodePrepareResources skipped 1 ResourceClaims"
+    assert await lab.failures(1) == [f"Failed to prepare dynamic resources: {text}"]
+    assert stub.claims(PREPARE) == [["c1", "c1"]]
+    await lab.clock.advance(PREPARE_RETRY)
+    await lab.failures(2)
+    assert stub.claims(PREPARE) == [["c1", "c1"]] * 2
+    assert state(lab, "p") == ("Pending", "waiting", "ContainerCreating")
+    await lab.node.remove("p")
+    assert lab.node.pods() == []
+
+
 @scenario(213)
 async def test_a_pod_that_is_there_before_its_driver(lab: Lab) -> None:
     lab.put(claim("c1"))

@@ -18,7 +18,7 @@ from resourceapi.cel.device import MAX_ATTRIBUTES, MAX_ID
 from resourceapi.objects import from_dict
 from resourceapi.objects.v1 import Device
 from tests.cel_scenarios import scenario
-from tests.resourceapi.cel.devices import ATTRIBUTES, CAPACITY, DRIVER, device, matches
+from tests.resourceapi.cel.devices import ATTRIBUTES, CAPACITY, DRIVER, device, matches, versions
 
 EVERYTHING = device({"int": 1, "string": "fish", "ids": [1, 2, 3]})
 
@@ -58,6 +58,24 @@ def test_a_compared_device_costs_more_than_its_estimate(expression: str, estimat
 def test_a_table_of_domains_is_no_key(name: str) -> None:
     with pytest.raises(CelEvalError, match=r"^invalid qualifier type: cel\.mapper$"):
         matches(f"dyn({{'a': 1}})[device.{name}] == 1")
+
+
+@pytest.mark.parametrize("around", ["{}", "{} || true", "[1].exists(x, {})", "({}) ? true : true"])
+def test_a_version_is_looked_for_among_texts_in_vain_and_that_ends_everything(around: str) -> None:
+    versioned = device({"v": versions("1.2.0")[0]})
+    with pytest.raises(CelEvalError, match=r"^internal error: runtime error: hash of unhashable type cel\.Semver$"):
+        matches(around.format(f'{ATTRIBUTES}.v in ["1.2.0"]'), versioned)
+    assert matches(f'true || {ATTRIBUTES}.v in ["1.2.0"]', versioned)
+    assert matches(f'{ATTRIBUTES}.v in [semver("1.2.0")]', versioned)
+    assert not matches(f'{ATTRIBUTES}.v in ["1.2.0", device.driver]', versioned)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [('b"a"', "types.Bytes"), ('semver("1.0.0")', "cel.Semver"), ("format.uri()", "cel.Format")]
+)
+def test_what_go_cannot_hash_is_in_no_list_of_constants(value: str, kind: str) -> None:
+    with pytest.raises(CelEvalError, match=rf"hash of unhashable type {kind}$"):
+        matches(f'dyn({value}) in ["a"]')
 
 
 def test_types_that_stay_open_are_numbered_as_upstream_does() -> None:
