@@ -24,7 +24,7 @@ from hostdevices.watching.paths import PathEvents
 from hostdevices.watching.uevents import Source, UdevEvents
 
 RESCAN_INTERVAL = 60.0  # seconds
-AGAIN = 5.0  # seconds until a scan for which no file descriptor was left is made again
+AGAIN = 5.0  # seconds until a scan for which no file descriptor or thread was left is made again
 SLOW = 1.0  # seconds of a scan that are worth a line in the log
 NEVER = float("inf")
 MOST_SYSPATHS = 1000  # devices that events name before a scan; after more it trusts nothing that was read before
@@ -153,7 +153,7 @@ class Watcher:
         self._at_once = False  # the pending scan does not wait for its pace
         self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
         self._scan: _Scan | None = None
-        self._is_blind = False  # there was no file descriptor for the last scan
+        self._is_blind = False  # there was no file descriptor or thread for the last scan
         self.inventory: Inventory | None = None
         self._noticed_at: float | None = None  # when the first event came that calls for the pending scan
         self.scan_seconds = 0.0  # what the last scan took, hangs included

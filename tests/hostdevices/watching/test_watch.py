@@ -17,6 +17,7 @@ from hostdevices.watching.watch import NEVER, Change, Pace, Watcher, default_sou
 from tests.descriptors import no_more_descriptors
 from tests.held import HeldSince
 from tests.running import until
+from tests.threads import no_more_threads
 
 
 class Bell:
@@ -380,6 +381,27 @@ async def test_who_has_no_descriptor_left_keeps_what_was_found_and_looks_again(
             add(root, "misc", "kvm")
             bell.ring("misc")
             await until(lambda: len(looks) > 3)
+        change = await waiting
+    assert ids(change) == ["misc-kvm"]
+    assert not change.diff.removed
+    assert [x.message.partition(":")[0] for x in caplog.records] == ["the host cannot be read"]
+
+
+async def test_who_gets_no_thread_keeps_what_was_found_and_looks_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pod that forks for ever leaves the node none."""
+    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    add(root, "misc", "fuse")
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell], interval=NEVER) as watcher:
+        await soon(watcher)
+        waiting = asyncio.ensure_future(soon(watcher))
+        await asyncio.sleep(0)
+        with no_more_threads():
+            add(root, "misc", "kvm")
+            bell.ring("misc")
+            await until(lambda: bool(caplog.records) or waiting.done())
         change = await waiting
     assert ids(change) == ["misc-kvm"]
     assert not change.diff.removed

@@ -21,6 +21,7 @@ from resourceapi.client.connections import Connections
 from resourceapi.objects import v1
 from tests.descriptors import no_more_descriptors
 from tests.resourceapi.client.peer import CLAIM, Request, claim, client_of, drip, serving
+from tests.threads import no_more_threads
 
 
 async def answer(request: Request) -> None:
@@ -418,6 +419,13 @@ async def test_a_server_that_drips_does_not_keep_a_process_from_ending() -> None
         await peer.until_asked(1)
         await process.communicate(b"end\n")
         assert process.returncode == 0
+
+
+async def test_a_name_cannot_be_looked_up_where_no_thread_is_left() -> None:
+    client = AsyncClient(lambda: Credentials(server="http://localhost:1"), attempts=1)
+    with no_more_threads(), pytest.raises(Unreachable, match="localhost cannot be looked up: can't start new thread"):
+        await get(client)
+    client.close()
 
 
 async def test_a_server_that_is_away_in_words() -> None:
