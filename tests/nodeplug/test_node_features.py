@@ -10,6 +10,7 @@ import pytest
 from hostdevices import Device
 from hostdevices.device import AttributeValue, Version
 from kubelet.node import Node
+from nodeplug import node_features
 from nodeplug.node_features import EXPIRES, LARGEST, NAME, NodeFeatures, feature_lines
 from resources.assignment import Assignment
 from tests.nodeplug.conftest import StartDaemon, until_logged
@@ -75,6 +76,22 @@ async def test_the_file_follows_and_expires(tmp_path: Path) -> None:
         await until(lambda: path.stat().st_size > 60_000)
         assert set(read(path, NOW).values()) == {"1"}
     assert [each.name for each in path.parent.iterdir()] == [NAME]  # a stop leaves it
+
+
+@pytest.mark.parametrize("seconds", [86400.0 * 365, -86400.0])
+async def test_a_clock_that_is_set_takes_no_label_away_and_leaves_none_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """A machine without a clock of its own has the time of its image until it hears of another."""
+    monkeypatch.setattr(node_features, "LOOK", 0.01)
+    now = NOW
+    path = tmp_path / NAME
+    features = NodeFeatures(tmp_path, tmp_path / "state", clock=lambda: now)
+    async with running(features.run()):
+        features.update(Assignment({"a.example/gpu": (gpu(0),)}))
+        await until(path.exists)
+        now += seconds
+        await until(lambda: read(path, now) and not read(path, now + EXPIRES + 1))
 
 
 async def test_what_cannot_be_written_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
