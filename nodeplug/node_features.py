@@ -89,7 +89,7 @@ class NodeFeatures:
         self._expires = self._clock() + EXPIRES
         try:
             await asyncio.to_thread(self._replace, _text(self._lines or (), self._expires))
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
             problem = f"features of this node are not written: {error}"
             if problem != self._problem:
                 log.warning("%s; it is tried again every %g s", problem, RETRY)

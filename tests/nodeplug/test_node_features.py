@@ -15,6 +15,7 @@ from nodeplug.node_features import EXPIRES, LARGEST, NAME, NodeFeatures, feature
 from resources.assignment import Assignment
 from tests.nodeplug.conftest import StartDaemon, until_logged
 from tests.running import running, until
+from tests.threads import no_more_threads
 
 NOW = 1_790_000_000.0
 
@@ -102,6 +103,18 @@ async def test_what_cannot_be_written_is_said_once(tmp_path: Path, caplog: pytes
             features.update(Assignment({"a.example/gpu": tuple(map(gpu, range(number)))}))
             await until(lambda: not features._changed.is_set() and features._problem)
     assert caplog.text.count("are not written") == 1
+
+
+async def test_what_no_thread_was_left_to_write_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node_features, "RETRY", 0.01)
+    features = NodeFeatures(tmp_path / "features.d", tmp_path / "state")
+    async with running(features.run()):
+        with no_more_threads():
+            features.update(Assignment({"a.example/gpu": (gpu(0),)}))
+            await until(lambda: "can't start new thread" in caplog.text)
+        await until((tmp_path / "features.d" / NAME).exists)
 
 
 async def test_switched_on_moved_and_switched_off(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
