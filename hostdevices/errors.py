@@ -14,4 +14,4 @@ class ReadStuck(UnreadableFile):
 
 
 class HostExhausted(HostDevicesError):
-    """The process or the node has no file descriptor left: of what was not found nobody knows whether it is there."""
+    """No file descriptor or thread is left, here or on the node: nobody knows whether what was not found is there."""

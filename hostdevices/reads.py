@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from hostdevices.errors import ReadStuck
+from hostdevices.errors import HostExhausted, ReadStuck
 
 LIMIT = 2.0  # seconds
 MOST_STUCK = 8
@@ -95,7 +95,10 @@ class Reads:
         return Attempt(self, work, came_back)
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, which may be begun several times; it passes over reads that do not come back."""
+        """Return what `work` returns, which may be begun several times; it passes over reads that do not come back.
+
+        Raises `HostExhausted`, and what `work` raises.
+        """
         while True:
             attempt = self.attempt(work)
             while not attempt.wait(self.limit / 2):
@@ -122,7 +125,10 @@ class Reads:
 
 
 class Attempt(Generic[T]):
-    """Some work on a host in a thread of its own, from the moment it is made. Its end is never waited for at exit."""
+    """Some work on a host in a thread of its own, from the moment it is made. Its end is never waited for at exit.
+
+    Where no thread is to be had it ends with `HostExhausted`.
+    """
 
     def __init__(self, reads: Reads, work: Callable[[], T], came_back: Callable[[], None]) -> None:
         self.future: Future[T] = Future()
@@ -135,7 +141,10 @@ class Attempt(Generic[T]):
         self._given_up_for: StuckRead | None = None
         self._suspect: tuple[str, float] | None = None
         self.future.set_running_or_notify_cancel()
-        threading.Thread(target=self._run, name="hostdevices-scan", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="hostdevices-scan", daemon=True).start()
+        except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+            self.future.set_exception(HostExhausted(f"the host cannot be read: {error}"))
 
     def wait(self, seconds: float) -> bool:
         """Block until the work is done, `seconds` at the most; tell whether it is."""

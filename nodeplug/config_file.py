@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from folderwatch import FolderWatcher
-from nodeplug.config import Config, ConfigError, ConfigUnreadable, from_environment, loads, node_name, read
+from nodeplug.config import Config, ConfigError, ConfigUnreadable, Finding, from_environment, loads, node_name, read
 from resources.resource import Resource
 from telemetry import Telemetry
 
@@ -144,7 +144,7 @@ class ConfigFile:
         if self._again is not None:
             self._again.cancel()
         try:
-            content, config, labels = await asyncio.to_thread(_read_again, self.path, self.labels)
+            content, config, labels = await self._read_in_thread()
         except ConfigError as error:
             problems = tuple(error.lines())
             if problems != self.status.problems or not isinstance(error, ConfigUnreadable):  # said already
@@ -158,6 +158,12 @@ class ConfigFile:
         self.config, self.content = config, content
         self.status = ConfigStatus(True, time.time())
         return ()
+
+    async def _read_in_thread(self) -> tuple[bytes, Config, Mapping[str, str] | None]:
+        try:
+            return await asyncio.to_thread(_read_again, self.path, self.labels)
+        except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+            raise ConfigUnreadable(str(self.path), [Finding(1, 1, f"this file cannot be read: {error}")]) from error
 
     def _stays(self, problems: Sequence[str]) -> None:
         for why in problems:

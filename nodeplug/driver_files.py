@@ -35,7 +35,7 @@ async def prune(files: NvidiaUserspace, ledger: Ledger) -> None:
     leases = [_key(lease) for lease in ledger.leases() if lease.boot_id == ledger.boot_id]
     try:
         await asyncio.to_thread(files.prune, leases)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
         log.warning("files of a driver that nobody has any more cannot be removed: %s", error)
 
 

@@ -37,7 +37,7 @@ RETRY: Final = 30.0  # seconds
 AT_ONCE: Final = 5
 PAUSE: Final = 6.0
 _LEAST = 0.1
-_CONFLICT, _GONE, _NOT_ALLOWED = 409, 404, 403
+_NOT_ALLOWED = 403
 _FAILURES = (ClientError, CredentialsError, DecodeError)
 log = logging.getLogger("nodeplug")
 
@@ -158,10 +158,10 @@ class Evictions:
                 }
                 await self._client.request("POST", f"{self._pods.path(namespace, name)}/eviction", body)
         except Refused as error:
-            if error.code in (_GONE, _CONFLICT):
-                return None  # it is another pod by now, or none
+            if error.is_missing:  # and not the page of a proxy that has no server now
+                return None
             hint = "; the overlay `eviction` lets it" if error.code == _NOT_ALLOWED else ""
-            return self._again(f"{error}{hint}", lease, error.retry_after)
+            return self._again(f"{error}{hint}", lease)  # a conflict, too: the next look at the pod says what it is
         except _FAILURES as error:
             return self._again(str(error), lease)
         self._problem = ""
@@ -173,11 +173,11 @@ class Evictions:
             )
         return None
 
-    def _again(self, problem: str, lease: Lease, after: float | None = None) -> float:
+    def _again(self, problem: str, lease: Lease) -> float:
         if problem != self._problem:
             log.warning("%s, whose device is gone, is not evicted: %s; it is tried again", who(lease.holder), problem)
         self._problem = problem
-        return self._clock() + max(RETRY, after or 0.0)
+        return self._clock() + RETRY
 
     def _take_token(self) -> bool:
         now = self._clock()

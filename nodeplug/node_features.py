@@ -35,6 +35,7 @@ NAME: Final = "nodeplug"
 EXPIRES: Final = 3600.0  # seconds
 RENEWED: Final = 1200.0
 RETRY: Final = 30.0
+LOOK: Final = 60.0  # between two looks at the clock
 LARGEST: Final = 65_536  # bytes; nfd-worker reads no larger file
 _LONGEST = 63  # characters of a label's name, and of its value
 _MARK = "node-features"
@@ -55,6 +56,7 @@ class NodeFeatures:
         self._lines: tuple[str, ...] | None = None
         self._changed = asyncio.Event()
         self._problem = ""
+        self._expires = 0.0  # by the clock
 
     def update(self, assignment: Assignment) -> None:
         """Take over what is offered now."""
@@ -68,15 +70,26 @@ class NodeFeatures:
         await self._changed.wait()
         while True:
             self._changed.clear()
-            seconds = RENEWED if await self._write() else RETRY
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
+            if await self._write():
+                while not self._changed.is_set() and self._is_good():
+                    await self._changed_within(LOOK)
+            else:
+                await self._changed_within(RETRY)
+
+    def _is_good(self) -> bool:
+        """Tell whether the file need not be renewed yet: whoever sets the clock may bring the moment near, or away."""
+        return EXPIRES - RENEWED < self._expires - self._clock() <= EXPIRES
+
+    async def _changed_within(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
 
     async def _write(self) -> bool:
+        self._expires = self._clock() + EXPIRES
         try:
-            await asyncio.to_thread(self._replace, _text(self._lines or (), self._clock() + EXPIRES))
-        except OSError as error:
+            await asyncio.to_thread(self._replace, _text(self._lines or (), self._expires))
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
             problem = f"features of this node are not written: {error}"
             if problem != self._problem:
                 log.warning("%s; it is tried again every %g s", problem, RETRY)

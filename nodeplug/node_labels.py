@@ -99,7 +99,7 @@ class NodeLabels:
             self._known = labels
             try:
                 await asyncio.to_thread(self._remember, labels)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
                 log.warning("the labels of this node are not remembered for the next start: %s", error)
             self._changed(labels)
         return True

@@ -1,6 +1,7 @@
 """Telling systemd how we are (sd_notify(3)): one datagram to the socket that it names."""
 
 import asyncio
+import contextlib
 import os
 import socket
 
@@ -9,15 +10,8 @@ _PATIENCE = 0.5  # seconds that a busy systemd may hold up the loop
 
 def notify(state: str) -> None:
     """Send `READY=1`, `STOPPING=1` or `STATUS=...`; without systemd this does nothing."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
-        out.settimeout(_PATIENCE)
-        try:
-            out.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
-        except OSError:
-            return  # nobody listens any more: that must not stop a daemon that works
+    with contextlib.suppress(OSError), _socket() as out:  # no descriptor is left: the daemon works nevertheless
+        _send(out, state)
 
 
 async def watchdog() -> None:
@@ -25,11 +19,25 @@ async def watchdog() -> None:
 
     Without one there is nothing to do. A loop that stands still is killed, and the process started again.
     """
-    seconds = _watchdog_seconds()
-    while seconds:
-        notify("WATCHDOG=1")
-        await asyncio.sleep(seconds / 2)
+    if seconds := _watchdog_seconds():
+        with _socket() as out:  # kept, so that it is there while the process or the node has no descriptor left
+            while True:
+                _send(out, "WATCHDOG=1")
+                await asyncio.sleep(seconds / 2)
     await asyncio.get_running_loop().create_future()
+
+
+def _socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    made.settimeout(_PATIENCE)
+    return made
+
+
+def _send(out: socket.socket, state: str) -> None:
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address.startswith(("/", "@")):
+        with contextlib.suppress(OSError):  # nobody listens any more: that must not stop a daemon that works
+            out.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
 
 
 def _watchdog_seconds() -> float:

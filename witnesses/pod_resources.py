@@ -63,12 +63,14 @@ class PodResources:
             self._report(f"pod-resources does not answer: {details}")
             return None
         self._report("")
-        if self._suffixes and any(not pod.name.endswith(self._suffixes) for pod in answer.pod_resources):
+        if self._kubelet() != kubelet:
+            kubelet = None  # another one listens there since: who of the two has answered nobody knows
+        elif self._suffixes and any(not pod.name.endswith(self._suffixes) for pod in answer.pod_resources):
             self._knowing = kubelet
         return Listed(
             units=_units(answer, self._serves),
             claims=_claims(answer, self._driver),
-            knows_its_pods=self._knowing == kubelet,
+            knows_its_pods=kubelet is not None and self._knowing == kubelet,
         )
 
     def _kubelet(self) -> object:

@@ -26,7 +26,7 @@ async def kubelet_gone(
     has_listened = False
     try:
         while (listens := is_live(kubelet_socket)) or not has_listened:
-            has_listened |= listens
+            has_listened |= listens and kubelet_socket.exists()  # where no descriptor is left anything counts as live
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period):
                     await changed.wait()

@@ -12,8 +12,10 @@ from itertools import chain
 
 from folderwatch import FolderWatch, FolderWatcher
 from hostdevices.device_folders import DeviceFolders
+from hostdevices.errors import HostExhausted
 from hostdevices.globs import is_glob, path_pattern
 from hostdevices.host import Host
+from hostdevices.tree import exhaustion
 from hostdevices.watching.uevents import Wake
 
 MOST_FOLDERS = 512
@@ -80,7 +82,8 @@ class PathEvents:
             self._search.add_done_callback(self._found)
 
     def _find(self) -> Mapping[str, frozenset[str]]:
-        """Return the folders to watch, and the names that matter in each."""
+        """Return the folders to watch, and the names that matter in each. Raises `HostExhausted`."""
+        exhaustion.error = None
         folders = DeviceFolders(self._host)
         found: dict[str, set[str]] = {}
         for listed in chain.from_iterable(map(folders.listed, self._patterns)):
@@ -88,6 +91,8 @@ class PathEvents:
                 self._warn()
                 break
             found.setdefault(listed.folder, set()).add(listed.names)
+        if (error := exhaustion.error) is not None:
+            raise HostExhausted(f"the folders of devices cannot be read: {error.strerror} ({error.filename})")
         return {folder: frozenset(names) for folder, names in found.items()}
 
     def _found(self, search: "asyncio.Future[Mapping[str, frozenset[str]]]") -> None:
@@ -95,7 +100,12 @@ class PathEvents:
             return  # closed meanwhile
         self._search = None
         self._pause = asyncio.get_running_loop().call_later(PAUSE, self._pause_is_over)
-        if self._watch(search.result()):
+        try:
+            found = search.result()
+        except HostExhausted:
+            self._search_again = True  # what is watched stays so
+            return
+        if self._watch(found):
             self._changed()  # until no folder turns up while the watches are being made
 
     def _pause_is_over(self) -> None:

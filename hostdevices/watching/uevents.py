@@ -77,8 +77,13 @@ class UdevEvents:
     def start(self, wake: Wake) -> None:
         """Open the socket and call `wake` for each event. Raises OSError where netlink is not to be had."""
         self._wake = wake
-        self._socket = UeventSocket(self._source, RECEIVE_BUFFER)
-        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._readable)
+        opened = UeventSocket(self._source, RECEIVE_BUFFER)
+        try:
+            asyncio.get_running_loop().add_reader(opened.fileno(), self._readable)
+        except OSError:
+            opened.close()
+            raise
+        self._socket = opened
 
     def close(self) -> None:
         """Close the socket; closing again changes nothing."""

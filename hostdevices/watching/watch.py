@@ -24,7 +24,7 @@ from hostdevices.watching.paths import PathEvents
 from hostdevices.watching.uevents import Source, UdevEvents
 
 RESCAN_INTERVAL = 60.0  # seconds
-AGAIN = 5.0  # seconds until a scan for which no file descriptor was left is made again
+AGAIN = 5.0  # seconds until a scan for which no file descriptor or thread was left is made again
 SLOW = 1.0  # seconds of a scan that are worth a line in the log
 NEVER = float("inf")
 MOST_SYSPATHS = 1000  # devices that events name before a scan; after more it trusts nothing that was read before
@@ -142,6 +142,7 @@ class Watcher:
         """
         self._scanner = scanner
         self._sources = sources
+        self._silent: list[Source] = []  # those that could not be started
         self._interval = interval
         self._enrich = enrich
         self._wakened = asyncio.Event()
@@ -153,7 +154,7 @@ class Watcher:
         self._at_once = False  # the pending scan does not wait for its pace
         self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
         self._scan: _Scan | None = None
-        self._is_blind = False  # there was no file descriptor for the last scan
+        self._is_blind = False  # there was no file descriptor or thread for the last scan
         self.inventory: Inventory | None = None
         self._noticed_at: float | None = None  # when the first event came that calls for the pending scan
         self.scan_seconds = 0.0  # what the last scan took, hangs included
@@ -167,12 +168,19 @@ class Watcher:
     async def __aenter__(self) -> Self:
         """Start the sources, before the first scan so that nothing falls in between."""
         self._loop = asyncio.get_running_loop()
-        for source in self._sources:
+        self._start(self._sources)
+        return self
+
+    def _start(self, sources: Iterable[Source]) -> None:
+        """Start sources; what is not to be had now is tried again with each full scan, and said once."""
+        said, self._silent = self._silent, []
+        for source in sources:
             try:
                 source.start(self._wake)
-            except OSError as error:  # netlink refused: it works, but slower
-                _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error)
-        return self
+            except OSError as error:  # netlink refused, or no descriptor left: it works, but slower
+                self._silent.append(source)
+                if source not in said:
+                    _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error)
 
     async def __aexit__(self, *_: object) -> None:
         """Close the sources. A scan under way ends with the read that it is in, and is not waited for."""
@@ -280,6 +288,7 @@ class Watcher:
         syspaths = None if self._every_device else frozenset(self._syspaths)
         task = _Task(frozenset(self._subsystems), syspaths, self._noticed_at)
         if self._everything or self._full_scan_at <= now:
+            self._start(self._silent)  # before the scan, as at the beginning
             task, self._full_scan_at = _Task(None, None, self._noticed_at), now + self._interval
         self._noticed_at = None
         self._subsystems, self._syspaths = set(), set()

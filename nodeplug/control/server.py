@@ -76,12 +76,14 @@ class ControlServer:
             writer.transport.abort()
             return
         self._open.add(this)
-        from nodeplug.control.conversation import converse
-
         try:
+            from nodeplug.control.conversation import converse
+
             await converse(self._running, reader, writer, lambda: self._answering.add(this))
         except (OSError, TimeoutError):
-            pass  # nobody waits any more, or reads
+            pass  # nobody waits any more, or reads; or no descriptor is left to load what answers
+        except ImportError as error:
+            log.error("a question could not be answered: %s; the program was changed since it started", error)
         except asyncio.CancelledError:
             pass  # by `run`, which ends; asyncio's streams would report it as a failure
         finally:

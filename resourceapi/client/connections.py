@@ -288,7 +288,7 @@ def _context(credentials: Credentials) -> ssl.SSLContext:
                 pair.touch(0o600)
                 pair.write_text(f"{credentials.certificate}\n{credentials.key}")
                 context.load_cert_chain(pair)
-    except (ssl.SSLError, ValueError) as error:
+    except (OSError, ValueError) as error:  # TLS's own among them; a full disk and no descriptor left are others
         raise CredentialsError(f"certificates for {credentials.server}: {error}") from error
     return context
 

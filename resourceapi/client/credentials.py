@@ -72,7 +72,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Source:
     def read() -> Credentials:
         try:
             document = yaml.load(_text(path), _Loader)  # noqa: S506 - a safe one
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, and the like
             raise CredentialsError(f"{path}: {error}") from error
         if not isinstance(document, dict):
             raise CredentialsError(f"{path}: not a kubeconfig")
@@ -91,7 +91,10 @@ def _credentials(path: Path, cluster: dict[str, Any], user: dict[str, Any], name
             raise CredentialsError(
                 f"{path}: users with {unsupported!r} are not supported; use a token or a certificate"
             )
-    url = urllib.parse.urlsplit(str(cluster.get("server") or ""))
+    try:
+        url = urllib.parse.urlsplit(str(cluster.get("server") or ""))
+    except ValueError as error:
+        raise CredentialsError(f"{path}: the cluster's server: {error}") from error
     if url.scheme not in ("http", "https") or not url.hostname:
         raise CredentialsError(f"{path}: the cluster needs a server with http:// or https://")
     address = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl().rstrip("/")
@@ -114,7 +117,8 @@ def _credentials(path: Path, cluster: dict[str, Any], user: dict[str, Any], name
 
 
 def _named(path: Path, document: dict[str, Any], section: str, name: str, member: str) -> dict[str, Any]:
-    for entry in document.get(section) or ():
+    entries = document.get(section)
+    for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("name") == name:
             found = entry.get(member) or {}
             if isinstance(found, dict):
@@ -138,5 +142,5 @@ def _text(path: Path) -> str:
         return path.read_text()
     except OSError as error:
         raise CredentialsError(f"{path}: {error.strerror or error}") from error
-    except UnicodeError as error:
-        raise CredentialsError(f"{path}: {error}") from error
+    except ValueError as error:  # no text, or no path
+        raise CredentialsError(f"{str(path)!r}: {error}") from error

@@ -153,7 +153,10 @@ async def _addresses(host: str, port: int) -> list[_Address]:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(finish, addresses, problem)
 
-    threading.Thread(target=look_up, name="getaddrinfo", daemon=True).start()
+    try:
+        threading.Thread(target=look_up, name="getaddrinfo", daemon=True).start()
+    except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+        raise OSError(f"{host} cannot be looked up: {error}") from error
     return await found
 
 

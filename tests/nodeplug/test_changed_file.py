@@ -25,6 +25,7 @@ from tests.controlplane.scheduler.kit import Json
 from tests.nodeplug.conftest import StartDaemon, ended, until_logged
 from tests.nodeplug.machine import Machine
 from tests.running import until
+from tests.threads import no_more_threads
 
 FUSE = {"name": "example.com/fuse", "select": "fuse"}
 KVM = {"name": "example.com/kvm", "select": "kvm"}
@@ -251,6 +252,25 @@ async def test_a_file_that_cannot_be_read_is_read_again_until_it_can(
         await changes.aclose()
     assert file.status.is_good
     assert len([x for x in caplog.messages if "this file cannot be read: Too many levels" in x]) == 1
+
+
+async def test_a_file_for_which_no_thread_was_left_is_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"resources": [FUSE]}))
+    file = ConfigFile(path, load(path), path.read_bytes(), again=0.01)
+    with contextlib.closing(FolderWatcher()) as watcher:
+        changes = cast(AsyncGenerator[Config], file.changes(watcher))
+        change = asyncio.ensure_future(anext(changes))
+        with no_more_threads():
+            path.write_text(json.dumps({"resources": [FUSE, KVM]}))
+            file.request()
+            await until(lambda: not file.status.is_good or change.done())
+        async with asyncio.timeout(30):
+            assert [each.name for each in (await change).resources] == ["example.com/fuse", "example.com/kvm"]
+        await changes.aclose()
+    assert len([x for x in caplog.messages if "this file cannot be read: can't start new thread" in x]) == 1
 
 
 async def test_reading_leaves_nothing_for_the_collector(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Pods whose device is gone are evicted where the resource says so, on the stand-in API server."""
 
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from tests.hostdevices.tree import Tree
 from tests.nodeplug.cluster import using
 from tests.nodeplug.config.text import one, wrong_with
 from tests.nodeplug.machine import Machine
+from tests.resourceapi.client.peer import Request, client_of, serving
 from tests.running import running, until
 
 NODE = "worker-1"
@@ -198,6 +200,36 @@ async def test_what_the_server_refuses_is_said_once_and_tried_again(
             assert await cluster.after(60) == ["app"]
             assert await cluster.after(RETRY) == ["app"]
     assert caplog.text.count("is not evicted: 401") == 1
+
+
+async def test_only_the_server_says_that_there_is_no_such_pod_and_no_conflict_does(cluster: Cluster) -> None:
+    """A proxy has pages for what it cannot reach, and asks for hours; two who write one budget have a conflict."""
+    uid, posted = await cluster.pod(), 0
+
+    async def answer(request: Request) -> None:
+        nonlocal posted
+        if request.method == "GET" and len(peer.asked) == 1:
+            await request.answer(b"no such page", 404)
+        elif request.method == "GET" and len(peer.asked) == 2:
+            await request.answer(b"back tomorrow", 503, retry_after="86400")
+        elif request.method == "GET":
+            await request.answer(await cluster.pods.get("app", "default"))
+        else:
+            posted += 1
+            status = {"kind": "Status", "reason": "Conflict", "message": "the budget was changed meanwhile"}
+            await request.answer(status, 409 if posted == 1 else 201)
+            assert json.loads(request.body)["deleteOptions"] == {"preconditions": {"uid": uid}}
+
+    cluster.unplug()
+    async with serving(answer) as peer:
+        with client_of(peer, attempts=1) as client:
+            cluster.evictions = Evictions(client, NODE, cluster.telemetry, lambda: cluster.now)
+            await cluster.after(60)
+            for _ in range(3):
+                assert not cluster.evicted
+                await cluster.after(RETRY)
+    assert posted == 2
+    assert len(cluster.evicted) == 1
 
 
 async def test_the_stand_in_evicts_the_pod_that_is_meant(cluster: Cluster) -> None:

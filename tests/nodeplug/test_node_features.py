@@ -10,10 +10,12 @@ import pytest
 from hostdevices import Device
 from hostdevices.device import AttributeValue, Version
 from kubelet.node import Node
+from nodeplug import node_features
 from nodeplug.node_features import EXPIRES, LARGEST, NAME, NodeFeatures, feature_lines
 from resources.assignment import Assignment
 from tests.nodeplug.conftest import StartDaemon, until_logged
 from tests.running import running, until
+from tests.threads import no_more_threads
 
 NOW = 1_790_000_000.0
 
@@ -77,6 +79,22 @@ async def test_the_file_follows_and_expires(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == [NAME]  # a stop leaves it
 
 
+@pytest.mark.parametrize("seconds", [86400.0 * 365, -86400.0])
+async def test_a_clock_that_is_set_takes_no_label_away_and_leaves_none_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """A machine without a clock of its own has the time of its image until it hears of another."""
+    monkeypatch.setattr(node_features, "LOOK", 0.01)
+    now = NOW
+    path = tmp_path / NAME
+    features = NodeFeatures(tmp_path, tmp_path / "state", clock=lambda: now)
+    async with running(features.run()):
+        features.update(Assignment({"a.example/gpu": (gpu(0),)}))
+        await until(path.exists)
+        now += seconds
+        await until(lambda: read(path, now) and not read(path, now + EXPIRES + 1))
+
+
 async def test_what_cannot_be_written_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     features = NodeFeatures(tmp_path / "file/below", tmp_path / "state")
@@ -85,6 +103,18 @@ async def test_what_cannot_be_written_is_said_once(tmp_path: Path, caplog: pytes
             features.update(Assignment({"a.example/gpu": tuple(map(gpu, range(number)))}))
             await until(lambda: not features._changed.is_set() and features._problem)
     assert caplog.text.count("are not written") == 1
+
+
+async def test_what_no_thread_was_left_to_write_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node_features, "RETRY", 0.01)
+    features = NodeFeatures(tmp_path / "features.d", tmp_path / "state")
+    async with running(features.run()):
+        with no_more_threads():
+            features.update(Assignment({"a.example/gpu": (gpu(0),)}))
+            await until(lambda: "can't start new thread" in caplog.text)
+        await until((tmp_path / "features.d" / NAME).exists)
 
 
 async def test_switched_on_moved_and_switched_off(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:

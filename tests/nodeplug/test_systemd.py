@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeplug.systemd import notify, watchdog
+from tests.descriptors import no_more_descriptors
 
 
 @pytest.fixture
@@ -28,6 +29,21 @@ async def test_the_loop_turns(systemd: socket.socket, monkeypatch: pytest.Monkey
     loop = asyncio.get_running_loop()
     for _ in range(3):
         assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"WATCHDOG=1"
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_it_is_heard_of_a_process_without_a_descriptor_left(
+    systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "20000")
+    task = asyncio.create_task(watchdog())
+    loop = asyncio.get_running_loop()
+    assert await loop.sock_recv(systemd, 100) == b"WATCHDOG=1"
+    with no_more_descriptors():
+        for _ in range(2):
+            assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"WATCHDOG=1"
+        notify("STOPPING=1")  # which is not heard, and does not fail
     task.cancel()
     await asyncio.wait([task])
 

@@ -9,6 +9,7 @@ import pytest
 
 from checkpoint.holdings import Listed
 from grpcunix import Transport
+from kubeletapi.podresources.v1 import api_pb2 as podresources
 from tests.witnesses.kubelet import DRIVER, SaidKubelet, pod
 from witnesses import PodResources, pod_resources
 
@@ -76,6 +77,33 @@ async def test_a_kubelet_knows_its_pods_once_it_has_listed_one_of_the_api_server
     assert await knows()
     await kubelet.restart()
     assert not await knows()
+
+
+class Restarting(SaidKubelet):
+    """A kubelet that starts anew between a look at its socket and its answer, and lists no pod at first."""
+
+    async def list(
+        self, request: podresources.ListPodResourcesRequest, context: object
+    ) -> podresources.ListPodResourcesResponse | bytes:
+        if not self.answer:
+            self.socket.unlink()
+            self.socket.touch()  # another one's, as far as anybody can tell
+        return await super().list(request, context)
+
+
+async def test_a_kubelet_that_started_while_it_was_asked_is_not_the_one_that_knew_its_pods(socket_dir: Path) -> None:
+    kubelet = Restarting(socket_dir)
+    await kubelet.start()
+    asked = asking(kubelet)
+    kubelet.answer = [pod("web-1")]
+    listed = await asked.listed()
+    assert listed is not None
+    assert listed.knows_its_pods
+    kubelet.answer = []
+    listed = await asked.listed()
+    assert listed is not None
+    assert not listed.knows_its_pods
+    await kubelet.stop()
 
 
 async def test_where_nobody_knows_the_nodes_name_no_pod_is_certainly_the_api_servers(kubelet: SaidKubelet) -> None:

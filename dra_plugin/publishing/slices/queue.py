@@ -9,10 +9,14 @@ from msgspec import Struct
 
 
 class Limits(Struct, frozen=True):
-    """Times in seconds. `rate` is in looks a second after failures, of which the first `burst` may come at once."""
+    """Times in seconds. `rate` is in looks a second after failures, of which the first `burst` may come at once.
+
+    A server is given the time that it asks for, up to `longest_asked`: pages of maintenance ask for hours.
+    """
 
     first_retry: float = 0.005
     longest_retry: float = 1000.0
+    longest_asked: float = 30.0
     rate: float = 10.0
     burst: int = 100
     settle: float = 0.02
@@ -52,7 +56,7 @@ class Queue:
         self._failures[name] = failures + 1
         limits = self._limits
         delay = min(limits.first_retry * 2.0 ** min(failures, 64), limits.longest_retry)
-        self.add(name, now + max(delay, retry_after, self._reserved(now)))
+        self.add(name, now + max(delay, min(retry_after, limits.longest_asked), self._reserved(now)))
 
     def succeeded(self, name: str) -> None:
         """A look went well."""

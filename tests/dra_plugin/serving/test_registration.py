@@ -27,6 +27,7 @@ from kubeletapi.dra.v1beta1 import api_pb2 as dra_v1beta1
 from kubeletapi.dra_health.v1 import api_pb2 as health_v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_v1alpha1
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
+from tests.descriptors import no_more_descriptors
 from tests.dra_plugin.conftest import StartPlugin
 from tests.dra_plugin.kubelet_end import DRIVER, PATIENCE, NoClaims, SteeredDriver, kubelet_end
 from tests.dra_scenarios import scenario
@@ -172,6 +173,18 @@ async def test_where_no_kubelet_was_seen_to_listen_none_has_gone(socket_dir: Pat
             await asyncio.wait_for(asyncio.shield(gone), 0.05)
         await kubelet.stop()
         await asyncio.wait_for(gone, PATIENCE)
+
+
+async def test_who_had_no_descriptor_to_dial_with_has_not_seen_a_kubelet(socket_dir: Path) -> None:
+    """A pod of claims alone need not have the folder: what was registered stays so."""
+    with closing(FolderWatcher()) as watcher:
+        with no_more_descriptors():
+            gone = asyncio.create_task(kubelet_gone(socket_dir / "kubelet.sock", watcher, period=0.001))
+            await asyncio.wait([gone], timeout=0.02)
+        await asyncio.wait([gone], timeout=0.05)
+        assert not gone.done()
+        gone.cancel()
+        await asyncio.wait([gone])
 
 
 @scenario(160)

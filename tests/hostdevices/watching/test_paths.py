@@ -13,7 +13,9 @@ from hostdevices import Host
 from hostdevices.tree import Folder
 from hostdevices.watching import paths
 from hostdevices.watching.paths import PathEvents
+from tests.descriptors import no_more_descriptors
 from tests.held import HeldSince
+from tests.running import until
 
 
 @asynccontextmanager
@@ -147,6 +149,36 @@ async def test_a_search_that_ends_after_the_end_watches_nothing(tmp_path: Path) 
     await asyncio.sleep(0)
     assert errors == []
     assert since.descriptors() == []
+
+
+class Remembering(Folder):
+    """A tree that remembers what was found in its folders."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.found: list[list[str] | None] = []
+
+    def folders(self, path: str) -> list[str] | None:
+        self.found.append(super().folders(path))
+        return self.found[-1]
+
+
+async def test_a_search_for_which_no_descriptor_was_left_is_made_again(tmp_path: Path) -> None:
+    """What is watched stays watched, and what came meanwhile is found."""
+    (tmp_path / "dev/one").mkdir(parents=True)
+    tree, queue = Remembering(tmp_path), asyncio.Queue[str | None]()
+    events = PathEvents(["/dev/*/card*"], "paths", Host(tmp_path, tree), FolderWatcher())
+    events.start(lambda subsystem, _: queue.put_nowait(subsystem))
+    with contextlib.closing(events):
+        await until(lambda: len(tree.found) == 2)  # once more because the first search found a folder
+        with no_more_descriptors():
+            (tmp_path / "dev/two").mkdir()
+            await until(lambda: None in tree.found)
+        await until(lambda: tree.found.count(["one", "two"]) + tree.found.count(["two", "one"]) == 2)
+        await told(queue)
+        for folder in ("one", "two"):
+            (tmp_path / f"dev/{folder}/card0").touch()
+            await told(queue)
 
 
 async def test_without_patterns_nothing_is_started(tmp_path: Path) -> None:

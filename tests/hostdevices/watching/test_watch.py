@@ -1,7 +1,9 @@
 """The watcher: what makes it look, how often, and that it gives back what it took."""
 
 import asyncio
+import contextlib
 import itertools
+import os
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from hostdevices.watching.watch import NEVER, Change, Pace, Watcher, default_sou
 from tests.descriptors import no_more_descriptors
 from tests.held import HeldSince
 from tests.running import until
+from tests.threads import no_more_threads
 
 
 class Bell:
@@ -380,6 +383,52 @@ async def test_who_has_no_descriptor_left_keeps_what_was_found_and_looks_again(
             add(root, "misc", "kvm")
             bell.ring("misc")
             await until(lambda: len(looks) > 3)
+        change = await waiting
+    assert ids(change) == ["misc-kvm"]
+    assert not change.diff.removed
+    assert [x.message.partition(":")[0] for x in caplog.records] == ["the host cannot be read"]
+
+
+async def test_a_source_for_which_no_descriptor_was_left_is_heard_from_the_next_full_scan_on(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A configuration that is read again has all sources start anew, at whatever moment."""
+
+    class Needy(Bell):
+        def start(self, wake: Wake) -> None:
+            os.close(os.open("/", os.O_PATH))
+            super().start(wake)
+
+    bell = Needy()
+    watcher = Watcher(Scanner(Host(root), [reader("misc")]), [bell], interval=NEVER)
+    with no_more_descriptors():
+        await watcher.__aenter__()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_exit(watcher)
+        await soon(watcher)
+        add(root, "misc", "kvm")
+        bell.ring("misc")
+        assert ids(await soon(watcher)) == ["misc-kvm"]
+    assert [x.message for x in caplog.records] == [
+        "no Needy ([Errno 24] Too many open files: '/'): changes wait for a rescan"
+    ]
+
+
+async def test_who_gets_no_thread_keeps_what_was_found_and_looks_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pod that forks for ever leaves the node none."""
+    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    add(root, "misc", "fuse")
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell], interval=NEVER) as watcher:
+        await soon(watcher)
+        waiting = asyncio.ensure_future(soon(watcher))
+        await asyncio.sleep(0)
+        with no_more_threads():
+            add(root, "misc", "kvm")
+            bell.ring("misc")
+            await until(lambda: bool(caplog.records) or waiting.done())
         change = await waiting
     assert ids(change) == ["misc-kvm"]
     assert not change.diff.removed

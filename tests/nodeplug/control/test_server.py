@@ -74,6 +74,20 @@ print(connection.makefile().read())
     assert done.stdout.strip() == '{"error":"only root may ask"}', done.stderr
 
 
+async def test_what_could_not_be_loaded_to_answer_holds_no_connection(
+    state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another version is being installed, or the connection has the last file descriptor that there was."""
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setitem(sys.modules, "nodeplug.control.conversation", None)
+        for _ in range(MOST_CONNECTIONS):
+            assert await sent(state, b'{"question": "status"}\n') is None
+    reply = await sent(state, b'{"question": "status"}\n')
+    assert reply is not None
+    assert reply["answer"]
+    assert "the program was changed" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

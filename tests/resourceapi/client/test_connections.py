@@ -1,12 +1,14 @@
 """Connections: kept, replaced, through TLS and proxies, and closed."""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from pathlib import Path
@@ -15,8 +17,11 @@ from typing import Any
 import pytest
 
 from resourceapi.client import AsyncClient, Client, Credentials, CredentialsError, Unreachable
+from resourceapi.client.connections import Connections
 from resourceapi.objects import v1
+from tests.descriptors import no_more_descriptors
 from tests.resourceapi.client.peer import CLAIM, Request, claim, client_of, drip, serving
+from tests.threads import no_more_threads
 
 
 async def answer(request: Request) -> None:
@@ -216,6 +221,19 @@ async def test_a_certificate_that_is_half_written_changes_nothing(pair: tuple[st
     assert not certificates
 
 
+@pytest.mark.parametrize("lacks", ["a temporary folder", "descriptors"])
+async def test_a_new_certificate_that_cannot_be_read_in_now_changes_nothing(
+    lacks: str, pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet's is replaced now and then: a disk that is full then must not end the daemon."""
+    if lacks == "a temporary folder":
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    ours = Credentials(server="https://127.0.0.1", ca=pair[0], certificate=pair[0], key=pair[1])
+    limit = no_more_descriptors() if lacks == "descriptors" else contextlib.nullcontext()
+    with limit, pytest.raises(CredentialsError, match=r"No such file|Too many open files|System error"):
+        Connections(ours)
+
+
 async def test_a_new_authority_is_read_at_once(pair: tuple[str, str], tmp_path: Path) -> None:
     authorities = ["", pair[0]]
     async with serving(answer, tls=server_context(pair, tmp_path)) as peer:
@@ -401,6 +419,13 @@ async def test_a_server_that_drips_does_not_keep_a_process_from_ending() -> None
         await peer.until_asked(1)
         await process.communicate(b"end\n")
         assert process.returncode == 0
+
+
+async def test_a_name_cannot_be_looked_up_where_no_thread_is_left() -> None:
+    client = AsyncClient(lambda: Credentials(server="http://localhost:1"), attempts=1)
+    with no_more_threads(), pytest.raises(Unreachable, match="localhost cannot be looked up: can't start new thread"):
+        await get(client)
+    client.close()
 
 
 async def test_a_server_that_is_away_in_words() -> None:

@@ -55,3 +55,23 @@ def test_a_kubeconfig(tmp_path: Path) -> None:
         from_kubeconfig(path, "four")()
     with pytest.raises(CredentialsError, match="missing"):
         from_kubeconfig(tmp_path / "missing")()
+
+
+_ONE = "contexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\nclusters: [{name: c, cluster: {%s}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("since: 2020-13-45\n", "month must be in 1..12"),
+        (_ONE % "server: 'https://[fd00'", "server: Invalid IPv6 URL"),
+        ("current-context: a\ncontexts: 3\n", "no context 'a' in contexts"),
+        (_ONE % 'server: "https://h", certificate-authority: "a\\0b"', "embedded null byte"),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_told_as_such(text: str, says: str, tmp_path: Path) -> None:
+    """It is read again every minute, by a daemon that goes on with what it knows."""
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(CredentialsError, match=says):
+        from_kubeconfig(path)()

@@ -40,6 +40,12 @@ def test_the_server_may_ask_for_more_time() -> None:
     assert queue.next_due() == 17.0
 
 
+def test_a_page_of_maintenance_that_asks_for_a_day_keeps_nothing_unpublished_for_that_long() -> None:
+    queue = Queue(Limits())
+    queue.failed("a", 10.0, retry_after=86400.0)
+    assert queue.next_due() == 40.0
+
+
 def test_failures_of_all_pools_together_are_limited() -> None:
     """A hundred at once, then ten a second."""
     queue = Queue(Limits())
