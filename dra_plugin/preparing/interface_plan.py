@@ -54,7 +54,10 @@ def plan_interface(
     if len(addresses) > _MOST_KEPT:
         raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MOST_KEPT} can move")
     # One that was left behind by a claim says itself how it was: its addresses are that claim's.
-    home = marked(link.alias) or LinkState(link.name, link.mtu, link.mac, link.alias, addresses, link.is_up)
+    left = marked(link.alias)
+    if left is not None and left.name != link.name and left.name in links.links:
+        left = structs.replace(left, name=link.name)  # another one has that name now
+    home = left or LinkState(link.name, link.mtu, link.mac, link.alias, addresses, link.is_up)
     inside = LinkState(
         name=config.name or home.name,
         mtu=config.mtu or home.mtu,

@@ -238,6 +238,57 @@ async def test_a_lost_ledger_finds_how_it_was_on_the_interface(network: Network)
     assert state("np0") == (1400, MAC, "", (), False)
 
 
+async def test_whoever_has_its_name_now_is_not_moved_in_its_stead(network: Network) -> None:
+    """Hardware comes back under its name in the pod; by then another one may have that of before."""
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    pod = network.moves()
+    ip("link", "add", "np0", "address", "02:00:00:00:00:77", "type", "bridge")
+    pod.back("data0")
+    pod.end()
+    await until(lambda: not any("/claim=" in x for x in network.devices()))  # a runtime refuses what nobody describes
+    ip("link", "del", "np0")
+    network.scan()
+    await until(network.asked)  # it has its name again
+    await network.unprepare(mine)
+    assert state("np0") == (1400, MAC, "", (), False)
+
+
+async def test_one_that_was_left_behind_has_no_name_that_another_one_has_now(network: Network) -> None:
+    await network.prepare(wanted(**WANTED))
+    await network.end()
+    shutil.rmtree(network.state)
+    ip("link", "set", "np0", "name", "data0")
+    network.hide("np0")
+    network.show("data0")
+    ip("link", "add", "np0", "address", "02:00:00:00:00:77", "type", "bridge")
+    network.resources = [nic("data0")]
+    await network.begin()
+    mine = wanted("nic-data0", number=2)
+    await network.prepare(mine)
+    assert network.asked() == [cdi.NetDevice(host_interface_name="data0", name="data0")]
+    await network.unprepare(mine)
+    assert state("data0") == (1400, MAC, "", (), False)
+
+
+async def test_what_the_kernel_does_not_take_back_holds_up_no_claim(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What an interface can have depends on others: here the MTU on that of the one below, which was changed."""
+    mine = wanted("nic-mv0", **WANTED)
+    before = state("mv0")
+    assert before is not None
+    await network.prepare(mine)
+    pod = network.moves("mv0")
+    ip("link", "set", "np1", "mtu", "1280")
+    pod.back("data0")
+    pod.end()
+    await network.unprepare(mine)
+    assert "mv0 is not given back its MTU 1500" in caplog.text
+    assert state("mv0") == (1280, *before[1:])
+    assert network.units() == network.files() == []
+
+
 async def test_a_macvlan_that_ends_with_its_pod_is_made_again(network: Network) -> None:
     before = ip("-d", "-o", "link", "show", "mv0").split(maxsplit=2)[2]
     mine = wanted("nic-mv0", name="data0")
