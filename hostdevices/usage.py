@@ -2,7 +2,8 @@
 
 | device | it is in use while |
 |---|---|
-| network interface | it carries the node, or may (uplinks.py); it is up; it is below another one |
+| network interface | it carries the node, or may (uplinks.py); it is up; it is below another one; it is not here: |
+| | an Ethernet function whose driver has an interface that we do not see has it in a pod |
 | | where it is to move into a pod: the node has a TCP connection over an address of it |
 | block device | a file system of it is mounted, it is swap, or part of a volume or an array |
 | display | the firmware has chosen it for the console |
@@ -22,9 +23,10 @@ from ipaddress import IPv6Address, ip_address
 from hostdevices.device import Device
 from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
-from hostdevices.readers.sysfs import is_up
+from hostdevices.readers.sysfs import hexadecimal, is_up
 from hostdevices.readers.uplinks import uplinks
 
+_ETHERNET = "0200"  # PCI class
 _NET = "/sys/class/net"
 _ESTABLISHED = re.compile(rb"^ *[0-9]+: ([0-9A-F]+):[0-9A-F]+ [0-9A-F]+:[0-9A-F]+ 01 ", re.MULTILINE)  # tcp_states.h
 _BLOCK = "/sys/class/block"
@@ -83,6 +85,8 @@ def _reasons(host: Host, function: str, parts: Sequence[Device]) -> Iterator[str
 def _interfaces(host: Host, function: str) -> Iterator[str]:
     names = [x for x in host.list(_NET) if f"{host.resolve(f'{_NET}/{x}') or ''}/".startswith(f"{function}/")]
     if not names:
+        if (hexadecimal(host, f"{function}/class", 6) or "").startswith(_ETHERNET) and _drives(host, function):
+            yield "its interface is in another network namespace: a pod has it"
         return
     known = uplinks(host)
     for name in names:
@@ -92,6 +96,12 @@ def _interfaces(host: Host, function: str) -> Iterator[str]:
             yield f"its interface {name} carries the node's own traffic, or may"
         if is_up(host, f"{_NET}/{name}"):
             yield f"its interface {name} is up (`ip link set {name} down`)"
+
+
+def _drives(host: Host, function: str) -> bool:
+    """Tell whether a function has a driver that makes interfaces."""
+    driver = host.link(f"{function}/driver") or ""
+    return bool(driver) and "vfio" not in driver and "uio" not in driver and driver != "pci-stub"
 
 
 def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:

@@ -276,6 +276,11 @@ def _enslaved(machine: Machine) -> None:
     machine.kernel.made.link("/sys/class/net/eth7/master", "/sys/class/net/eth7")
 
 
+def _in_a_pod(machine: Machine) -> None:
+    machine.kernel.made.path("/sys/class/net/eth7").unlink()
+    shutil.rmtree(machine.kernel.made.path("/sys/devices/pci0000:00/0000:42:00.0/net"))
+
+
 def _virtual_functions(machine: Machine) -> None:
     machine.kernel.made.link("/sys/devices/pci0000:00/0000:42:00.0/virtfn0", "/sys/devices/pci0000:00/0000:41:00.0")
 
@@ -314,6 +319,7 @@ def _read_only(machine: Machine) -> None:
         (_up, "0000:42:00.0 is in use: its interface eth7 is up"),
         (_uplink, "carries the node's own traffic"),
         (_enslaved, "eth7 is part of another one"),
+        (_in_a_pod, "0000:42:00.0 is in use: its interface is in another network namespace"),
         (_virtual_functions, "its virtual functions would end"),
         (_unloaded, r"has no driver vfio-pci; load it \(modprobe vfio-pci\)"),
         (_no_iommu, "is in no IOMMU group; is the IOMMU switched on"),
