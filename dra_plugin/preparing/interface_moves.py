@@ -47,6 +47,7 @@ from netlink import (
     links,
     namespaces,
     remove_address,
+    ways_out,
 )
 
 PATIENCE = 3.0  # seconds for an interface to come back; the kubelet asks again
@@ -102,7 +103,7 @@ class Interfaces:
                 index: tuple(x for y in each if (x := y.partition("/")[0]) in connected)
                 for index, each in addresses(kernel, all_of_them=True).items()
             }
-            return Links(found, addresses(kernel), shown, uplinks(self._host), talking)
+            return Links(found, addresses(kernel), shown, uplinks(self._host), talking, ways_out(kernel))
 
     def settle(self, record: Record) -> None:
         """Set up what is at home for its pod. Raises `InterfaceRefused`."""

@@ -436,6 +436,21 @@ async def test_what_the_node_needs_never_moves(network: Network) -> None:
     assert "carries the node's own traffic" in await network.refusal(wanted())  # also before the next scan
 
 
+@pytest.mark.parametrize("table", ["main", "100"])
+async def test_each_way_of_a_default_route_and_each_table_is_the_nodes(network: Network, table: str) -> None:
+    """Of a route with several ways /proc names the first, and of other tables nothing."""
+    ip("link", "del", "mv0")
+    for name, address in (("np0", "192.0.2.1/30"), ("np1", "192.0.2.5/30")):
+        ip("address", "add", address, "dev", name)
+        ip("link", "set", name, "up")
+    ways = [x for y in ("192.0.2.2", "192.0.2.6") for x in ("nexthop", "via", y)]
+    ip("route", "add", "default", "table", table, *ways)
+    for name in ("np0", "np1"):
+        assert f"{name} carries the node's own traffic" in await network.refusal(wanted(f"nic-{name}"))
+    ip("route", "del", "default", "table", table)
+    await network.prepare(wanted("nic-np1"))
+
+
 @pytest.mark.parametrize("address", ["192.0.2.7/24", "2001:db8::7/64"])
 async def test_what_the_node_talks_over_never_moves(network: Network, address: str) -> None:
     """As the kubelet does over the address of its node, which need not be that of the default route."""
