@@ -114,7 +114,11 @@ class Interfaces:
                     found = _made_again(kernel, each)
                 if found is not None:
                     wanted = structs.replace(each.inside, name=each.home.name)
-                    _set_up(kernel, found, wanted)
+                    try:
+                        _set_up(kernel, found, wanted)
+                    except InterfaceRefused:  # to runtimes it is lost until it is as its pod is to get it
+                        self._places[each.device.id] = Place.LOST
+                        raise
                     # runtimes look for it by its name: whoever has that now must not be moved in its stead
                     has_its_name = found.name == wanted.name or _is_named(kernel, found, wanted.name)
                     self._places[each.device.id] = Place.HOME if has_its_name else Place.LOST

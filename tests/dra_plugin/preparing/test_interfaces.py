@@ -280,9 +280,12 @@ async def test_what_the_kernel_does_not_take_back_holds_up_no_claim(
     assert before is not None
     await network.prepare(mine)
     pod = network.moves("mv0")
+    await until(lambda: not network.asked())
     ip("link", "set", "np1", "mtu", "1280")
     pod.back("data0")
     pod.end()
+    # no other sandbox of the pod starts without it
+    await until(lambda: not any("/claim=" in x for x in network.devices()))
     await network.unprepare(mine)
     assert "mv0 is not given back its MTU 1500" in caplog.text
     assert state("mv0") == (1280, *before[1:])
