@@ -254,6 +254,17 @@ async def test_whoever_has_its_name_now_is_not_moved_in_its_stead(network: Netwo
     assert state("np0") == (1400, MAC, "", (), False)
 
 
+@pytest.mark.parametrize("alias", ["nodeplug:np0,99999999999,,x", f"nodeplug:np0,1400,{MAC}0,x"])
+async def test_a_mark_that_a_pod_has_written_is_none(network: Network, alias: str) -> None:
+    """Whoever may change interfaces inside a pod may write what no interface ever was."""
+    ip("link", "set", "np0", "alias", alias)
+    before = state("np0")
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    await network.unprepare(mine)
+    assert state("np0") == before
+
+
 async def test_one_that_was_left_behind_has_no_name_that_another_one_has_now(network: Network) -> None:
     await network.prepare(wanted(**WANTED))
     await network.end()
