@@ -24,13 +24,14 @@ from collections.abc import Iterator
 from dra_plugin.preparing.binding_record import Binding, BindRefused, BoundFunction
 from hostdevices import Host
 from hostdevices.device import Devnode
-from hostdevices.readers.sysfs import devnodes, shared_node
+from hostdevices.readers.sysfs import devnodes, hexadecimal, shared_node
 from hostdevices.usage import why_in_use
 
 PATIENCE = 5.0  # seconds that a write may take; the kubelet asks again
 _BUS = "/sys/bus/pci"
 _NOT_FOR_US = (errno.EROFS, errno.EACCES, errno.EPERM)
 _NOT_NOW = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_MODEL = ("vendor", "device")
 _UNSET = "(null)"  # what the kernel writes for no driver_override
 log = logging.getLogger("nodeplug.dra")
 
@@ -132,8 +133,14 @@ class Drivers:
             raise BindRefused(f"the function {address} is gone; delete the pod")
 
     def _check_free(self, address: str, binding: Binding) -> None:
-        """Raise `BindRefused` where the node uses a function by now: since it was planned a daemon may have died."""
+        """Raise `BindRefused` where the node uses a function by now, or another one is there.
+
+        Since it was planned a daemon may have died, or somebody has exchanged the card.
+        """
         function = self._host.resolve(f"{_BUS}/devices/{address}") or ""
+        got = next((x.attributes for x in binding.devices if x.kind == "pci" and x.name == address), {})
+        if any(name in got and hexadecimal(self._host, f"{function}/{name}", 4) != got[name] for name in _MODEL):
+            raise BindRefused(f"at {address} is another card than the claim got; delete the pod")
         parts = [x for x in binding.devices if f"{x.syspath}/".startswith(f"{function}/")]
         if why := why_in_use(self._host, function, parts):
             raise BindRefused(f"{address} is in use: {why}")

@@ -406,6 +406,18 @@ async def test_what_the_node_uses_by_now_is_not_taken_from_it(machine: Machine) 
     assert machine.units() == []
 
 
+async def test_another_card_in_the_slot_is_not_bound_for_the_claim_of_the_first(machine: Machine) -> None:
+    await machine.prepare(CARD)
+    machine.kernel.reboot()  # a card that was plugged in has its own driver
+    machine.kernel.made.file("/sys/devices/pci0000:00/0000:41:00.0/device", "0x73bf")
+    assert "another card than the claim got" in await machine.refusal(CARD)
+    machine.scan()
+    assert machine.kernel.drivers() == BEFORE
+    await machine.unprepare(CARD)
+    assert machine.kernel.drivers() == BEFORE
+    assert machine.units() == []
+
+
 async def test_a_member_of_the_group_that_is_held_is_refused_by_its_holder(machine: Machine) -> None:
     await machine.ledger.grant([lease("pci-0000-41-00-1", "example.com/sound", holder="pod/default/a/c")])
     assert "pod/default/a/c" in await machine.refusal(CARD)
