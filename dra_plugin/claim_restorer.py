@@ -10,6 +10,8 @@ from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_plan import DeviceChanged
 from dra_plugin.preparing.prepare import Preparer
 from dra_plugin.serving.claims import WITNESS_TIMEOUT, ApiClaims
+from hostdevices import HostDevicesError
+from hostdevices.errors import HostExhausted
 from resourceapi.client import ClientError, Refused
 from resourceapi.objects import DecodeError
 
@@ -44,9 +46,9 @@ class ClaimRestorer:
                 await self._preparer.lost.keep(claim, units)
             else:
                 await self._preparer.lost.restore(found)
-        except (LedgerUnavailable, DeviceChanged) as error:
+        except (LedgerUnavailable, DeviceChanged, HostExhausted) as error:
             return str(error)
-        except (DraPluginError, CdiError, OSError) as error:
+        except (DraPluginError, CdiError, HostDevicesError, OSError) as error:
             raise LeaseRefused(str(error), "") from error
         return ""
 

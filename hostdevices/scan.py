@@ -2,17 +2,18 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from hostdevices.cached_tree import CachedTree
+from hostdevices.certainty import certainly
 from hostdevices.device import Device, Health
 from hostdevices.errors import HostExhausted, UnreadableFile
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory, Problem
 from hostdevices.readers import READERS, Finding, Reader, parts_of_other_devices
 from hostdevices.readers.before import Before
-from hostdevices.tree import exhaustion
 from hostdevices.verify import enumeration
 
 _log = logging.getLogger(__name__)
@@ -37,11 +38,11 @@ class Scanner:
         With `syspaths` only the attributes of those devices, of their parents and of new devices are read again.
         Raises `HostExhausted`, and knows what it knew before.
         """
-        exhaustion.error = None
-        findings = self._scan(subsystems, syspaths)
-        if (error := exhaustion.error) is not None:
+        try:
+            findings = certainly(partial(self._scan, subsystems, syspaths))
+        except HostExhausted:
             self._cache.forget()
-            raise HostExhausted(f"the host cannot be read: {error.strerror} ({error.filename})")
+            raise
         self._findings = findings
         return _put_together(findings)
 

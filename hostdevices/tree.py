@@ -17,6 +17,7 @@ GONE_OR_REFUSED = (OSError, ValueError)
 """The kernel's ways to say "not now" (ENOENT, ENODEV, EIO, EINVAL, EPERM, ...), and names that no path can have."""
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE))  # in the process, on the node; no driver answers so
+_PAGES = 1 << 16  # bytes of one read
 _MOST_LINKS = 40  # the kernel's own limit
 _LINKS = ("/sys/dev/", "/sys/class/")  # /sys/dev/char/10:229 and /sys/class/misc/fuse are links to a device
 
@@ -308,13 +309,22 @@ def _read(path: str, limit: int) -> bytes | None:
         data = os.read(descriptor, limit)
         if path.startswith("/sys/"):
             return data  # comes whole, and there are thousands of them
-        while data and len(data) < limit and (more := os.read(descriptor, limit - len(data))):
-            data += more  # files of /proc come page by page
+        if data and len(data) < limit:
+            data += _rest(descriptor, limit - len(data))
     except GONE_OR_REFUSED as error:
         return _refused(error, None)
     finally:
         os.close(descriptor)
     return data
+
+
+def _rest(descriptor: int, limit: int) -> bytes:
+    """Read on: files of /proc come page by page, and may be long."""
+    pages: list[bytes] = []
+    while limit > 0 and (page := os.read(descriptor, min(limit, _PAGES))):
+        pages.append(page)
+        limit -= len(page)
+    return b"".join(pages)
 
 
 def _write(path: str, data: bytes) -> None:

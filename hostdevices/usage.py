@@ -2,7 +2,8 @@
 
 | device | it is in use while |
 |---|---|
-| network interface | it carries the node, or may (uplinks.py); it is up; it is below another one |
+| network interface | it carries the node, or may (uplinks.py); it is up; it is below another one; it is not here: |
+| | an Ethernet function whose driver has an interface that we do not see has it in a pod |
 | | where it is to move into a pod: the node has a TCP connection over an address of it |
 | block device | a file system of it is mounted, it is swap, or part of a volume or an array |
 | display | the firmware has chosen it for the console |
@@ -14,19 +15,22 @@ container sees none of the node's mounts, and says so of every block device.
 Sources: Linux, ABI/testing/sysfs-class-net, sysfs-bus-pci (boot_vga); proc(5), mountinfo.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv6Address, ip_address
 
 from hostdevices.device import Device
+from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
-from hostdevices.readers.sysfs import is_up
+from hostdevices.readers.sysfs import hexadecimal, is_up
 from hostdevices.readers.uplinks import uplinks
 
+_ETHERNET = "0200"  # PCI class
 _NET = "/sys/class/net"
-_ESTABLISHED = "01"  # linux/tcp_states.h
+_ESTABLISHED = re.compile(rb"^ *[0-9]+: ([0-9A-F]+):[0-9A-F]+ [0-9A-F]+:[0-9A-F]+ 01 ", re.MULTILINE)  # tcp_states.h
 _BLOCK = "/sys/class/block"
-_LONG = 4 << 20  # bytes of a mount table
+LONGEST_TABLE = 32 << 20  # bytes of a table of connections (200,000) or mounts
 
 
 def why_in_use(host: Host, function: str, parts: Sequence[Device]) -> str:
@@ -44,11 +48,16 @@ def connected_addresses(host: Host) -> frozenset[str]:
     """
     found: set[str] = set()
     for table in ("tcp", "tcp6"):
-        for line in (host.read_bytes(f"/proc/net/{table}", _LONG) or b"").decode().splitlines()[1:]:
-            fields = line.split()
-            if len(fields) > 3 and fields[3] == _ESTABLISHED:
-                found.add(_address(fields[1].partition(":")[0]))
-    return frozenset(found)
+        found.update(x[1].decode() for x in _ESTABLISHED.finditer(_table(host, f"/proc/net/{table}")))
+    return frozenset(map(_address, found))
+
+
+def _table(host: Host, path: str) -> bytes:
+    """Return a table; empty where there is none. Raises `UnreadableFile` for one that cannot be read to its end."""
+    found = host.read_bytes(path, LONGEST_TABLE + 1) or b""
+    if len(found) > LONGEST_TABLE:
+        raise UnreadableFile(f"{path}: more than {LONGEST_TABLE} bytes")
+    return found
 
 
 def _address(digits: str) -> str:
@@ -76,6 +85,8 @@ def _reasons(host: Host, function: str, parts: Sequence[Device]) -> Iterator[str
 def _interfaces(host: Host, function: str) -> Iterator[str]:
     names = [x for x in host.list(_NET) if f"{host.resolve(f'{_NET}/{x}') or ''}/".startswith(f"{function}/")]
     if not names:
+        if (hexadecimal(host, f"{function}/class", 6) or "").startswith(_ETHERNET) and _drives(host, function):
+            yield "its interface is in another network namespace: a pod has it"
         return
     known = uplinks(host)
     for name in names:
@@ -87,10 +98,16 @@ def _interfaces(host: Host, function: str) -> Iterator[str]:
             yield f"its interface {name} is up (`ip link set {name} down`)"
 
 
+def _drives(host: Host, function: str) -> bool:
+    """Tell whether a function has a driver that makes interfaces."""
+    driver = host.link(f"{function}/driver") or ""
+    return bool(driver) and "vfio" not in driver and "uio" not in driver and driver != "pci-stub"
+
+
 def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:
     if host.link("/proc/self") == "1":
         yield f"it has the disk {disks[0].name}, and which file systems the node has mounted is not seen here (hostPID)"
-    tables = (host.read_bytes(f"/proc/{x}/mountinfo", _LONG) or b"" for x in ("1", "self"))
+    tables = (_table(host, f"/proc/{x}/mountinfo") for x in ("1", "self"))
     mounted = {fields[2].decode() for table in tables for x in table.splitlines() if len(fields := x.split()) > 2}
     swaps = [x.split()[0] for x in (host.read("/proc/swaps") or "").splitlines()[1:] if x]
     for disk in disks:

@@ -12,6 +12,7 @@ from netlink.connection import Connection, NetlinkError
 from netlink.events import LinkEvents
 from netlink.links import REMADE, Link, LinkChange, add_link, change_link, link, links
 from netlink.namespaces import namespaces
+from netlink.routes import ways_out
 
 __all__ = [
     "REMADE",
@@ -28,4 +29,5 @@ __all__ = [
     "links",
     "namespaces",
     "remove_address",
+    "ways_out",
 ]

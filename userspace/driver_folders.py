@@ -61,6 +61,16 @@ class DriverFolders:
         found = [x for x in self._folders() if x.name.rpartition("-")[0] == f"{_PREFIX}{version}"]
         return max(found, key=lambda folder: folder.stat().st_ctime_ns, default=None)
 
+    def fuller_than(self, files: InstalledDriver) -> Path | None:
+        """Return the last folder of a version if it has libraries of that version which are not among these files.
+
+        They are being removed then, one package after the other: whoever gets the rest has half a driver.
+        """
+        if (made := self.of_version(files.version)) is None:
+            return None
+        libraries = (str(path).removeprefix(str(made)) for path in made.rglob(f"*.so.{files.version}"))
+        return made if any(x not in files.files and x not in files.links for x in libraries) else None
+
     def prune(self, current: Path | None, leases: Collection[object]) -> None:
         """Remove the folders, but `current`, that no lease is left of, and what a crash left. Raises OSError.
 

@@ -1,19 +1,22 @@
 """NVIDIA's GPUs with the driver's files that containers need for them, or with the reason why there are none.
 
 The files are those of the kernel module that is loaded. A package that was upgraded under it changes nothing as long as
-our folder of the module's version is there; what was never put together before cannot be had until both are of one
-version again.
+our folder of the module's version is there, which stays whole while packages go one by one; what was never put
+together before cannot be had until both are of one version again.
 """
 
 import os
 import threading
 import time
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 from msgspec import structs
 
 from hostdevices import Device, DriverFiles, DriverMount, Host, Inventory
+from hostdevices.certainty import certainly
+from hostdevices.errors import HostExhausted
 from hostdevices.readers.nvidia import module_version
 from hostdevices.tree import Folder
 from userspace import nvidia
@@ -75,7 +78,7 @@ class NvidiaUserspace:
             self._tried = time.monotonic()
             try:
                 found = self._find(version)
-            except OSError as error:
+            except (OSError, HostExhausted) as error:
                 found = DriverFiles(problem=f"the files of NVIDIA's driver: {error}")
             self._found, self._key = found, key
         return found
@@ -84,14 +87,16 @@ class NvidiaUserspace:
         if not version:
             return DriverFiles(problem="the kernel does not say which version NVIDIA's driver has")
         root = Folder("" if self._root == "/" else self._root)
-        installed = nvidia.versions(root)
+        installed = certainly(partial(nvidia.versions, root))
         if version not in installed:
             made = self._folders.of_version(version) if self._folders is not None else None
             if made is not None:
                 return self._given(made)
             return DriverFiles(problem=self._why_none(version, installed))
-        files = nvidia.find(root, "" if self._root == "/" else self._root, version)
-        return DriverFiles() if self._folders is None else self._given(self._folders.make(files))
+        files = certainly(partial(nvidia.find, root, "" if self._root == "/" else self._root, version))
+        if self._folders is None:
+            return DriverFiles()
+        return self._given(self._folders.fuller_than(files) or self._folders.make(files))
 
     def _given(self, folder: Path) -> DriverFiles:
         self._current = folder

@@ -14,6 +14,7 @@ from dra_plugin.preparing.claim_plan import Bindings, Find
 from dra_plugin.preparing.claim_record import Record
 from dra_plugin.preparing.host_work import HostWork
 from hostdevices import Device, Host
+from hostdevices.certainty import certainly
 from hostdevices.device import Devnode
 from hostdevices.presence import Presence
 from resourceapi.objects import v1
@@ -42,7 +43,10 @@ class ClaimBindings:
         return self._made
 
     async def plan(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> Bindings:
-        """Return how the devices of these results get their drivers, by their names. Raises `BindRefused`."""
+        """Return how the devices of these results get their drivers, by their names.
+
+        Raises `BindRefused` and `HostExhausted`.
+        """
         found: dict[str, Binding] = {}
         for result in results:
             offered = find(result.device)
@@ -53,18 +57,18 @@ class ClaimBindings:
 
                 parts = self._presence.scanned(sorted(offered.device.ids))
                 call = partial(plan_binding, self._host, offered.device, parts, bind)
-                found[result.device] = await self._work.wait(call)
+                found[result.device] = await self._work.wait(partial(certainly, call))
         return found
 
     async def settle(self, record: Record) -> None:
-        """Have the functions of a claim bound to its driver. Raises `BindRefused`."""
+        """Have the functions of a claim bound to its driver. Raises `BindRefused` and `HostExhausted`."""
         for binding in bindings_of(record).values():
-            await self._work.wait(partial(self._drivers.take, binding))
+            await self._work.wait(partial(certainly, partial(self._drivers.take, binding)))
 
     async def restore(self, record: Record) -> None:
-        """Have the functions of a claim as they were. Raises `BindRefused` while one is used."""
+        """Have the functions of a claim as they were. Raises `BindRefused` while one is used, and `HostExhausted`."""
         for binding in bindings_of(record).values():
-            await self._work.wait(partial(self._drivers.give_back, binding))
+            await self._work.wait(partial(certainly, partial(self._drivers.give_back, binding)))
 
     def nodes(self, binding: Binding) -> tuple[Devnode, ...]:
         """Return the nodes that containers get of what is bound, as they are now; none while it is not."""

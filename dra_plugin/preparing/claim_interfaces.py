@@ -17,6 +17,7 @@ from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.preparing.interface_config import InterfaceRefused
 from dra_plugin.preparing.interface_record import MARK, Interface, Place
 from hostdevices import Device, Health, Host
+from hostdevices.certainty import certainly
 from hostdevices.presence import Presence
 from resourceapi.objects import v1
 
@@ -141,7 +142,7 @@ class ClaimInterfaces:
 
     async def _ask(self, call: Callable[[], T]) -> T:
         try:
-            return await self._work.wait(call)
+            return await self._work.wait(partial(certainly, call))
         except OSError as error:
             raise InterfaceRefused(f"the kernel does not say or change what its interfaces are: {error}") from error
 

@@ -6,7 +6,8 @@
 
 Rules:
 1. Level, not edge: what is to be done follows from what /sys says now, and from the record, after any crash between any
-   two steps. What is so already is not touched; a driver that somebody else gave it meanwhile stays.
+   two steps. What is so already is not touched; a driver that somebody else gave it meanwhile stays. What the node uses
+   by then is not taken from it.
 2. A reboot has undone everything: what is on record of before it concerns no function of today.
 3. A write blocks in the kernel for as long as somebody uses the function (a machine that has not let go of its vfio
    device). It is given up after `PATIENCE` and said in words; until it has come back nothing is done to the function.
@@ -23,12 +24,14 @@ from collections.abc import Iterator
 from dra_plugin.preparing.binding_record import Binding, BindRefused, BoundFunction
 from hostdevices import Host
 from hostdevices.device import Devnode
-from hostdevices.readers.sysfs import devnodes, shared_node
+from hostdevices.readers.sysfs import devnodes, hexadecimal, shared_node
+from hostdevices.usage import why_in_use
 
 PATIENCE = 5.0  # seconds that a write may take; the kubelet asks again
 _BUS = "/sys/bus/pci"
 _NOT_FOR_US = (errno.EROFS, errno.EACCES, errno.EPERM)
-_NOT_NOW = (errno.EAGAIN, errno.EBUSY, errno.EINTR)
+_NOT_NOW = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_MODEL = ("vendor", "device")
 _UNSET = "(null)"  # what the kernel writes for no driver_override
 log = logging.getLogger("nodeplug.dra")
 
@@ -57,7 +60,7 @@ class Drivers:
         """Have all functions bound to the claim's driver. Raises `BindRefused` where one is not."""
         for each in binding.functions:
             with self._words(each.address):
-                self._take(each, binding.driver)
+                self._take(each, binding)
         if binding.iommufd and not self.nodes(binding):
             raise BindRefused(
                 f"{binding.functions[0].address} has no node for iommufd: this kernel was built without"
@@ -83,12 +86,14 @@ class Drivers:
         found = shared_node(host, f"/dev/vfio/{host.link(f'{folders[0]}/iommu_group')}")
         return found + shared_node(host, "/dev/vfio/vfio") if found else ()
 
-    def _take(self, was: BoundFunction, driver: str) -> None:
-        address = was.address
+    def _take(self, was: BoundFunction, binding: Binding) -> None:
+        address, driver = was.address, binding.driver
         now = driver_of(self._host, address)
         if now == driver == was.driver:
             return  # it had it before
         self._check_there(address)
+        if now not in (None, driver):
+            self._check_free(address, binding)
         if override_of(self._host, address) != driver:
             self._write(address, f"devices/{address}/driver_override", driver)
         if now == driver:
@@ -126,6 +131,19 @@ class Drivers:
     def _check_there(self, address: str) -> None:
         if not self._host.exists(f"{_BUS}/devices/{address}"):
             raise BindRefused(f"the function {address} is gone; delete the pod")
+
+    def _check_free(self, address: str, binding: Binding) -> None:
+        """Raise `BindRefused` where the node uses a function by now, or another one is there.
+
+        Since it was planned a daemon may have died, or somebody has exchanged the card.
+        """
+        function = self._host.resolve(f"{_BUS}/devices/{address}") or ""
+        got = next((x.attributes for x in binding.devices if x.kind == "pci" and x.name == address), {})
+        if any(name in got and hexadecimal(self._host, f"{function}/{name}", 4) != got[name] for name in _MODEL):
+            raise BindRefused(f"at {address} is another card than the claim got; delete the pod")
+        parts = [x for x in binding.devices if f"{x.syspath}/".startswith(f"{function}/")]
+        if why := why_in_use(self._host, function, parts):
+            raise BindRefused(f"{address} is in use: {why}")
 
     def _check_settled(self, address: str) -> None:
         """Raise `BindRefused` while a write to a function has not come back: what comes of it is not known."""

@@ -1,7 +1,8 @@
 """What is done to the host for claims: files are written, devices are reset.
 
 Rule: files are written on the loop while the disk is quick, for handing them to a thread takes longer than writing
-them; a thread writes them as soon as it is not. What may wait for a device never runs on the loop.
+them; a thread writes them as soon as it is not. What may wait for a device never runs on the loop, and no file waits
+for it.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
-_AT_ONCE = 8  # calls in threads: that is mostly waiting
+_AT_ONCE = 8  # calls of either kind: in threads that is mostly waiting
 QUICK = 0.002  # seconds; a call that takes longer makes threads do the next ones
 _QUICK_AGAIN = 16  # calls in a row of at most `QUICK` in threads until the loop does them again
 
@@ -24,13 +25,14 @@ class HostWork:
     def __init__(self, quick: float = QUICK) -> None:
         """Prepare; a thread is there from the first call that needs one. `quick` in seconds, see `QUICK`."""
         self._quick = quick
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "claims")
-        self._slots = asyncio.Semaphore(_AT_ONCE)  # who has them all is alone
+        self._threads = ThreadPoolExecutor(2 * _AT_ONCE, "claims")
+        self._waits = asyncio.Semaphore(_AT_ONCE)
+        self._writes = asyncio.Semaphore(_AT_ONCE)  # who has them all writes alone, whatever device is waited for
         self._quick_in_a_row = _QUICK_AGAIN
 
     async def write(self, call: Callable[[], T]) -> T:
         """Return what `call` returns, which writes or removes a few files. Raises what it raises."""
-        async with self._slots:
+        async with self._writes:
             is_quick = self._quick_in_a_row >= _QUICK_AGAIN
             result, seconds = _timed(call) if is_quick else await self.in_thread(lambda: _timed(call))
             self._quick_in_a_row = self._quick_in_a_row + 1 if seconds <= self._quick else 0
@@ -38,15 +40,15 @@ class HostWork:
 
     async def wait(self, call: Callable[[], T]) -> T:
         """Return what `call` returns, which may take its time. Raises what it raises."""
-        async with self._slots:
+        async with self._waits:
             return await self.in_thread(call)
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Have nothing done but what the caller does itself, with `in_thread`."""
+        """Have no files written but by the caller itself, with `in_thread`."""
         async with AsyncExitStack() as slots:
             for _ in range(_AT_ONCE):
-                await slots.enter_async_context(self._slots)
+                await slots.enter_async_context(self._writes)
             yield
 
     async def close(self) -> None:

@@ -11,14 +11,17 @@ Rules:
 1. Level, not edge: what is to be done follows from where an interface is now, and from the record, at every moment and
    after any crash. What is so already is not touched.
 2. A reboot has undone everything: what is on record of before it concerns no interface of today.
-3. An interface that is not seen anywhere is not called back, nor forgotten while its hardware is there: its namespace
+3. What the kernel does not take back, an MTU that the interface below has not any more, holds up no claim: it stays as
+   it is, with an error in the log.
+4. An interface that is not seen anywhere is not called back, nor forgotten while its hardware is there: its namespace
    ends some time after its pod.
 """
 
 import errno
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from msgspec import structs
 
@@ -44,11 +47,21 @@ from netlink import (
     links,
     namespaces,
     remove_address,
+    ways_out,
 )
 
 PATIENCE = 3.0  # seconds for an interface to come back; the kubelet asks again
 _STEP = 0.05
 _NO_LINK = LinkChange()
+_NOT_NOW = (
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EINTR,
+    errno.ENOBUFS,
+    errno.ENODEV,  # it goes just now: what has become of it is seen next time
+    errno.ENOMEM,
+    errno.ETIMEDOUT,
+)
 _LOOPBACK = 1  # its index, in every network namespace
 log = logging.getLogger("nodeplug.dra")
 
@@ -90,7 +103,7 @@ class Interfaces:
                 index: tuple(x for y in each if (x := y.partition("/")[0]) in connected)
                 for index, each in addresses(kernel, all_of_them=True).items()
             }
-            return Links(found, addresses(kernel), shown, uplinks(self._host), talking)
+            return Links(found, addresses(kernel), shown, uplinks(self._host), talking, ways_out(kernel))
 
     def settle(self, record: Record) -> None:
         """Set up what is at home for its pod. Raises `InterfaceRefused`."""
@@ -100,8 +113,15 @@ class Interfaces:
                 if found is None and self.place(each) is Place.LOST and _can_be_made(kernel, each):
                     found = _made_again(kernel, each)
                 if found is not None:
-                    _set_up(kernel, found, structs.replace(each.inside, name=each.home.name), is_up=False)
-                    self._places[each.device.id] = Place.HOME
+                    wanted = structs.replace(each.inside, name=each.home.name)
+                    try:
+                        _set_up(kernel, found, wanted)
+                    except InterfaceRefused:  # to runtimes it is lost until it is as its pod is to get it
+                        self._places[each.device.id] = Place.LOST
+                        raise
+                    # runtimes look for it by its name: whoever has that now must not be moved in its stead
+                    has_its_name = found.name == wanted.name or _is_named(kernel, found, wanted.name)
+                    self._places[each.device.id] = Place.HOME if has_its_name else Place.LOST
 
     def restore(self, record: Record) -> None:
         """Have all interfaces of a claim as they were. Raises `InterfaceRefused` while one is still away."""
@@ -130,7 +150,7 @@ class Interfaces:
             return ""
         if found is None:
             return f"the interface {each.home.name} is not back from the network namespace of its pod"
-        _set_up(kernel, found, each.home, is_up=each.home.is_up)
+        _set_back(kernel, found, each.home)
         return ""
 
     def _is_there(self, each: Interface) -> bool:
@@ -208,28 +228,58 @@ def _made_again(kernel: Connection, each: Interface) -> Link | None:
     return link(kernel, each.home.name)
 
 
-def _set_up(kernel: Connection, found: Link, state: LinkState, *, is_up: bool) -> None:
+def _set_up(kernel: Connection, found: Link, state: LinkState) -> None:
     """Make an interface at home what `state` says. Raises `InterfaceRefused`."""
-    change = LinkChange(
-        mtu=None if found.mtu == state.mtu else state.mtu,
-        mac=None if found.mac == state.mac else state.mac,
-        alias=None if found.alias == state.alias else state.alias,
-    )
     try:
-        if change != _NO_LINK or found.name != state.name:
-            change_link(kernel, found.index, LinkChange(is_up=False))
-            _rename(kernel, found, state.name)
-            change_link(kernel, found.index, change)
-        has = addresses(kernel).get(found.index, ())
-        for address in set(has) - set(state.addresses):
-            remove_address(kernel, found.index, address)
-        for address in state.addresses:  # in this order: the first one is what programs find first
-            if address not in has:
-                add_address(kernel, found.index, address)
-        if is_up:
-            change_link(kernel, found.index, LinkChange(is_up=True))
+        for _, change in _changes(kernel, found, state):
+            change()
     except NetlinkError as error:
         raise InterfaceRefused(f"the kernel does not take {state.name} as it should be: {error.strerror}") from error
+
+
+def _set_back(kernel: Connection, found: Link, home: LinkState) -> None:
+    """Make an interface what it was, as far as the kernel takes that. Raises `InterfaceRefused` where it may yet."""
+    try:
+        change_link(kernel, _LOOPBACK, _NO_LINK)  # who may change nothing at all has not tried
+        for what, change in _changes(kernel, found, home, is_up=home.is_up):
+            try:
+                change()
+            except NetlinkError as error:
+                if error.errno in _NOT_NOW:
+                    raise
+                log.error("the interface %s is not given back its %s: %s", home.name, what, error.strerror)
+    except NetlinkError as error:
+        raise InterfaceRefused(f"the kernel does not take {home.name} as it was: {error.strerror}") from error
+
+
+def _changes(
+    kernel: Connection, found: Link, state: LinkState, *, is_up: bool = False
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what makes an interface what `state` says, and what that is, in an order that the kernel takes."""
+    wanted = {
+        f"MTU {state.mtu}": (found.mtu == state.mtu, LinkChange(mtu=state.mtu)),
+        f"hardware address {state.mac}": (found.mac == state.mac, LinkChange(mac=state.mac)),
+        "alias": (found.alias == state.alias, LinkChange(alias=state.alias)),
+    }
+    changes = {what: change for what, (is_so, change) in wanted.items() if not is_so}
+    if changes or found.name != state.name:
+        yield "rest (down)", partial(change_link, kernel, found.index, LinkChange(is_up=False))
+        yield "name", partial(_rename, kernel, found, state.name)
+    for what, change in changes.items():
+        yield what, partial(change_link, kernel, found.index, change)
+    has = addresses(kernel).get(found.index, ())
+    for address in set(has) - set(state.addresses):
+        yield f"addresses alone, it keeps {address}", partial(remove_address, kernel, found.index, address)
+    for address in state.addresses:  # in this order: the first one is what programs find first
+        if address not in has:
+            yield f"address {address}", partial(add_address, kernel, found.index, address)
+    if is_up:
+        yield "link up", partial(change_link, kernel, found.index, LinkChange(is_up=True))
+
+
+def _is_named(kernel: Connection, found: Link, name: str) -> bool:
+    now = link(kernel, name)
+    return now is not None and now.index == found.index
 
 
 def _rename(kernel: Connection, found: Link, name: str) -> None:

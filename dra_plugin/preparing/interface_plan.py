@@ -28,7 +28,8 @@ _MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
 class Links(Struct, frozen=True):
     """All interfaces at one moment: by name, their addresses by index, the indices that /sys shows, the uplinks.
 
-    `connected`: the addresses, by index, over which the node has connections.
+    `connected`: the addresses, by index, over which the node has connections. `ways_out`: the indices of those over
+    which a default route leads, also as one of several, or of another table.
     """
 
     links: Mapping[str, Link]
@@ -36,6 +37,7 @@ class Links(Struct, frozen=True):
     shown: Mapping[str, str]
     uplinks: Uplinks = Uplinks()
     connected: Mapping[int, tuple[str, ...]] = {}
+    ways_out: frozenset[int] = frozenset()
 
 
 def plan_interface(
@@ -54,7 +56,10 @@ def plan_interface(
     if len(addresses) > _MOST_KEPT:
         raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MOST_KEPT} can move")
     # One that was left behind by a claim says itself how it was: its addresses are that claim's.
-    home = marked(link.alias) or LinkState(link.name, link.mtu, link.mac, link.alias, addresses, link.is_up)
+    left = marked(link.alias)
+    if left is not None and left.name != link.name and left.name in links.links:
+        left = structs.replace(left, name=link.name)  # another one has that name now
+    home = left or LinkState(link.name, link.mtu, link.mac, link.alias, addresses, link.is_up)
     inside = LinkState(
         name=config.name or home.name,
         mtu=config.mtu or home.mtu,
@@ -92,7 +97,8 @@ def check_names(record: Record, others: Sequence[Record]) -> None:
 
 def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
     """Refuse what carries the node or something of it."""
-    if any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name))):
+    is_uplink = any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name)))
+    if is_uplink or link.index in links.ways_out:
         raise InterfaceRefused(f"{where}: {nic.name} carries the node's own traffic, or may; it never moves")
     if connected := links.connected.get(link.index):
         raise InterfaceRefused(

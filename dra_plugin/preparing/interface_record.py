@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from netlink import Link
 
 MARK = "nodeplug:"
-_MARK = re.compile(rf"{MARK}([^,]+),([0-9]+),([0-9a-f:]*),.*")
+_MARK = re.compile(rf"{MARK}([^,]+),([0-9]{{1,9}}),((?:[0-9a-f]{{2}}(?::[0-9a-f]{{2}})*)?),.*")
 
 
 class Place(Enum):

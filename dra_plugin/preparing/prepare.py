@@ -371,6 +371,11 @@ class Preparer:
             try:
                 if self._is_of_this_boot(leases):
                     await self.hardware.settle(record)
+            except _REFUSALS as error:  # it is described all the same, for nobody may start without it
+                log.error(
+                    "hardware of a claim: %s; it is tried again", _in_words(error), extra={"claim": record.claim.uid}
+                )
+            try:
                 where = self._where(record)
                 if self._described.get(record.claim.uid) == where:
                     return

@@ -16,6 +16,7 @@ from hostdevices.readers.signals import state
 from hostdevices.readers.sysfs import devnodes, known, natural, text
 
 _SECTOR = 512  # bytes; what `size` counts, whatever the disk's own sectors are
+_SCSI = re.compile(r"/[0-9]+:([0-9]+:[0-9]+:[0-9]+)/block/")  # host, channel, target, unit
 _CONTROLLER = re.compile(r"nvme[0-9]+")
 
 
@@ -40,7 +41,7 @@ class _Disks:
         """Return the disk at `syspath`. Raises `UnreadableFile`."""
         if syspath not in self._found:
             location = self._locations.of(syspath)
-            identity, parents = self._locations.identify("block", location)
+            identity, parents = self._locations.identify("block", location, *_place_on_controller(syspath))
             if location.function and "/nvme/nvme" in syspath:
                 parents = (device_id("nvme", *location.facts), *parents)
             self._found[syspath] = _Disk(identity, parents, location)
@@ -48,6 +49,15 @@ class _Disks:
         named = (text(self._host, f"{syspath}/{x}") for x in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
         wwid = next(filter(None, named), None)
         return disk._replace(id=device_id("block", wwid), wwid=wwid) if wwid else disk
+
+
+def _place_on_controller(syspath: str) -> tuple[str, ...]:
+    """Return where a SCSI disk is on its controller, `0:1:0`, without the host's number; nothing for the first place.
+
+    Disks that say no name of their own (of virtual machines, of card readers) are known by that, not by their order.
+    """
+    found = _SCSI.search(syspath)
+    return (found[1],) if found and found[1] != "0:0:0" else ()
 
 
 def read_block(host: Host) -> Iterator[Finding]:

@@ -9,7 +9,8 @@ see are those of the interfaces that we see:
    vSwitch's), the hardware behind them is not seen from here.
 3. A node without a default route, for a moment (DHCP) or for good (a network of its own), is reached by the networks
    that it is in: what has a route carries it then, and what is part of another interface, such as a VRF. IPv4's
-   default routes in other tables than main are not seen.
+   default routes in other tables than main are not seen, and of one with several ways (ECMP) the first alone; who moves
+   an interface asks the kernel for these, too (netlink/routes.py).
 
 Where it cannot be told, every interface with hardware is a suspect, and all that is stacked on it: only a resource
 with `dangerous: true` offers those. A virtual function that is down carries nothing, and is none.

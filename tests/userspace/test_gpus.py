@@ -1,12 +1,15 @@
 """The driver's files for GPUs, from a made-up driver root to what a container is given."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from hostdevices import DriverFiles, Inventory, scan
 from hostdevices.readers import READERS
+from hostdevices.tree import Folder
+from tests.descriptors import no_more_descriptors
 from tests.hostdevices.tree import Tree
 from tests.userspace.driver_root import ETC, SHARE, install, library, put, remove
 from userspace import NvidiaUserspace
@@ -156,6 +159,35 @@ def test_an_upgrade_under_running_pods_costs_nobody_the_old_driver(machine: Mach
     after = machine.found()
     assert NEW in after.mounts[0].host_path
     assert (Path(before.mounts[0].host_path) / f"lib64/libcuda.so.{OLD}").is_file()
+
+
+@pytest.mark.parametrize("library_of_before", ["libnvidia-ml", "libcuda"])
+def test_a_driver_of_which_a_part_is_removed_already_is_given_whole(machine: Machine, library_of_before: str) -> None:
+    """Packages are upgraded one by one, and a scan may come between two of them."""
+    install(machine.root, OLD)
+    before = machine.found()
+    (machine.root / f"usr/lib/x86_64-linux-gnu/{library_of_before}.so.{OLD}").unlink()
+    assert machine.found() == before
+    machine.userspace.prune([])
+    remove(machine.root, OLD)
+    assert machine.found() == before
+    assert (Path(before.mounts[0].host_path) / f"lib64/{library_of_before}.so.{OLD}").is_file()
+
+
+def test_a_driver_is_not_put_together_without_a_file_descriptor(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that cannot be listed is no folder without libraries: containers would have half a driver."""
+    install(machine.root, OLD)
+    plain = Folder.names
+
+    def names(tree: Folder, path: str) -> list[str]:
+        with no_more_descriptors() if path.endswith("/vdpau") else nullcontext():
+            return plain(tree, path)
+
+    monkeypatch.setattr(Folder, "names", names)
+    assert "Too many open files" in machine.found().problem
+    assert not machine.state.exists()
 
 
 def test_a_folder_goes_with_the_last_lease_from_its_time(machine: Machine) -> None:

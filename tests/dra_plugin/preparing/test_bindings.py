@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from dra_plugin.preparing.claim_record import record_of
 from dra_plugin.preparing.driver_binding import Drivers
 from hostdevices import Device, Host
 from hostdevices.scan import scan
+from hostdevices.tree import Machine as LiveTree
 from resources.assignment import Assignment, assign
 from resources.resource import DraOptions, DriverBinding, Resource
 from resources.selector import AllOf, Attribute, Kinds
 from tests.checkpoint.build import lease
+from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.host import MadeUpHost
 from tests.dra_plugin.preparing.world import World, claim, ref, result, uid
 from tests.hostdevices.machine import interface
@@ -273,6 +276,11 @@ def _enslaved(machine: Machine) -> None:
     machine.kernel.made.link("/sys/class/net/eth7/master", "/sys/class/net/eth7")
 
 
+def _in_a_pod(machine: Machine) -> None:
+    machine.kernel.made.path("/sys/class/net/eth7").unlink()
+    shutil.rmtree(machine.kernel.made.path("/sys/devices/pci0000:00/0000:42:00.0/net"))
+
+
 def _virtual_functions(machine: Machine) -> None:
     machine.kernel.made.link("/sys/devices/pci0000:00/0000:42:00.0/virtfn0", "/sys/devices/pci0000:00/0000:41:00.0")
 
@@ -311,6 +319,7 @@ def _read_only(machine: Machine) -> None:
         (_up, "0000:42:00.0 is in use: its interface eth7 is up"),
         (_uplink, "carries the node's own traffic"),
         (_enslaved, "eth7 is part of another one"),
+        (_in_a_pod, "0000:42:00.0 is in use: its interface is in another network namespace"),
         (_virtual_functions, "its virtual functions would end"),
         (_unloaded, r"has no driver vfio-pci; load it \(modprobe vfio-pci\)"),
         (_no_iommu, "is in no IOMMU group; is the IOMMU switched on"),
@@ -338,6 +347,75 @@ async def test_a_console_and_an_open_node_are_in_use(machine: Machine) -> None:
     kernel.made.file("/sys/devices/pci0000:00/0000:41:00.0/boot_vga", 1)
     assert "the node's console is on it" in await machine.refusal(CARD)
     assert kernel.drivers() == BEFORE
+
+
+async def test_without_a_file_descriptor_nobody_knows_whether_it_is_in_use(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be listed has nothing in it: no process has the node open."""
+    kernel = machine.kernel
+    kernel.made.path("/proc/77/fd").mkdir(parents=True)
+    kernel.made.path("/proc/77/fd/3").symlink_to("/dev/dri/card1")
+    plain = kernel.names
+
+    def names(path: str) -> list[str]:
+        with no_more_descriptors() if path.startswith("/proc") else nullcontext():
+            return plain(path)
+
+    monkeypatch.setattr(kernel, "names", names)
+    assert "Too many open files" in await machine.refusal(CARD)
+    assert kernel.drivers() == BEFORE
+    assert (machine.units(), machine.files()) == ([], [])
+
+
+@pytest.mark.parametrize("path", [f"/sys/bus/pci/devices/{GPU}", "/sys/bus/pci/drivers/nouveau/bind"])
+async def test_what_is_not_found_for_want_of_a_file_descriptor_is_not_taken_for_gone(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A function, or its driver: the claim ends only once it has that again."""
+    await machine.prepare(CARD)
+    plain, wanting = machine.kernel.resolve, [path]
+
+    def resolve(asked: str) -> str | None:
+        if asked not in wanting:
+            return plain(asked)
+        wanting.clear()
+        with no_more_descriptors():  # a made-up tree needs none, the machine's own does
+            return LiveTree().resolve("/sys")
+
+    monkeypatch.setattr(machine.kernel, "resolve", resolve)
+    assert isinstance((await machine.failures(ref(CARD)))[CARD.metadata.uid], ClaimFailed)
+    assert machine.units() == ["pci-0000-41-00-0"]
+    await machine.unprepare(CARD)
+    assert machine.kernel.drivers() == BEFORE
+
+
+async def test_what_the_node_uses_by_now_is_not_taken_from_it(machine: Machine) -> None:
+    """Between the lease and the driver a daemon may have died; or there is another card in the slot."""
+    nic = claim(result("pci-0000-42-00-0"))
+    machine.kernel.left = 1
+    await machine.refusal(nic)
+    await machine.end()
+    machine.kernel.left = None
+    _up(machine)
+    await machine.begin()
+    assert machine.kernel.drivers()[NIC][0] == "ixgbevf"
+    assert "0000:42:00.0 is in use: its interface eth7 is up" in await machine.refusal(nic)
+    await machine.unprepare(nic)
+    assert machine.kernel.drivers() == BEFORE
+    assert machine.units() == []
+
+
+async def test_another_card_in_the_slot_is_not_bound_for_the_claim_of_the_first(machine: Machine) -> None:
+    await machine.prepare(CARD)
+    machine.kernel.reboot()  # a card that was plugged in has its own driver
+    machine.kernel.made.file("/sys/devices/pci0000:00/0000:41:00.0/device", "0x73bf")
+    assert "another card than the claim got" in await machine.refusal(CARD)
+    machine.scan()
+    assert machine.kernel.drivers() == BEFORE
+    await machine.unprepare(CARD)
+    assert machine.kernel.drivers() == BEFORE
+    assert machine.units() == []
 
 
 async def test_a_member_of_the_group_that_is_held_is_refused_by_its_holder(machine: Machine) -> None:

@@ -11,18 +11,15 @@ from msgspec import structs
 
 import cdi
 from dra_plugin.preparing.claim_record import record_of
-from dra_plugin.preparing.device_config import InvalidConfig, read
 from dra_plugin.preparing.interface_config import InterfaceRefused
-from dra_plugin.preparing.interface_moves import Interfaces, is_made_anew
-from dra_plugin.preparing.interface_record import Interface, LinkState
+from dra_plugin.preparing.interface_moves import Interfaces
 from dra_plugin.preparing.oci_runtime import UNCHECKED, OciRuntime
 from hostdevices import Device
 from netlink import Connection, Link, addresses, link
 from resourceapi.objects import v1
 from resources.resource import DraOptions, InterfaceMoves, Resource
 from resources.selector import Ids
-from tests.dra_plugin.preparing.world import CONFIG, World, claim, config, ref, result, uid
-from tests.hostdevices.tree import Tree
+from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
 from tests.network import PodNetwork, ip, needs_root, own_network, show_in_sysfs
 from tests.running import until
 
@@ -238,6 +235,71 @@ async def test_a_lost_ledger_finds_how_it_was_on_the_interface(network: Network)
     assert state("np0") == (1400, MAC, "", (), False)
 
 
+async def test_whoever_has_its_name_now_is_not_moved_in_its_stead(network: Network) -> None:
+    """Hardware comes back under its name in the pod; by then another one may have that of before."""
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    pod = network.moves()
+    ip("link", "add", "np0", "address", "02:00:00:00:00:77", "type", "bridge")
+    pod.back("data0")
+    pod.end()
+    await until(lambda: not any("/claim=" in x for x in network.devices()))  # a runtime refuses what nobody describes
+    ip("link", "del", "np0")
+    network.scan()
+    await until(network.asked)  # it has its name again
+    await network.unprepare(mine)
+    assert state("np0") == (1400, MAC, "", (), False)
+
+
+@pytest.mark.parametrize("alias", ["nodeplug:np0,99999999999,,x", f"nodeplug:np0,1400,{MAC}0,x"])
+async def test_a_mark_that_a_pod_has_written_is_none(network: Network, alias: str) -> None:
+    """Whoever may change interfaces inside a pod may write what no interface ever was."""
+    ip("link", "set", "np0", "alias", alias)
+    before = state("np0")
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    await network.unprepare(mine)
+    assert state("np0") == before
+
+
+async def test_one_that_was_left_behind_has_no_name_that_another_one_has_now(network: Network) -> None:
+    await network.prepare(wanted(**WANTED))
+    await network.end()
+    shutil.rmtree(network.state)
+    ip("link", "set", "np0", "name", "data0")
+    network.hide("np0")
+    network.show("data0")
+    ip("link", "add", "np0", "address", "02:00:00:00:00:77", "type", "bridge")
+    network.resources = [nic("data0")]
+    await network.begin()
+    mine = wanted("nic-data0", number=2)
+    await network.prepare(mine)
+    assert network.asked() == [cdi.NetDevice(host_interface_name="data0", name="data0")]
+    await network.unprepare(mine)
+    assert state("data0") == (1400, MAC, "", (), False)
+
+
+async def test_what_the_kernel_does_not_take_back_holds_up_no_claim(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What an interface can have depends on others: here the MTU on that of the one below, which was changed."""
+    mine = wanted("nic-mv0", **WANTED)
+    before = state("mv0")
+    assert before is not None
+    await network.prepare(mine)
+    pod = network.moves("mv0")
+    await until(lambda: not network.asked())
+    ip("link", "set", "np1", "mtu", "1280")
+    pod.back("data0")
+    pod.end()
+    # no other sandbox of the pod starts without it
+    await until(lambda: not any("/claim=" in x for x in network.devices()))
+    await network.unprepare(mine)
+    assert "mv0 is not given back its MTU 1500" in caplog.text
+    assert state("mv0") == (1280, *before[1:])
+    assert network.units() == network.files() == []
+
+
 async def test_a_macvlan_that_ends_with_its_pod_is_made_again(network: Network) -> None:
     before = ip("-d", "-o", "link", "show", "mv0").split(maxsplit=2)[2]
     mine = wanted("nic-mv0", name="data0")
@@ -273,26 +335,6 @@ async def test_another_interface_of_its_name_is_not_taken_for_one_that_is_gone(n
     await network.unprepare(mine)
     assert state("np0") == other
     assert network.units() == network.files() == []
-
-
-@pytest.mark.parametrize(
-    ("link", "is_so"),
-    [
-        (Link(7, "np0", parent="pci/0000:3b:00.2", permanent="02:00:00:00:00:77"), True),
-        (Link(7, "np0", parent="pci/0000:3b:00.2", permanent=MAC), False),  # itself
-        (Link(7, "np0", parent="pci/0000:3b:00.2"), False),  # an older kernel does not say
-        (Link(7, "np0", parent="pci/0000:3b:00.3", permanent="02:00:00:00:00:77"), False),
-        (Link(7, "np1", parent="pci/0000:3b:00.2", permanent="02:00:00:00:00:77"), False),  # the card's second port
-    ],
-)
-def test_an_interface_that_was_made_anew_at_its_hardware(tmp_path: Path, link: Link, is_so: bool) -> None:
-    tree = Tree(tmp_path / "host")
-    for port, name in enumerate(("np0", "np1")):
-        tree.device(f"/sys/devices/pci0000:3b/0000:3b:00.2/net/{name}", group="class/net", dev_port=port)
-    home = LinkState("np0", 1500, MAC)
-    device = Device("nic-1", "nic", "np0", attributes={"devPort": 0})
-    each = Interface(device, home, home, parent="pci/0000:3b:00.2", permanent=MAC)
-    assert is_made_anew(each, [link], tree.host) is is_so
 
 
 async def test_after_a_reboot_nothing_is_called_back(network: Network) -> None:
@@ -350,29 +392,6 @@ async def test_a_claim_chooses_what_the_node_lets_it(
     assert network.units() == network.files() == []
 
 
-@pytest.mark.parametrize(
-    ("interface", "words"),
-    [
-        ({"name": "a/b"}, "interface.name: a/b cannot be the name"),
-        ({"name": "sixteen-letters-"}, "at most 15"),
-        ({"name": "eth0"}, "eth0 is taken in every pod"),
-        ({"mtu": 67}, "interface.mtu"),
-        ({"mac": "01:00:5e:00:00:01"}, "interface.mac: must be the address of one interface"),
-        ({"mac": "00:00:00:00:00:00"}, "interface.mac"),
-        ({"addresses": ["198.51.100.7"]}, r"addresses\[0\]: .* not an address with its prefix"),
-        ({"addresses": ["198.51.100.0/24"]}, "its network's own address"),
-        ({"addresses": ["127.0.0.1/8"]}, "a loopback address"),
-        ({"addresses": ["fe80::1%1/64"]}, "not an address with its prefix"),
-        ({"addresses": ["198.51.100.7/24", "198.51.100.7/25"]}, "comes twice"),
-        ({"addresses": [f"198.51.100.{x}/24" for x in range(1, 10)]}, "addresses"),
-        ({"speed": 1}, "speed"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_its_place(interface: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidConfig, match=words):
-        read(CONFIG | {"interface": interface}, from_class=False)
-
-
 async def test_what_the_node_needs_never_moves(network: Network) -> None:
     assert "np1 carries mv0 of the node" in await network.refusal(wanted("nic-np1"))
     ip("link", "add", "br0", "type", "bridge")
@@ -383,6 +402,21 @@ async def test_what_the_node_needs_never_moves(network: Network) -> None:
     route.parent.mkdir()
     route.write_text("Iface\tDestination\nnp0\t00000000\t01020304\t0003\t0\t0\t0\t00000000\n")
     assert "carries the node's own traffic" in await network.refusal(wanted())  # also before the next scan
+
+
+@pytest.mark.parametrize("table", ["main", "100"])
+async def test_each_way_of_a_default_route_and_each_table_is_the_nodes(network: Network, table: str) -> None:
+    """Of a route with several ways /proc names the first, and of other tables nothing."""
+    ip("link", "del", "mv0")
+    for name, address in (("np0", "192.0.2.1/30"), ("np1", "192.0.2.5/30")):
+        ip("address", "add", address, "dev", name)
+        ip("link", "set", name, "up")
+    ways = [x for y in ("192.0.2.2", "192.0.2.6") for x in ("nexthop", "via", y)]
+    ip("route", "add", "default", "table", table, *ways)
+    for name in ("np0", "np1"):
+        assert f"{name} carries the node's own traffic" in await network.refusal(wanted(f"nic-{name}"))
+    ip("route", "del", "default", "table", table)
+    await network.prepare(wanted("nic-np1"))
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7/24", "2001:db8::7/64"])

@@ -36,6 +36,28 @@ def test_disks_without_a_name_are_known_by_their_place(tree: Tree) -> None:
     assert set(scan(tree.host).devices) == {"pci-0000-00-02-0", "block-0000-00-02-0", "block-loop0"}
 
 
+def test_a_disk_that_goes_leaves_its_id_to_none_of_its_controller(tree: Tree) -> None:
+    """Virtual machines and card readers have disks without a name of their own: by their order the next would be it."""
+    controller = tree.pci("0000:03:00.0", driver="vmw_pvscsi")
+
+    def disk(target: str, name: str) -> None:
+        at = f"host2/target2:{target.rpartition(':')[0]}/2:{target}"
+        tree.child(f"{controller}/{at}", f"block/{name}", group="class/block", node=name, kind="b", size=8)
+
+    for target, name in (("0:0:0", "sda"), ("0:1:0", "sdb"), ("0:2:0", "sdc")):
+        disk(target, name)
+    before = {x.name: i for i, x in scan(tree.host).devices.items() if x.kind == "block"}
+    assert before == {
+        "sda": "block-0000-03-00-0",
+        "sdb": "block-0000-03-00-0-0-1-0",
+        "sdc": "block-0000-03-00-0-0-2-0",
+    }
+    tree.path("/sys/class/block/sdb").unlink()
+    tree.path("/dev/sdb").unlink()
+    after = {x.name: i for i, x in scan(tree.host).devices.items() if x.kind == "block"}
+    assert after == {name: i for name, i in before.items() if name != "sdb"}
+
+
 def test_an_nvme_controller_says_what_it_is(inventory: Inventory) -> None:
     assert (
         inventory.devices["nvme-0000-5e-00-0"].attributes.items()

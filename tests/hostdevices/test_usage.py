@@ -1,0 +1,38 @@
+"""What of a device the node uses, as far as /proc says it."""
+
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Host, UnreadableFile
+from hostdevices.usage import LONGEST_TABLE, connected_addresses
+from tests.hostdevices.tree import Tree
+
+HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
+
+
+def entry(local: str, state: str) -> str:
+    """A line of /proc/net/tcp, as long as the kernel makes it."""
+    return f"   0: {local}:0050 0100007F:9C40 {state} 00000000:00000000 00:00000000 00000000     0        0 0 1".ljust(
+        149
+    )
+
+
+def host(folder: Path, *lines: str) -> Host:
+    tree = Tree(folder)
+    tree.file("/proc/net/tcp", "\n".join([HEADER, *lines]) + "\n")
+    return tree.host
+
+
+def test_a_connection_counts_however_many_others_there_are(tmp_path: Path) -> None:
+    """A node that balances load has a hundred thousand, most of which have ended."""
+    many = [entry("0100007F", "06")] * 100_000
+    assert connected_addresses(host(tmp_path, *many, entry("070200C0", "01"))) == {"192.0.2.7"}
+
+
+def test_of_a_table_without_an_end_nothing_is_believed(tmp_path: Path) -> None:
+    made = host(tmp_path)
+    with open(tmp_path / "proc/net/tcp", "r+b") as table:
+        table.truncate(LONGEST_TABLE + 1)
+    with pytest.raises(UnreadableFile, match="/proc/net/tcp: more than"):
+        connected_addresses(made)
