@@ -94,12 +94,19 @@ static const char *absolute(int folder, const char *path, char *buffer) {
     return buffer;
 }
 
+/* A pair within the process, by which an event loop is woken: nothing in the world makes its sends fail. */
+static int is_own_pair(int fd) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.pid == getpid();
+}
+
 static const char *of_socket(int fd, char *buffer) {
     struct sockaddr_un address;
     socklen_t size = sizeof address;
     memset(&address, 0, sizeof address);
     buffer[0] = 0;
-    if (getsockname(fd, (struct sockaddr *)&address, &size)) return buffer;
+    if (is_own_pair(fd) || getsockname(fd, (struct sockaddr *)&address, &size)) return buffer;
     if (address.sun_family == AF_UNIX && address.sun_path[0]) snprintf(buffer, PATH_MAX, "%s", address.sun_path);
     else snprintf(buffer, PATH_MAX, "%s/%s", root ? root : "", address.sun_family == AF_UNIX ? "unix" : "inet");
     return buffer;
