@@ -194,7 +194,8 @@ class Offering:
                 self._files_may_be_free()
                 if is_first:
                     is_first = False
-                    self._is_configured.set()
+                    if config is self.config:  # and not another one since a moment ago
+                        self._is_configured.set()
                     log.info("offering resources: %d", len(config.resources))
                     notify("READY=1")
 
