@@ -119,6 +119,12 @@ def shares_owner(resource: str, device: str, shares: int) -> str:
     return f"{resource}={device}/{shares}"
 
 
+def shares_of_owner(owner: str) -> int:
+    """Return how many shares the device has whose shares `shares_owner` names; 1 for another owner."""
+    shares = owner.rpartition("/")[2]
+    return int(shares) if shares.isdecimal() else 1
+
+
 class Book:
     """All leases at one moment, in the order of their grants, and the devices that are withheld.
 

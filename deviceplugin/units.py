@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from checkpoint import Api, Lease
-from checkpoint.lease import shares_owner, unit_owner
+from checkpoint.lease import shares_of_owner, shares_owner, unit_owner
 from hostdevices import Device
 from resources.resource import Resource
 from resources.shares import shares_of
@@ -62,7 +62,7 @@ def why_taken(lease: Lease, resource: Resource, device: Device) -> str:
     """Return in words which lease keeps others from a device, and if it does so because `shares` changed under it."""
     if (lease.resource, lease.api) != (resource.name, API) or device.id not in lease.exclusive:
         return str(lease)
-    before = int(lease.owner.rpartition("/")[2]) if name_in(lease.unit) != lease.unit else 1
+    before = shares_of_owner(lease.owner) if name_in(lease.unit) != lease.unit else 1
     now = shares_of(resource, device).count if resource.is_shared else 1
     if before == now:
         return str(lease)

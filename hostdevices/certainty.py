@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hostdevices.errors import HostExhausted
-from hostdevices.tree import exhaustion
+from hostdevices.tree import exhausted
 
 T = TypeVar("T")
 
@@ -14,8 +14,7 @@ def certainly(question: Callable[[], T]) -> T:
 
     Raises `HostExhausted` where something was not found because no file descriptor was left.
     """
-    exhaustion.error = None
-    answer = question()
-    if (error := exhaustion.error) is not None:
+    answer, error = exhausted(question)
+    if error is not None:
         raise HostExhausted(f"the host cannot be read: {error.strerror} ({error.filename})")
     return answer

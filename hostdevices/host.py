@@ -11,12 +11,13 @@ Rules of what comes through it:
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 from hostdevices.device import Devnode
 from hostdevices.errors import HostDevicesError, UnreadableFile
 from hostdevices.reads import Reads
-from hostdevices.tree import Folder, Machine, Tree, exhaustion
+from hostdevices.tree import Folder, Machine, Tree, exhausted
 
 READ_LIMIT = 4096  # a sysfs attribute is one page at the most
 
@@ -61,10 +62,9 @@ class Host:
 
     def write(self, path: str, text: str) -> None:
         """Write to an attribute below /sys. Blocks for as long as the device takes. Raises OSError."""
-        exhaustion.error = None
-        real = self.resolve(path)
-        if real is None and exhaustion.error is not None:
-            raise exhaustion.error
+        real, error = exhausted(partial(self.resolve, path))
+        if real is None and error is not None:
+            raise error
         if real is None or not real.startswith("/sys/"):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self.tree.write(real, text.encode())

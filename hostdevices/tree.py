@@ -9,6 +9,7 @@ import os
 import stat
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -22,13 +23,26 @@ _MOST_LINKS = 40  # the kernel's own limit
 _LINKS = ("/sys/dev/", "/sys/class/")  # /sys/dev/char/10:229 and /sys/class/misc/fuse are links to a device
 
 
-class Exhaustion(threading.local):
+class _Exhaustion(threading.local):
     """What the kernel said in this thread when it had no descriptor left: what was not found then may be there."""
 
     error: OSError | None = None
 
 
-exhaustion = Exhaustion()
+_exhaustion = _Exhaustion()
+
+
+def exhausted(question: Callable[[], T]) -> tuple[T, OSError | None]:
+    """Return what `question` returns, and what the kernel said when it had no descriptor left meanwhile, if it did.
+
+    Of a question within another one both are told.
+    """
+    before, _exhaustion.error = _exhaustion.error, None
+    try:
+        answer = question()
+        return answer, _exhaustion.error
+    finally:
+        _exhaustion.error = _exhaustion.error or before
 
 
 class Node(NamedTuple):
@@ -296,7 +310,7 @@ def _node(status: os.stat_result) -> Node | None:
 def _refused(error: Exception, nothing: T) -> T:
     """Return `nothing`, for what is not there; note where that is not known."""
     if isinstance(error, OSError) and error.errno in _EXHAUSTED:
-        exhaustion.error = error
+        _exhaustion.error = error
     return nothing
 
 

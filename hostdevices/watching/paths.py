@@ -11,11 +11,11 @@ from functools import partial
 from itertools import chain
 
 from folderwatch import FolderWatch, FolderWatcher
+from hostdevices.certainty import certainly
 from hostdevices.device_folders import DeviceFolders
 from hostdevices.errors import HostExhausted
 from hostdevices.globs import is_glob, path_pattern
 from hostdevices.host import Host
-from hostdevices.tree import exhaustion
 from hostdevices.watching.uevents import Wake
 
 MOST_FOLDERS = 512
@@ -83,7 +83,9 @@ class PathEvents:
 
     def _find(self) -> Mapping[str, frozenset[str]]:
         """Return the folders to watch, and the names that matter in each. Raises `HostExhausted`."""
-        exhaustion.error = None
+        return certainly(self._folders)
+
+    def _folders(self) -> Mapping[str, frozenset[str]]:
         folders = DeviceFolders(self._host)
         found: dict[str, set[str]] = {}
         for listed in chain.from_iterable(map(folders.listed, self._patterns)):
@@ -91,8 +93,6 @@ class PathEvents:
                 self._warn()
                 break
             found.setdefault(listed.folder, set()).add(listed.names)
-        if (error := exhaustion.error) is not None:
-            raise HostExhausted(f"the folders of devices cannot be read: {error.strerror} ({error.filename})")
         return {folder: frozenset(names) for folder, names in found.items()}
 
     def _found(self, search: "asyncio.Future[Mapping[str, frozenset[str]]]") -> None:

@@ -12,6 +12,7 @@ from rich.text import Text
 from hostdevices import Device, Devnode, Problem
 from hostdevices.shown import escaped
 from nodeplug.commands.columns import aligned
+from nodeplug.commands.discover_table import health_in_words
 from nodeplug.config import Config
 from nodeplug.prospects import Prospect
 from resources.assignment import Assignment
@@ -139,9 +140,8 @@ def _wide(
 
 
 def _facts(device: Device) -> tuple[str, ...]:
-    health = "ok" if device.health.healthy else f"unhealthy: {device.health.reason}"
     numa = ",".join(map(str, device.numa_nodes))
-    return device.id, device.kind, numa, health, " ".join(map(_node, device.devnodes))
+    return device.id, device.kind, numa, health_in_words(device), " ".join(map(_node, device.devnodes))
 
 
 def _notes(device: Device) -> str:
@@ -198,7 +198,7 @@ def _about(device: Device) -> str:
     if device.children:
         parts.append(f"with {', '.join(device.children)}")
     if not device.health.healthy:
-        parts.append(f"unhealthy: {device.health.reason}")
+        parts.append(health_in_words(device))
     if device.unavailable:
         parts.append(f"unavailable: {device.unavailable}")
     return "; ".join(parts)

@@ -75,7 +75,7 @@ def show_wide(devices: Sequence[Device], problems: Sequence[Problem]) -> None:
     rows = (
         (
             *(device.kind, device.id, device.name, " ".join(node.path for node in device.devnodes)),
-            *(",".join(map(str, device.numa_nodes)), _health_in_words(device)),
+            *(",".join(map(str, device.numa_nodes)), health_in_words(device)),
             *(" ".join(device.parents), device.syspath),
             "  ".join(
                 f"{x}={_value(device, x, value)}" for x, value in sorted(device.attributes.items()) if x != "name"
@@ -156,7 +156,7 @@ def _for_pipes(devices: Sequence[Device], problems: Sequence[Problem]) -> None:
     rows = (
         (
             *(device.kind, device.id, device.name, _nodes(device), ",".join(map(str, device.numa_nodes))),
-            *(_health_in_words(device), _attributes(device)),
+            *(health_in_words(device), _attributes(device)),
         )
         for device in devices
     )
@@ -212,9 +212,10 @@ def _numa(device: Device) -> str:
     return f"NUMA {','.join(map(str, device.numa_nodes))}" if device.numa_nodes else ""
 
 
-def _health_in_words(device: Device) -> str:
+def health_in_words(device: Device) -> str:
+    """Say how a device is."""
     return "ok" if device.health.healthy else f"unhealthy: {device.health.reason}"
 
 
 def _health(device: Device) -> Text:
-    return Text() if device.health.healthy else Text(escaped(_health_in_words(device)), style="bold red")
+    return Text() if device.health.healthy else Text(escaped(health_in_words(device)), style="bold red")

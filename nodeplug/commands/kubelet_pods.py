@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
+from hostdevices.shown import escaped
 from kubelet import KubeletError, Pod, load_pods
 from kubelet.control import ControlReply, PodView, Request, ask
 from nodeplug.commands.columns import aligned
@@ -52,10 +53,10 @@ def admit(directory: Path, output: Output, files: tuple[Path, ...]) -> None:
         view = next(each for each in reversed(found.pods) if each.name == name)
         admitted.append(view)
         if output in ("table", "wide"):  # data is one answer, at the end
-            click.echo(f"{name} {_phase(view, is_whole=True)}")
+            click.echo(escaped(f"{name} {_phase(view, is_whole=True)}"))
         if output == "wide":
             for container, devices in _devices(view):
-                click.echo(f"  {container}  {devices or 'no devices'}")
+                click.echo(escaped(f"  {container}  {devices or 'no devices'}"))
     if output in ("json", "yaml"):
         click.echo(as_text(_Admitted(tuple(admitted)), output), nl=False)
     sys.exit(int(any(each.pod_status.phase == "Failed" for each in admitted)))

@@ -184,7 +184,10 @@ async def test_what_a_plugin_says_cannot_control_the_terminal(folder: Path) -> N
         await stub.register(kubelet_socket)
         while (await process.stdout.readline()) != b"capacity example.com/x 1 allocatable 1\n":
             pass
-        assert (await asyncio.to_thread(nodeplug, "admit", "--dir", folder, pod)).exit_code == 0
+        admitted = await asyncio.to_thread(nodeplug, "admit", "--dir", folder, pod, "-o", "wide")
+        assert admitted.exit_code == 0
+        assert "a\\x1b" in admitted.output
+        assert "\x1b" not in admitted.output
         shown = (await asyncio.to_thread(nodeplug, "status", "--dir", folder)).output
     assert "a\\x1b" in shown
     process.terminate()

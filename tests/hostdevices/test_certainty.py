@@ -1,0 +1,22 @@
+"""What was not found for want of a file descriptor is no answer, also where questions are asked within others."""
+
+import pytest
+
+from hostdevices import Host
+from hostdevices.certainty import certainly
+from hostdevices.errors import HostExhausted
+from tests.descriptors import no_more_descriptors
+
+
+def test_a_question_within_another_one_takes_nothing_from_it() -> None:
+    host = Host()
+
+    def question() -> list[str]:
+        with no_more_descriptors():
+            found = host.list("/proc/self/task")
+        certainly(lambda: host.list("/proc/self"))
+        return found
+
+    with pytest.raises(HostExhausted, match="/proc/self/task"):
+        certainly(question)
+    assert certainly(lambda: host.list("/proc/self/task"))
