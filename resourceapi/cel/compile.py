@@ -170,7 +170,7 @@ class _Compiler:
                 raise ProgramError(str(error)) from None
             step = access.Step(key.value, optional=optional)
         elif isinstance(key, Path):
-            step = access.Step(key=key.closure(charged=False), optional=optional, units=key.units)
+            step = access.Step(key=key.closure(charged=False), optional=optional)
         else:
             step = access.Step(key=key, optional=optional)
         path.steps.append(step)

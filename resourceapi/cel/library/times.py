@@ -28,8 +28,8 @@ _UNITS = {
 _TERM = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_DAY, _LAST_DAY = -719162, 2932896  # what Python can represent
-_CYCLE_DAYS = 146097  # after 400 years the calendar repeats, weekdays included
+_CYCLE = 146097 * 86400  # seconds: after 400 years the calendar repeats, weekdays included
+_FAR = 4 * _CYCLE  # seconds from 1970: years before 370 and after 3570
 
 
 def parse_duration(text: str) -> int | None:
@@ -74,13 +74,13 @@ def parse_timestamp(text: str) -> Timestamp | None:
         moment = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         return None
-    seconds = (moment - _EPOCH) // timedelta(seconds=1) - offset - (0 if year else _CYCLE_DAYS * 86400)
+    seconds = (moment - _EPOCH) // timedelta(seconds=1) - offset - (0 if year else _CYCLE)
     nanos = int((match[7] or "0")[:9].ljust(9, "0"))
     return Timestamp(seconds * _NANOS + nanos, offset)
 
 
 class _Moment(NamedTuple):
-    """Date and time at an offset. `date` is moved by the calendar's cycle where Python cannot represent the year."""
+    """Date and time at an offset. `date` lies in the calendar's cycle from 1970 on: Python has no year 0 or 10000."""
 
     year: int
     date: datetime
@@ -89,12 +89,9 @@ class _Moment(NamedTuple):
 
 def _calendar(value: Timestamp, offset: int) -> _Moment:
     seconds, nanos = divmod(value.nanos, _NANOS)
-    days = (seconds + offset) // 86400
-    cycles = 0
-    if not _FIRST_DAY <= days <= _LAST_DAY:
-        cycles = 1 if days < 0 else -1
-    date = _EPOCH + timedelta(days=days + cycles * _CYCLE_DAYS, seconds=(seconds + offset) % 86400)
-    return _Moment(date.year - cycles * 400, date, nanos)
+    cycles, seconds = divmod(seconds + offset, _CYCLE)
+    date = _EPOCH + timedelta(seconds=seconds)
+    return _Moment(date.year + cycles * 400, date, nanos)
 
 
 def format_timestamp(value: Timestamp) -> str:
@@ -121,8 +118,10 @@ def _offset(value: Timestamp, zone: str) -> int:
         info = ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
         raise CelEvalError(f"unknown time zone {zone}") from None
-    moment = datetime.fromtimestamp(0, tz=UTC) + timedelta(seconds=value.nanos // _NANOS)
-    delta = moment.astimezone(info).utcoffset()
+    seconds = value.nanos // _NANOS
+    if abs(seconds) > _FAR:  # at the ends of what Python has local time is outside; zones are as a cycle nearer
+        seconds -= _CYCLE if seconds > 0 else -_CYCLE
+    delta = (_EPOCH + timedelta(seconds=seconds)).astimezone(info).utcoffset()
     return int(delta.total_seconds()) if delta is not None else 0
 
 
@@ -154,10 +153,7 @@ _DURATION_PARTS = {
 
 def _part(read: Callable[[_Moment], int]) -> Callable[..., int]:
     def run(value: Timestamp, zone: str = "UTC") -> int:
-        try:
-            return read(_calendar(value, _offset(value, zone)))
-        except OverflowError:
-            raise CelEvalError("timestamp overflow") from None
+        return read(_calendar(value, _offset(value, zone)))
 
     return run
 
