@@ -311,8 +311,8 @@ class Preparer:
         claim, boot_id = plan.record.claim, self._ledger.boot_id
         check = partial(_check, record=plan.record)
         self._files.check(claim)
-        # a reboot has taken drivers back: which ones devices have now is on record before they change again
-        begins = before is None or (bool(bindings_of(plan.record)) and not self._is_current(claim))
+        # a reboot has undone what was changed: how everything is now is on record before it changes again
+        begins = before is None or (changes(plan.record) and not self._is_current(claim))
         try:
             if begins:
                 phase: Phase = "intended" if plan.resets else "done"
@@ -408,10 +408,9 @@ class Preparer:
         return devices, self.hardware.where(record)
 
     def _follow(self, *records: Record) -> None:
-        """Keep scans and events true to what claims have, `records` among them; a reboot has taken drivers back."""
-        done = self._records()
-        current = [record for record in done if self._is_current(record.claim)]
-        self.hardware.follow([*done, *records], [*current, *records])
+        """Keep scans and events true to what claims have, `records` among them; a reboot has undone what they had."""
+        current = [record for record in self._records() if self._is_current(record.claim)]
+        self.hardware.follow([*current, *records])
 
     def _is_current(self, claim: ClaimRef) -> bool:
         """Tell whether a claim was prepared since the node has booted."""

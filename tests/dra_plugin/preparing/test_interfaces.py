@@ -348,6 +348,33 @@ async def test_after_a_reboot_nothing_is_called_back(network: Network) -> None:
     assert network.units() == []
 
 
+async def test_after_a_reboot_a_claims_interface_is_offered_where_it_is_there(network: Network) -> None:
+    await network.prepare(wanted("nic-mv0", name="data0"))
+    await network.end()
+    ip("link", "del", "mv0")
+    network.hide("mv0")
+    await network.begin("next-boot")
+    assert [x.name for x in network.offers] == ["nic-np0", "nic-np1"]
+
+
+async def test_after_a_reboot_it_is_on_record_how_an_interface_is_before_it_changes_again(network: Network) -> None:
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    await network.end()
+    ip("addr", "flush", "dev", "np0")
+    ip("link", "set", "np0", "alias", "since the boot", "mtu", "1350", "address", MAC)
+    ip("addr", "add", "192.0.2.1/24", "dev", "np0")
+    before = state("np0")
+    await network.begin("next-boot")
+    shutil.rmtree(network.cdi)
+    network.cdi.touch()  # what comes after the change fails
+    assert "File exists" in await network.refusal(mine)
+    network.cdi.unlink()
+    await network.unprepare(mine)
+    assert state("np0") == before
+    assert network.units() == []
+
+
 async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
     await network.prepare(wanted(name="data0"))
     pod = network.moves()
