@@ -1,7 +1,9 @@
 """Interfaces of claims that move into pods and back: real ones, in network namespaces of the test's own."""
 
+import asyncio
 import shutil
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from resources.selector import Ids
 from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
 from tests.network import PodNetwork, ip, needs_root, own_network, show_in_sysfs
 from tests.running import until
+from tests.threads import no_more_threads
 
 pytestmark = needs_root
 MAC = "02:00:00:00:00:11"
@@ -373,6 +376,27 @@ async def test_after_a_reboot_it_is_on_record_how_an_interface_is_before_it_chan
     await network.unprepare(mine)
     assert state("np0") == before
     assert network.units() == []
+
+
+async def test_without_a_thread_left_a_claim_is_looked_after_later(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node may have none, or a cgroup: that ends no daemon."""
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    answers, work = threading.Event(), network.preparer._work
+    busy = [asyncio.ensure_future(work.wait(answers.wait)) for _ in work._threads._threads]
+    await asyncio.sleep(0)
+    with no_more_threads():
+        network.preparer.update()
+        await until(lambda: "nothing can be done to the host: can't start new thread" in caplog.text)
+        assert "can't start new thread" in await network.refusal(wanted("nic-np1", number=2))
+        assert not await network.preparer.repair()
+    answers.set()
+    await asyncio.gather(*busy)
+    assert await network.preparer.repair()
+    await network.unprepare(mine)
+    assert state("np0") == (1400, MAC, "", (), False)
 
 
 async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
