@@ -57,7 +57,7 @@ class ClaimInterfaces:
     async def links(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> "Links | None":
         """Return all interfaces, where one of these results is to move.
 
-        Raises `InterfaceRefused` where none can be moved.
+        Raises `InterfaceRefused` where none can be moved, and `HostExhausted` where that is not known now.
         """
         found = [find(x.device) for x in results if not x.admin_access]
         moving = [x.device for x in found if x is not None and x.resource.dra.interface is not None]

@@ -17,10 +17,12 @@ from dra_plugin.preparing.interface_config import InterfaceRefused
 from dra_plugin.preparing.interface_moves import Interfaces
 from dra_plugin.preparing.oci_runtime import UNCHECKED, OciRuntime
 from hostdevices import Device
+from hostdevices.errors import HostExhausted
 from netlink import Connection, Link, addresses, link
 from resourceapi.objects import v1
 from resources.resource import DraOptions, InterfaceMoves, Resource
 from resources.selector import Ids
+from tests.descriptors import no_more_descriptors
 from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
 from tests.network import PodNetwork, ip, needs_root, own_network, show_in_sysfs
 from tests.running import until
@@ -525,6 +527,37 @@ async def test_the_runtime_is_asked(network: Network, tmp_path: Path, features: 
         await network.prepare(wanted())
         return
     assert words in await network.refusal(wanted())
+    assert state("np0") == (1400, MAC, "", (), False)
+
+
+async def test_of_several_runtimes_each_must_be_able_to(tmp_path: Path) -> None:
+    """Which one containers get is known to the container runtime alone: Docker's may lie beside another one."""
+    able, other = tmp_path / "sbin/runc", tmp_path / "bin/runc"
+    for path, enabled in ((able, "true"), (other, "false")):
+        path.parent.mkdir()
+        path.write_text(f'#!/bin/sh\necho \'{{"linux": {{"netDevices": {{"enabled": {enabled}}}}}}}\'\n')
+        path.chmod(0o755)
+    folders = [str(able.parent), str(other.parent)]
+    words = OciRuntime(folders=folders).why_not()
+    assert words.startswith(f"the runtime {other} cannot move interfaces")
+    assert words.endswith(f"say in settings.ociRuntime which of {able}, {other} containers get")
+    assert OciRuntime(str(able), folders).why_not() == ""
+    other.unlink()
+    other.symlink_to(able)
+    assert OciRuntime(folders=folders).why_not() == ""
+
+
+async def test_a_lost_lease_is_restored_with_its_record_once_there_is_a_descriptor(network: Network) -> None:
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    await network.end()
+    shutil.rmtree(network.state)
+    await network.begin()
+    with no_more_descriptors(), pytest.raises(HostExhausted):
+        await network.preparer.lost.restore(mine)
+    assert network.units() == []  # one without a record would never be set back
+    await network.preparer.lost.restore(mine)
+    await network.unprepare(mine)
     assert state("np0") == (1400, MAC, "", (), False)
 
 
