@@ -267,12 +267,17 @@ def _changes(
         yield "name", partial(_rename, kernel, found, state.name)
     for what, change in changes.items():
         yield what, partial(change_link, kernel, found.index, change)
-    has = addresses(kernel).get(found.index, ())
+    has = addresses(kernel).get(found.index, {})
     for address in set(has) - set(state.addresses):
-        yield f"addresses alone, it keeps {address}", partial(remove_address, kernel, found.index, address)
+        yield (
+            f"addresses alone, it keeps {address}",
+            partial(remove_address, kernel, found.index, address, has[address]),
+        )
+    has = addresses(kernel).get(found.index, {})  # the first one of a network may have taken the others along
     for address in state.addresses:  # in this order: the first one is what programs find first
         if address not in has:
-            yield f"address {address}", partial(add_address, kernel, found.index, address)
+            details = state.details.get(address, b"")
+            yield f"address {address}", partial(add_address, kernel, found.index, address, details)
     if is_up:
         yield "link up", partial(change_link, kernel, found.index, LinkChange(is_up=True))
 

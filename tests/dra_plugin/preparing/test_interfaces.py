@@ -107,7 +107,7 @@ def state(name: str) -> tuple[Any, ...] | None:
         found = link(kernel, name)
         if found is None:
             return None
-        return found.mtu, found.mac, found.alias, addresses(kernel).get(found.index, ()), found.is_up
+        return found.mtu, found.mac, found.alias, tuple(addresses(kernel).get(found.index, ())), found.is_up
 
 
 def wanted(device: str = "nic-np0", *requests: str, number: int = 1, **interface: Any) -> v1.ResourceClaim:
@@ -143,6 +143,43 @@ async def test_an_interface_moves_into_a_pod_and_comes_back_as_it_was(network: N
     await network.unprepare(mine)
     assert state("np0") == before
     assert network.units() == network.files() == []
+
+
+@pytest.mark.parametrize("interface", [WANTED, {"name": "data0"}])
+async def test_its_addresses_come_back_with_all_that_was_said_of_them(
+    network: Network, interface: dict[str, Any]
+) -> None:
+    """One that comes back with a route of its own would take over what the node sends to that network."""
+    for words in (
+        "192.0.2.1/24 broadcast 192.0.2.255 label np0:first noprefixroute",
+        "192.0.2.129/25 metric 200",
+        "203.0.113.1 peer 203.0.113.9/32",
+        "2001:db8:1::1/64 nodad noprefixroute",
+        "2001:db8:2::1 peer 2001:db8:2::9/128 nodad metric 300",
+    ):
+        ip("addr", "add", *words.split(), "dev", "np0")
+    for name in ("np0", "np1"):
+        ip("link", "set", name, "up")
+    before, routes = ip("-o", "addr", "show", "dev", "np0", "scope", "global"), ip("route", "show", "dev", "np0")
+    mine = wanted(**interface)
+    await network.prepare(mine)
+    pod = network.moves()
+    pod.back("data0")
+    pod.end()
+    await network.unprepare(mine)
+    after = ip("-o", "addr", "show", "dev", "np0", "scope", "global")
+    assert sorted(after.splitlines()) == sorted(before.splitlines())
+    assert ip("route", "show", "dev", "np0") == routes
+
+
+async def test_an_address_does_not_go_with_the_first_one_of_its_network(network: Network) -> None:
+    for last in (1, 7):
+        ip("addr", "add", f"198.51.100.{last}/24", "dev", "np0")
+    mine = wanted(addresses=["198.51.100.7/24"])
+    await network.prepare(mine)
+    assert (state("np0") or ())[3] == ("198.51.100.7/24",)
+    await network.unprepare(mine)
+    assert sorted((state("np0") or ())[3]) == ["198.51.100.1/24", "198.51.100.7/24"]
 
 
 async def test_a_pod_is_told_what_it_has(network: Network) -> None:
