@@ -81,8 +81,8 @@ def claim_spec(
 
     A device that is gone has no description: a runtime refuses a container that asks for it, rather than to give it
     whatever has taken its place. Nor has a request of which an interface is nowhere: runtimes look for interfaces by
-    their names, and another one may have that name now. Raises `ValueTooLong` for a variable, `TooManyVariables` for
-    all of them together.
+    their names, and another one may have that name now. Raises `ValueTooLong` or `FieldMissing` for a variable,
+    `TooManyVariables` for all of them together.
     """
     devices = [ClaimDevice(each, _there(each, presence, bound)) for each in record.allocated]
     lost = {
