@@ -182,7 +182,9 @@ class Interfaces:
         for namespace in namespaces(kernel):
             try:
                 there = links(kernel, namespace)
-            except NetlinkError:  # it has ended meanwhile
+            except NetlinkError as error:
+                if error.errno != errno.EINVAL:  # or it has ended meanwhile
+                    raise
                 continue
             found = next((x for x in there if each.is_it(x)), None)
             if found is not None:

@@ -110,6 +110,12 @@ def test_a_list_that_changed_while_it_was_read_is_read_again(home: str) -> None:
     assert "late0" in names
 
 
+def test_a_list_of_which_something_is_cut_off_is_none(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netlink.connection._ROOM", 1024)
+    with Connection() as connection, pytest.raises(NetlinkError, match="more than 1024 bytes at once"):
+        links(connection)
+
+
 def test_what_the_kernel_refuses_is_said(kernel: Connection) -> None:
     with pytest.raises(NetlinkError) as refused:
         change_link(kernel, found(kernel, "np0").index, LinkChange(mtu=70000))

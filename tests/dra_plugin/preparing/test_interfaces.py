@@ -1,6 +1,8 @@
 """Interfaces of claims that move into pods and back: real ones, in network namespaces of the test's own."""
 
 import asyncio
+import errno
+import os
 import shutil
 import socket
 import threading
@@ -18,7 +20,7 @@ from dra_plugin.preparing.interface_moves import Interfaces
 from dra_plugin.preparing.oci_runtime import UNCHECKED, OciRuntime
 from hostdevices import Device
 from hostdevices.errors import HostExhausted
-from netlink import Connection, Link, addresses, link
+from netlink import Connection, Link, NetlinkError, addresses, link, links
 from resourceapi.objects import v1
 from resources.resource import DraOptions, InterfaceMoves, Resource
 from resources.selector import Ids
@@ -446,6 +448,34 @@ async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
     with pytest.raises(InterfaceRefused, match="np0 is still in the network namespace of its pod"):
         Interfaces(network.made_up.host, OciRuntime(), patience=0.0).restore(record)
     pod.end()
+
+
+async def test_what_cannot_be_looked_for_just_now_is_not_gone(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network namespace whose interfaces cannot be listed for want of memory is a namespace all the same."""
+    mine = wanted("nic-mv0", name="data0")
+    await network.prepare(mine)
+    pod = network.moves("mv0")
+    await until(lambda: not network.asked())
+    await network.end()
+
+    def no_memory(kernel: Connection, namespace: int | None = None) -> list[Link]:
+        if namespace is None:
+            return links(kernel)
+        raise NetlinkError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+
+    with monkeypatch.context() as fault:
+        fault.setattr("dra_plugin.preparing.interface_moves.links", no_memory)
+        await network.begin()
+        (failure,) = (await network.failures(ref(mine))).values()
+        assert failure is not None
+        assert "No buffer space available" in failure.reason
+    assert there("mv0") is None  # another one of its address would be beside it
+    pod.back("data0")
+    pod.end()
+    await network.unprepare(mine)
+    assert network.units() == []
 
 
 async def test_what_the_kernel_refuses_leaves_everything_as_it_was(network: Network) -> None:
