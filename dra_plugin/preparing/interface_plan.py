@@ -29,7 +29,8 @@ class Links(Struct, frozen=True):
     """All interfaces at one moment: by name, their addresses (with details) by index, the indices that /sys shows.
 
     `connected`: the addresses, by index, over which the node has connections. `ways_out`: the indices of those over
-    which a default route leads, also as one of several, or of another table.
+    which a default route leads, also as one of several, or of another table. `carrying`: the names of those on which an
+    interface of a claim is made, each with that one's name: it may be in its pod, and nobody sees it here.
     """
 
     links: Mapping[str, Link]
@@ -38,6 +39,7 @@ class Links(Struct, frozen=True):
     uplinks: Uplinks = Uplinks()
     connected: Mapping[int, tuple[str, ...]] = {}
     ways_out: frozenset[int] = frozenset()
+    carrying: Mapping[str, str] = {}
 
 
 def plan_interface(
@@ -114,6 +116,8 @@ def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
         is_on_it = other.lower == link.index and other.lower_namespace is None and other.kind != "veth"
         if other.master == link.index or (is_on_it and other.index != link.index):
             raise InterfaceRefused(f"{where}: {nic.name} carries {other.name} of the node; remove that first")
+    if claimed := links.carrying.get(link.name):
+        raise InterfaceRefused(f"{where}: {nic.name} carries {claimed}, which a claim has; wait until that has ended")
 
 
 def _check_inside(inside: LinkState, link: Link, links: Links, where: str) -> None:

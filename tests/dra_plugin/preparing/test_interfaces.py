@@ -524,6 +524,17 @@ async def test_what_the_node_needs_never_moves(network: Network) -> None:
     assert "carries the node's own traffic" in await network.refusal(wanted())  # also before the next scan
 
 
+async def test_what_carries_an_interface_that_is_in_a_pod_does_not_move(network: Network) -> None:
+    first = wanted("nic-mv0", name="data0")
+    await network.prepare(first)
+    pod = network.moves("mv0")
+    assert "np1 carries mv0, which a claim has" in await network.refusal(wanted("nic-np1", number=2))
+    pod.end()
+    await network.unprepare(first)
+    ip("link", "del", "mv0")
+    await network.prepare(wanted("nic-np1", number=2))
+
+
 @pytest.mark.parametrize("table", ["main", "100"])
 async def test_each_way_of_a_default_route_and_each_table_is_the_nodes(network: Network, table: str) -> None:
     """Of a route with several ways /proc names the first, and of other tables nothing."""
