@@ -4,6 +4,7 @@ A runtime refuses a file with a version that it does not know, so a spec never d
 Source: Container Device Interface specification 1.1.0.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, TypeAlias
 
@@ -14,6 +15,7 @@ from cdi.errors import InvalidSpec
 
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 _FIRST = "0.3.0"  # that we write
+_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # YAML 1.2, 5.1 and 5.4; and 1.1's breaks of lines
 
 Uint32: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -200,8 +202,15 @@ def _version_of_edits(edits: ContainerEdits) -> str:
 
 
 def encode(spec: Spec) -> bytes:
-    """Return the file's bytes: indented JSON, the same bytes for the same spec."""
-    return msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n"
+    """Return the file's bytes: indented JSON, the same bytes for the same spec.
+
+    Runtimes read it as YAML, which refuses the file for some characters and takes others for white space: these are
+    escaped.
+    """
+    data = msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n"
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return _NOT_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
 
 
 def decode(data: bytes) -> Spec:

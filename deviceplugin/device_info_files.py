@@ -11,10 +11,13 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import cdi
+from hostdevices.errors import HostExhausted
 from hostdevices.readers.pci import ADDRESS
+from hostdevices.threads import in_thread
 
 RETRY = 10.0  # seconds until files are written again that could not be
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -50,10 +53,12 @@ class DeviceInfoFiles:
                 async with asyncio.timeout(self._retry if self._problem else None):
                     await self._wake.wait()
             self._wake.clear()
-            before, self._problem = (
-                self._problem,
-                await asyncio.to_thread(self._sync, tuple(self._resources), self._wanted, self._kept),
-            )
+            before = self._problem
+            try:
+                sync = partial(self._sync, tuple(self._resources), self._wanted, self._kept)
+                self._problem = await in_thread(sync)
+            except HostExhausted as error:
+                self._problem = str(error)
             if self._problem and self._problem != before:
                 log.error("cannot write device-info files: %s; it is tried again", self._problem)
 

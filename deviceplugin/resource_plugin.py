@@ -161,8 +161,8 @@ class ResourcePlugin:
         self._held = self._described_as_leased()
         if resource.cdi is False:
             offered = {}
-        elif self._held or not all(device.devnodes for device in offered.values()):
-            offered = {i: device for i, device in offered.items() if device.devnodes and i not in self._held}
+        elif self._held or not all(map(self._is_whole, offered.values())):
+            offered = {i: device for i, device in offered.items() if self._is_whole(device) and i not in self._held}
         held = {described.name: described for described in self._held.values() if described is not None}
         return Descriptions(cdi.kind_of(resource.name), Terms.of(resource), offered, held) if offered or held else None
 
@@ -198,8 +198,12 @@ class ResourcePlugin:
                 self._is_moved |= is_moved
                 if device is None or is_moved or device.ids != seen.device.ids:
                     held = self._presence.find(seen)
-                    found.setdefault(seen.device.id, _as_leased(held, record) if held and held.devnodes else None)
+                    is_whole = held is not None and _is_whole(held, with_driver=record.with_driver)
+                    found.setdefault(seen.device.id, _as_leased(held, record) if held and is_whole else None)
         return found
+
+    def _is_whole(self, device: Device) -> bool:
+        return _is_whole(device, with_driver=self.resource.userspace is not None)
 
     def _may_be_otherwise(self) -> bool:
         """Tell whether a container may have a device otherwise than it is offered; where not, no lease is looked at."""
@@ -337,6 +341,11 @@ class ResourcePlugin:
                 for i in ids:
                     extra = {"resource": self.resource.name, "device": i}
                     log.log(logging.DEBUG if is_many else level, "%s", text, extra=extra)
+
+
+def _is_whole(device: Device, *, with_driver: bool) -> bool:
+    """Tell whether a device can be described: no container starts without a node, or the driver's files."""
+    return bool(device.devnodes) and not (with_driver and device.lacks_driver_files)
 
 
 def _as_leased(device: Device, record: ContainerRecord) -> cdi.Device:

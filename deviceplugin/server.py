@@ -8,6 +8,7 @@ import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
@@ -16,7 +17,9 @@ from deviceplugin.preferred import prefer
 from deviceplugin.units import API
 from grpcunix import Context, RpcError, Status
 from hostdevices import Host
+from hostdevices.errors import HostExhausted
 from hostdevices.shown import shown
+from hostdevices.threads import in_thread
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.reset import ResetFailed, reset
 from resources.resource import Resource
@@ -179,8 +182,8 @@ class DevicePluginServicer:
                 devices = await self._allocator.prepare_start(request.devices_ids)
                 if self._allocator.resource.reset:
                     with part("reset devices"):
-                        await asyncio.to_thread(reset, self._host, devices)
-            except (AllocationRefused, ResetFailed) as refusal:
+                        await in_thread(partial(reset, self._host, devices))
+            except (AllocationRefused, ResetFailed, HostExhausted) as refusal:
                 raise self._refused(refusal, request.devices_ids) from refusal
             finally:
                 self._end_call()
@@ -200,7 +203,7 @@ class DevicePluginServicer:
         span.set(RESOURCE, self._allocator.resource.name)
         return span
 
-    def _refused(self, refusal: AllocationRefused | ResetFailed, units: Iterable[str]) -> RpcError:
+    def _refused(self, refusal: AllocationRefused | ResetFailed | HostExhausted, units: Iterable[str]) -> RpcError:
         name = self._allocator.resource.name
         log.warning("refused: %s", refusal, extra={"resource": name})
         reason = refusal.reason if isinstance(refusal, AllocationRefused) else "state-unavailable"

@@ -7,10 +7,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import cdi
 from deviceplugin.descriptions import Descriptions, Terms
 from hostdevices import Device
+from hostdevices.errors import HostExhausted
+from hostdevices.threads import in_thread
 
 RETRY = 10.0  # seconds until specs are written again that could not be: a disk that has room again tells nobody
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -77,8 +80,8 @@ class Specs:
     async def _write(self, wanted: Mapping[str, Descriptions]) -> None:
         self._written, self._writing = None, wanted
         try:
-            await asyncio.to_thread(self._sync, wanted)
-        except (OSError, cdi.CdiError) as error:
+            await in_thread(partial(self._sync, wanted))
+        except (OSError, cdi.CdiError, HostExhausted) as error:
             self._described = {}
             reason = str(error)
             if isinstance(error, OSError) and error.filename:

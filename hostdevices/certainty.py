@@ -1,5 +1,6 @@
 """Questions where "nothing is there" decides something: the answer must not be for want of a file descriptor."""
 
+import errno
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -7,14 +8,21 @@ from hostdevices.errors import HostExhausted
 from hostdevices.tree import exhausted
 
 T = TypeVar("T")
+_NOT_NOW = (errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETIMEDOUT)
 
 
 def certainly(question: Callable[[], T]) -> T:
     """Return what `question` returns, which asks a host in this thread.
 
-    Raises `HostExhausted` where something was not found because no file descriptor was left.
+    Raises `HostExhausted` where something was not found because no file descriptor was left, and where the kernel or a
+    program had no answer just now; OSError for any other.
     """
-    answer, error = exhausted(question)
+    try:
+        answer, error = exhausted(question)
+    except OSError as refusal:
+        if refusal.errno not in _NOT_NOW:
+            raise
+        raise HostExhausted(f"the host does not answer now: {refusal}") from refusal
     if error is not None:
         raise HostExhausted(f"the host cannot be read: {error.strerror} ({error.filename})")
     return answer

@@ -115,6 +115,11 @@ class Device(Struct, frozen=True, gc=False):  # a node has thousands, and none c
         return frozenset((self.id, *self.children))
 
     @property
+    def lacks_driver_files(self) -> bool:
+        """Tell whether programs cannot have, or nobody knows, what they need of its driver."""
+        return self.driver_files is None or bool(self.driver_files.problem)
+
+    @property
     def pci_functions(self) -> tuple[str, ...]:
         """Return the addresses of the PCI functions that the device sits on; empty where it sits on none."""
         address = self.attributes.get(PCI_BUS_ID)

@@ -3,21 +3,26 @@
 import errno
 import socket
 import struct
+from collections.abc import Mapping
 
 from netlink import messages as nl
 from netlink.connection import Connection, NetlinkError
 
 _INFO = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, prefix length, flags, scope, index
-_ADDRESS, _LOCAL = 1, 2
+_ADDRESS, _LOCAL, _LABEL, _BROADCAST, _FLAGS = 1, 2, 3, 4, 8
+_AS_THEY_ARE = (_BROADCAST, 9, 11)  # and the metric of its route, and who has given it
 _PERMANENT, _GLOBAL = 0x80, 0
+_GIVEN = 0x712  # flags that are nobody's but the giver's: nodad, home, mngtmpaddr, noprefixroute, autojoin
 
 
-def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int, tuple[str, ...]]:
-    """Return the addresses of all interfaces here, by their indices. Raises `NetlinkError`.
+def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int, dict[str, bytes]]:
+    """Return the addresses of all interfaces here, by their indices, each with its details. Raises `NetlinkError`.
 
+    Details are what was said of an address when it was given, for `add_address`: its peer, broadcast address, label,
+    flags, the metric of its route; empty for nothing. Of two that differ in these alone the last one counts.
     `all_of_them`: also those of a DHCP lease, and link-local ones.
     """
-    found: dict[int, tuple[str, ...]] = {}
+    found: dict[int, dict[str, bytes]] = {}
     for each in connection.dump(nl.GETADDR, _INFO.pack(0, 0, 0, 0, 0)):
         if each.type != nl.NEWADDR:
             continue
@@ -26,31 +31,43 @@ def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int,
         value = values.get(_LOCAL) or values.get(_ADDRESS, b"")
         is_meant = all_of_them or (flags & _PERMANENT and scope == _GLOBAL)
         if is_meant and family in (socket.AF_INET, socket.AF_INET6):
-            found[index] = (*found.get(index, ()), f"{socket.inet_ntop(family, value)}/{prefix}")
+            text = f"{socket.inet_ntop(family, value)}/{prefix}"
+            found.setdefault(index, {})[text] = _details(value, values)
     return found
 
 
-def add_address(connection: Connection, index: int, address: str) -> None:
+def add_address(connection: Connection, index: int, address: str, details: bytes = b"") -> None:
     """Give an interface an address; one that it has is fine. Raises `NetlinkError`."""
     try:
-        connection.request(nl.NEWADDR, _body(index, address), nl.EXCL_AND_CREATE)
+        connection.request(nl.NEWADDR, _body(index, address, details), nl.EXCL_AND_CREATE)
     except NetlinkError as error:
         if error.errno != errno.EEXIST:
             raise
 
 
-def remove_address(connection: Connection, index: int, address: str) -> None:
+def remove_address(connection: Connection, index: int, address: str, details: bytes = b"") -> None:
     """Take an address from an interface; one that it has not is fine. Raises `NetlinkError`."""
     try:
-        connection.request(nl.DELADDR, _body(index, address))
+        connection.request(nl.DELADDR, _body(index, address, details))
     except NetlinkError as error:
         if error.errno != errno.EADDRNOTAVAIL:
             raise
 
 
-def _body(index: int, address: str) -> bytes:
+def _details(address: bytes, values: Mapping[int, bytes]) -> bytes:
+    parts = [nl.attribute(x, values[x]) for x in _AS_THEY_ARE if x in values]
+    if (peer := values.get(_ADDRESS, address)) != address:
+        parts.append(nl.attribute(_ADDRESS, peer))
+    if b":" in (label := values.get(_LABEL, b"")):  # or else it is the interface's name
+        parts.append(nl.attribute(_LABEL, label))
+    if given := nl.number(values, _FLAGS) & _GIVEN:
+        parts.append(nl.attribute(_FLAGS, given))
+    return b"".join(parts)
+
+
+def _body(index: int, address: str, details: bytes) -> bytes:
     host, _, prefix = address.partition("/")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     value = socket.inet_pton(family, host)
-    local = nl.attribute(_LOCAL, value) if family == socket.AF_INET else b""
-    return _INFO.pack(family, int(prefix), 0, _GLOBAL, index) + local + nl.attribute(_ADDRESS, value)
+    peer = b"" if _ADDRESS in nl.attributes(details) else nl.attribute(_ADDRESS, value)
+    return _INFO.pack(family, int(prefix), 0, _GLOBAL, index) + nl.attribute(_LOCAL, value) + peer + details

@@ -70,6 +70,9 @@ class Connection:
 
     def _receive(self) -> bytes:
         try:
-            return self._socket.recv(_ROOM)
+            data, _, flags, _ = self._socket.recvmsg(_ROOM)
         except TimeoutError:
             raise NetlinkError(errno.ETIMEDOUT, f"the kernel has not answered within {_TIMEOUT:g} s") from None
+        if flags & socket.MSG_TRUNC:  # what was cut off would pass for absent
+            raise NetlinkError(errno.EMSGSIZE, f"the kernel says more than {_ROOM} bytes at once")
+        return data

@@ -1,11 +1,13 @@
 """The drivers' files for `userspace`, from the configuration and the ledger. For who has GPUs alone."""
 
-import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 
 from checkpoint import Lease, Ledger
 from hostdevices import Host
+from hostdevices.errors import HostExhausted
+from hostdevices.threads import in_thread
 from nodeplug.config import Config
 from userspace import NvidiaUserspace
 
@@ -34,8 +36,8 @@ async def prune(files: NvidiaUserspace, ledger: Ledger) -> None:
         return
     leases = [_key(lease) for lease in ledger.leases() if lease.boot_id == ledger.boot_id]
     try:
-        await asyncio.to_thread(files.prune, leases)
-    except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
+        await in_thread(partial(files.prune, leases))
+    except (OSError, HostExhausted) as error:
         log.warning("files of a driver that nobody has any more cannot be removed: %s", error)
 
 

@@ -1,8 +1,10 @@
-"""The process that asks NVML: `python -m nvml.child SECONDS [LIBRARY]` writes report.py's lines while they are read.
+"""The process that asks NVML: `python -m nvml.child SECONDS LIBRARY ADDRESS...` writes report.py's lines while they are
+read.
 
 A report at once and every so many seconds, in between the events of the driver. LIBRARY is the path of
-libnvidia-ml.so.1 where the loader does not find it. Ends with a problem where the library says that it cannot go on:
-whoever started it starts it again.
+libnvidia-ml.so.1, empty where the loader finds it. GPUs are asked for by their PCI addresses: of one that is lost the
+library has no number any more. Ends with a problem where the library says that it cannot go on: whoever started it
+starts it again.
 
 Source: NVML API reference (device queries, event handling, NvLink methods, multi-instance GPU management).
 """
@@ -10,11 +12,21 @@ Source: NVML API reference (device queries, event handling, NvLink methods, mult
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ctypes import byref, c_int, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
-from nvml.library import Event, GpuInstance, GpuIsLostError, Library, Memory, NoEventError, NvmlError, Pci
+from nvml.library import (
+    Event,
+    GpuInstance,
+    GpuIsLostError,
+    GpuNeedsResetError,
+    Library,
+    Memory,
+    NoEventError,
+    NvmlError,
+    Pci,
+)
 from nvml.report import SONAME, SWITCH, Gpu, Instance, Line, Problem, Report, Xid, encode
 
 _EVERYTHING = 0xFFFFFFFF  # the instance of an event that is of the whole GPU
@@ -22,13 +34,18 @@ XID = 8  # nvmlEventTypeXidCriticalError
 UNCORRECTED_SINCE_LOADED = c_int(1), c_int(0)  # kind of memory errors, and which counter of them
 MOST_LINKS = 36  # of a GPU that there is
 TO_SWITCH = 2  # what is at the other end of a link
+_FAULTS: dict[type[NvmlError], str] = {
+    GpuIsLostError: "it has fallen off the bus, or cannot be reached",
+    GpuNeedsResetError: "it has to be reset before it can be used again",
+}
+_PAUSE = 1.0  # seconds; while a GPU is lost the library may wait for no event
 
 
 def main() -> None:
     """Ask until stdout is closed or the library fails."""
-    seconds, path = float(sys.argv[1]), (sys.argv[2:] or [""])[0]
+    seconds, path, *addresses = sys.argv[1:]
     try:
-        _Gpus(Library(path)).follow(seconds)
+        _Gpus(Library(path), addresses).follow(float(seconds))
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
             _write(Problem(f"{path or SONAME} cannot be loaded: {error}"))
@@ -37,42 +54,49 @@ def main() -> None:
 
 
 class _Gpus:
-    """What the library says of its GPUs."""
+    """What the library says of GPUs."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, addresses: Sequence[str]) -> None:
         self._library = library
+        self._addresses = addresses
         (self._events,) = library.ask("nvmlEventSetCreate", (), c_void_p)
-        self._registered: set[str] = set()  # addresses
+        self._registered: dict[int, str] = {}  # addresses, by handles
 
     def follow(self, seconds: float) -> None:
         """Write a report and wait for events, again and again."""
         while True:
-            handles = list(self._handles())
-            _write(Report(tuple(self._gpu(address, handle) for address, handle in handles)))
-            for address, handle in handles:
+            handles: dict[str, Any] = {}
+            _write(Report(tuple(self._gpus(handles))))
+            for address, handle in handles.items():
                 self._register(address, handle)
             until = time.monotonic() + seconds
             while (left := until - time.monotonic()) > 0:
                 if (event := self._event(left)) is not None:
                     _write(event)
 
-    def _handles(self) -> Iterator[tuple[str, Any]]:
-        (count,) = self._library.ask("nvmlDeviceGetCount_v2", (), c_uint)
-        for index in range(count.value):
-            if (handle := self._maybe("nvmlDeviceGetHandleByIndex_v2", (c_uint(index),), c_void_p)) is not None:
-                yield self._address(handle), handle
-
-    def _address(self, handle: Any) -> str:
-        return _written(self._library.ask("nvmlDeviceGetPciInfo_v3", (handle,), Pci)[0])
+    def _gpus(self, handles: dict[str, Any]) -> Iterator[Gpu]:
+        """Yield what is said of each GPU that the library has, or has lost; note the `handles` of those that it has."""
+        for address in self._addresses:
+            try:
+                (handle,) = self._library.ask("nvmlDeviceGetHandleByPciBusId_v2", (_as_nvml(address),), c_void_p)
+                gpu = self._gpu(address, handle)
+                handles[address] = handle
+            except (GpuIsLostError, GpuNeedsResetError) as error:
+                gpu = Gpu(address, faults=(_FAULTS[type(error)],), is_lost=True)
+            except NvmlError:
+                continue  # it was never the library's, or is not for us to see
+            yield gpu
 
     def _gpu(self, address: str, handle: Any) -> Gpu:
+        """Return what is said of a GPU. Raises `GpuIsLostError` and `GpuNeedsResetError`."""
         faults: list[str] = []
+        memory = 0
         try:
             memory = self._library.ask("nvmlDeviceGetMemoryInfo", (handle,), Memory)[0].total
-        except GpuIsLostError:
-            return Gpu(address, faults=("it has fallen off the bus, or cannot be reached",))
+        except (GpuIsLostError, GpuNeedsResetError):
+            raise
         except NvmlError:
-            memory = 0
+            pass  # it has none of its own
         pending = self._maybe("nvmlDeviceGetRetiredPagesPendingStatus", (handle,), c_int)
         if pending is not None and pending.value:
             faults.append("memory pages are to be retired: reset the GPU")
@@ -134,12 +158,15 @@ class _Gpus:
 
     def _register(self, address: str, handle: Any) -> None:
         """Have the driver tell of the GPU's errors, where it can."""
-        if address in self._registered:
+        if address in self._registered.values():
             return
         supported = self._maybe("nvmlDeviceGetSupportedEventTypes", (handle,), c_ulonglong)
         if supported is not None and supported.value & XID:
-            self._all("nvmlDeviceRegisterEvents", (handle, c_ulonglong(XID), self._events))
-            self._registered.add(address)
+            try:
+                self._library.call("nvmlDeviceRegisterEvents", handle, c_ulonglong(XID), self._events)
+            except NvmlError:
+                return  # it is tried again after the next report
+            self._registered[handle.value] = address
 
     def _event(self, seconds: float) -> Xid | None:
         """Wait for the next error, for so long."""
@@ -152,11 +179,18 @@ class _Gpus:
             self._library.call("nvmlEventSetWait_v2", self._events, byref(event), milliseconds)
         except NoEventError:
             return None
-        if event.type != XID:
+        except (GpuIsLostError, GpuNeedsResetError):  # which one it is the next report says
+            time.sleep(min(seconds, _PAUSE))
             return None
-        address = self._address(c_void_p(event.device))
+        if event.type != XID or not (address := self._registered.get(event.device) or self._address(event)):
+            return None
         instance, compute = (None if x == _EVERYTHING else x for x in (event.gpu_instance, event.compute_instance))
         return Xid(address, int(event.data), instance, compute)
+
+    def _address(self, event: Event) -> str:
+        """Return of which GPU an event is that came with another handle than ours; empty where nobody knows."""
+        pci = self._maybe("nvmlDeviceGetPciInfo_v3", (c_void_p(event.device),), Pci)
+        return _written(pci) if pci is not None else ""
 
     def _text(self, function: str, handle: Any) -> str:
         """Return a text; empty where this GPU or driver does not say it."""
@@ -182,6 +216,12 @@ def _written(pci: Pci) -> str:
     """Write an address as sysfs does: 0000:81:00.0 of 00000000:81:00.0."""
     domain, _, rest = pci.bus_id.decode(errors="replace").lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
+
+
+def _as_nvml(address: str) -> bytes:
+    """Write an address as the library does: 00000000:81:00.0 of 0000:81:00.0."""
+    domain, _, rest = address.partition(":")
+    return f"{domain:0>8}:{rest}".upper().encode()
 
 
 def _write(line: Line) -> None:

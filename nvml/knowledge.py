@@ -1,7 +1,8 @@
 """What is known of GPUs by the library's word, over its silence: attributes, and what is wrong.
 
 Rules:
-1. What was said stays while nothing is said: a library that hangs makes no GPU lose its name, or its fault.
+1. What was said stays while nothing is said: a library that hangs makes no GPU lose its name, or its fault; nor does a
+   GPU that is lost.
 2. An XID that is no program's own fault stays until the GPU is gone from the host, or the driver is another one. To
    reset a GPU everybody has to let go of it, this program, too, which begins anew then.
 3. Of ECC errors the growth within a minute counts, as for any device (hostdevices/health.py).
@@ -35,12 +36,13 @@ class Knowledge(Struct, frozen=True):
 
     def reported(self, report: Report, now: float) -> "Knowledge":
         """Return it after a report; `now` in seconds of a clock that never goes back. GPUs it lacks stay known."""
-        histories = dict(self.histories)
+        gpus, histories = dict(self.gpus), dict(self.histories)
         for gpu in report.gpus:
+            gpus[gpu.address] = self.gpus.get(gpu.address, gpu) if gpu.is_lost else gpu
             counters = {} if gpu.uncorrected is None else {_MEMORY_ERRORS: gpu.uncorrected}
             before = histories.get(gpu.address) or HealthHistory(gpu.address)
             histories[gpu.address] = next_health(before, Signals({x: x for x in gpu.faults}, counters), now)
-        return structs.replace(self, gpus={**self.gpus, **{x.address: x for x in report.gpus}}, histories=histories)
+        return structs.replace(self, gpus=gpus, histories=histories)
 
     def failed(self, event: Xid, ignored: Collection[int]) -> "Knowledge":
         """Return it after an error that the driver has reported."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from nvml.report import SONAME
 
-TIMEOUT, FUNCTION_NOT_FOUND, GPU_IS_LOST = 10, 13, 15
+TIMEOUT, FUNCTION_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED = 10, 13, 15, 16
 _TEXT = 96  # bytes: the longest of names and UUIDs
 
 
@@ -22,6 +22,10 @@ class NvmlError(Exception):
 
 class GpuIsLostError(NvmlError):
     """The GPU has fallen off the bus, or cannot be reached."""
+
+
+class GpuNeedsResetError(NvmlError):
+    """The GPU says nothing before it is reset."""
 
 
 class NoEventError(NvmlError):
@@ -91,7 +95,7 @@ class Library:
         called = getattr(self._library, function, None)
         code = FUNCTION_NOT_FOUND if called is None else called(*arguments)
         if code != 0:
-            kinds = {TIMEOUT: NoEventError, GPU_IS_LOST: GpuIsLostError}
+            kinds = {TIMEOUT: NoEventError, GPU_IS_LOST: GpuIsLostError, RESET_REQUIRED: GpuNeedsResetError}
             raise kinds.get(code, NvmlError)(self._words(code))
 
     def _words(self, code: int) -> str:

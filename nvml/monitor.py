@@ -152,7 +152,8 @@ class NvmlMonitor:
             raise _Ended("the process that asks NVIDIA's library hangs in the driver and cannot be ended")
         library = self._library()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        arguments = [sys.executable, "-m", "nvml.child", str(self._timings.interval), *filter(None, [library])]
+        addresses = sorted(address for address, _ in self._gpus)
+        arguments = [sys.executable, "-m", "nvml.child", str(self._timings.interval), library, *addresses]
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment, limit=_LONGEST

@@ -28,7 +28,8 @@ class Instance(Struct, frozen=True):
 class Gpu(Struct, frozen=True):
     """A GPU by its PCI address as sysfs writes it. `memory` is in bytes.
 
-    `uncorrected` counts memory errors since the driver was loaded; None where the GPU has no ECC.
+    `uncorrected` counts memory errors since the driver was loaded; None where the GPU has no ECC. One that `is_lost`
+    says nothing of itself any more.
     """
 
     address: str
@@ -38,10 +39,11 @@ class Gpu(Struct, frozen=True):
     faults: tuple[str, ...] = ()  # in words
     instances: tuple[Instance, ...] = ()
     links: Mapping[str, int] = {}  # how many active ones of NVLink lead where: addresses of GPUs, or SWITCH
+    is_lost: bool = False
 
 
 class Report(Struct, frozen=True, tag_field="is", tag="report"):
-    """All GPUs that the library has."""
+    """All GPUs that it was asked for and that the library has, or has lost."""
 
     gpus: tuple[Gpu, ...]
 

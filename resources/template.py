@@ -92,11 +92,10 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
             return ",".join(ids)
         if field == "devnodes":
             return ",".join(node.container_path or node.path for device in devices for node in device.devnodes)
-        if field == FUNCTIONS and all(device.pci_functions for device in devices):
-            return ",".join(address for device in devices for address in device.pci_functions)
-        if (lacking := next((x.id for x in devices if field not in x.attributes), None)) is not None:
+        said = [(device.id, _fact(device, field)) for device in devices]
+        if (lacking := next((i for i, text in said if text is None), None)) is not None:
             raise FieldMissing(f"{of}: device {lacking} has no {short_name(field)}")
-        return ",".join(_text(device.attributes[field]) for device in devices)
+        return ",".join(text for _, text in said if text is not None)
 
     def pieces() -> Iterator[str]:
         for part in _BRACES.split(template):
@@ -117,26 +116,29 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
 
 def named(template: str) -> dict[str, None]:
     """Return the attributes that a template (`Template.text`) names, in order."""
-    fields = (name for part in _BRACES.split(template) for name in _FIELD.findall(part))
-    return dict.fromkeys(name for name in fields if name not in FIELDS)
+    return dict.fromkeys(name for name in _fields(template) if name not in FIELDS)
 
 
 def names_facts(template: str) -> bool:
     """Tell whether a template names anything that a device may not have (`missing`)."""
-    return bool(named(template)) or f"{{{FUNCTIONS}}}" in template
+    return bool(named(template)) or FUNCTIONS in _fields(template)
 
 
 def missing(template: str, device: Device) -> str:
     """Return the short name of an attribute that a template names and `device` does not have; empty for none."""
-    if f"{{{FUNCTIONS}}}" in template and not device.pci_functions:
+    if FUNCTIONS in _fields(template) and not device.pci_functions:
         return FUNCTIONS
     return next((short_name(name) for name in named(template) if name not in device.attributes), "")
 
 
 def facts(templates: Iterable[str], device: Device) -> dict[str, str]:
-    """Return the attributes of a device that templates name, as text."""
-    names = (name for text in templates for name in named(text))
-    return {name: _text(device.attributes[name]) for name in names if name in device.attributes}
+    """Return what templates name of a device beside its ids and nodes, as text: its attributes, its functions.
+
+    A device with these among its attributes fills the templates, whatever else is known of it (`render`).
+    """
+    fields = (name for text in templates for name in _fields(text))
+    said = {name: _fact(device, name) for name in fields if name not in FIELDS or name == FUNCTIONS}
+    return {name: text for name, text in said.items() if text is not None}
 
 
 def short_name(attribute: str) -> str:
@@ -152,6 +154,17 @@ def is_variable(name: str) -> bool:
 def is_reserved(name: str, *, for_claim: bool = False) -> bool:
     """Tell whether a variable is not for a configuration to set (see the module); a claim's own may set fewer."""
     return bool(_RESERVED.fullmatch(name) or (for_claim and _NOT_FOR_CLAIMS.fullmatch(name)))
+
+
+def _fields(template: str) -> Iterator[str]:
+    return (name for part in _BRACES.split(template) for name in _FIELD.findall(part))
+
+
+def _fact(device: Device, field: str) -> str | None:
+    """Return what a device says of itself; None where it says nothing."""
+    if field == FUNCTIONS and device.pci_functions:
+        return ",".join(device.pci_functions)
+    return _text(device.attributes[field]) if field in device.attributes else None
 
 
 def _text(value: object) -> str:

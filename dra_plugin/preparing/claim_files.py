@@ -10,9 +10,11 @@ from typing import TypeAlias
 
 import cdi
 from dra_plugin.driver import ClaimRef
+from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_record import Record
 from dra_plugin.preparing.metadata import MetadataError
 from dra_plugin.preparing.metadata_files import MetadataFolder
+from hostdevices import HostDevicesError
 
 _OWNER = "dra"  # of the files in the CDI directory
 Describe: TypeAlias = Callable[[Record], cdi.Spec | None]
@@ -38,7 +40,7 @@ class ClaimFiles:
                 continue
 
     def write(self, record: Record, *, anew: bool = False) -> None:
-        """Put a claim's files in place. Raises OSError, `MetadataError` or `CdiError`.
+        """Put a claim's files in place. Raises OSError, `MetadataError`, `CdiError`, and as `claim_spec`.
 
         Metadata that is there stays; with `anew` it is what the record says.
         """
@@ -77,7 +79,7 @@ class ClaimFiles:
         for record in records:
             try:
                 self.write(record)
-            except (OSError, MetadataError, cdi.CdiError) as error:
+            except (OSError, DraPluginError, cdi.CdiError, HostDevicesError) as error:
                 problems.append(f"claim {record.claim}: its files cannot be put back: {error}")
         if kept is None:
             return problems

@@ -32,10 +32,10 @@ class ClaimHardware:
         await self.interfaces.restore(record)
         await self.bindings.restore(record)
 
-    def follow(self, records: Sequence[Record], of_this_boot: Sequence[Record]) -> None:
-        """Keep scans and events true to what these claims have from now on, and no others."""
+    def follow(self, records: Sequence[Record]) -> None:
+        """Keep scans and events true to what these claims of this boot have from now on, and no others."""
         self.interfaces.follow(records)
-        self.bindings.follow(of_this_boot)
+        self.bindings.follow(records)
 
     def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
         """Return the devices of a scan, with those of claims as they were; any thread may."""

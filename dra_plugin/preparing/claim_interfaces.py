@@ -57,14 +57,16 @@ class ClaimInterfaces:
     async def links(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> "Links | None":
         """Return all interfaces, where one of these results is to move.
 
-        Raises `InterfaceRefused` where none can be moved.
+        Raises `InterfaceRefused` where none can be moved, and `HostExhausted` where that is not known now.
         """
         found = [find(x.device) for x in results if not x.admin_access]
         moving = [x.device for x in found if x is not None and x.resource.dra.interface is not None]
         if not moving:
             return None
         nics = [nic for device in moving for nic in nics_of(device, self._presence)]
-        return await self._ask(partial(self._interfaces.all, nics))
+        links = await self._ask(partial(self._interfaces.all, nics))
+        on_others = (x for x in self._followed.values() if x.lower and x.kind != "veth")  # that one's is its peer
+        return structs.replace(links, carrying={x.lower: x.home.name for x in on_others})
 
     def check_names(self, plan: Plan, others: Iterable[Lease]) -> None:
         """Refuse interfaces that would have one name in their pod; `others` are the leases of other claims.

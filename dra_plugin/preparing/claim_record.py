@@ -25,7 +25,7 @@ class AllocatedDevice(Struct, frozen=True):
     """A device that a claim got, under the `name` that slices give it, as it was then, and what holds for it.
 
     `partition` names the part of it that this is; empty for the whole. `consumed` are amounts of the device's
-    capacities, `facts` the attributes that its variables name, as text. An administrator's access is beside whoever has
+    capacities, `facts` what its variables name of it, as text. An administrator's access is beside whoever has
     the device, and never changes it. `interface` is what of it moves into the pod; with
     `vhost_net` containers get these nodes, too. `binding` is which driver it has for the claim.
     """

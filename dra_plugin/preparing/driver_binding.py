@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dra_plugin.preparing.binding_record import Binding, BindRefused, BoundFunction
 from hostdevices import Host
 from hostdevices.device import Devnode
+from hostdevices.errors import HostExhausted
 from hostdevices.readers.sysfs import devnodes, hexadecimal, shared_node
 from hostdevices.usage import why_in_use
 
@@ -57,7 +58,7 @@ class Drivers:
         self._blocked: dict[str, threading.Thread] = {}  # by address: a write that has not come back
 
     def take(self, binding: Binding) -> None:
-        """Have all functions bound to the claim's driver. Raises `BindRefused` where one is not."""
+        """Have all functions bound to the driver. Raises `BindRefused` where one is not, and `HostExhausted`."""
         for each in binding.functions:
             with self._words(each.address):
                 self._take(each, binding)
@@ -68,7 +69,7 @@ class Drivers:
             )
 
     def give_back(self, binding: Binding) -> None:
-        """Have all functions as they were. Raises `BindRefused` while one is still used."""
+        """Have all functions as they were. Raises `BindRefused` while one is still used, and `HostExhausted`."""
         for each in binding.functions:
             with self._words(each.address):
                 self._give_back(each, binding.driver)
@@ -156,7 +157,10 @@ class Drivers:
         del self._blocked[address]
 
     def _write(self, address: str, file: str, text: str) -> None:
-        """Write to a file of the bus, for as long as we have patience. Raises `BindRefused` and OSError."""
+        """Write to a file of the bus, for as long as we have patience.
+
+        Raises `BindRefused`, `HostExhausted` and OSError.
+        """
         self._check_settled(address)
         refusals: list[OSError] = []
 
@@ -167,7 +171,10 @@ class Drivers:
                 refusals.append(error)
 
         thread = threading.Thread(target=write, name=f"driver of {address}", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+            raise HostExhausted(f"the driver of {address} cannot be changed: {error}") from error
         thread.join(self._patience)
         if thread.is_alive():
             self._blocked[address] = thread

@@ -81,8 +81,8 @@ def claim_spec(
 
     A device that is gone has no description: a runtime refuses a container that asks for it, rather than to give it
     whatever has taken its place. Nor has a request of which an interface is nowhere: runtimes look for interfaces by
-    their names, and another one may have that name now. Raises `ValueTooLong` for a variable, `TooManyVariables` for
-    all of them together.
+    their names, and another one may have that name now. Raises `ValueTooLong` or `FieldMissing` for a variable,
+    `TooManyVariables` for all of them together.
     """
     devices = [ClaimDevice(each, _there(each, presence, bound)) for each in record.allocated]
     lost = {
@@ -117,7 +117,7 @@ def claim_spec(
 def _there(
     allocated: AllocatedDevice, presence: Presence, bound: Callable[[Binding], tuple[Devnode, ...]]
 ) -> Device | None:
-    """Return a device as it is now; None where it is not there.
+    """Return a device as it is now; None where it is not there, or not with the driver's files that go with it.
 
     What its variables name and it does not say any more is as it was when the claim got it.
     """
@@ -127,7 +127,7 @@ def _there(
     if device is not None and allocated.binding is not None:
         nodes = bound(allocated.binding)
         device = structs.replace(device, devnodes=nodes) if nodes else None
-    if device is None:
+    if device is None or (allocated.settings.with_driver and device.lacks_driver_files):
         return None
     before = {
         **dict.fromkeys((x for text in allocated.settings.env.values() for x in named(text)), ""),

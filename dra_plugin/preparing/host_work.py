@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
+from hostdevices.threads import in_thread
+
 _AT_ONCE = 8  # calls of either kind: in threads that is mostly waiting
 QUICK = 0.002  # seconds; a call that takes longer makes threads do the next ones
 _QUICK_AGAIN = 16  # calls in a row of at most `QUICK` in threads until the loop does them again
@@ -31,7 +33,7 @@ class HostWork:
         self._quick_in_a_row = _QUICK_AGAIN
 
     async def write(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, which writes or removes a few files. Raises what it raises."""
+        """Return what `call` returns, which writes or removes a few files. Raises that, and `HostExhausted`."""
         async with self._writes:
             is_quick = self._quick_in_a_row >= _QUICK_AGAIN
             result, seconds = _timed(call) if is_quick else await self.in_thread(lambda: _timed(call))
@@ -39,7 +41,7 @@ class HostWork:
             return result
 
     async def wait(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, which may take its time. Raises what it raises."""
+        """Return what `call` returns, which may take its time. Raises what it raises, and `HostExhausted`."""
         async with self._waits:
             return await self.in_thread(call)
 
@@ -56,8 +58,8 @@ class HostWork:
         await asyncio.to_thread(self._threads.shutdown)
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns. Raises what it raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        """Return what `call` returns. Raises what it raises, and `HostExhausted` where no thread is left."""
+        return await in_thread(call, self._threads)
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

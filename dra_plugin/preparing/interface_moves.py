@@ -182,7 +182,9 @@ class Interfaces:
         for namespace in namespaces(kernel):
             try:
                 there = links(kernel, namespace)
-            except NetlinkError:  # it has ended meanwhile
+            except NetlinkError as error:
+                if error.errno != errno.EINVAL:  # or it has ended meanwhile
+                    raise
                 continue
             found = next((x for x in there if each.is_it(x)), None)
             if found is not None:
@@ -267,12 +269,17 @@ def _changes(
         yield "name", partial(_rename, kernel, found, state.name)
     for what, change in changes.items():
         yield what, partial(change_link, kernel, found.index, change)
-    has = addresses(kernel).get(found.index, ())
+    has = addresses(kernel).get(found.index, {})
     for address in set(has) - set(state.addresses):
-        yield f"addresses alone, it keeps {address}", partial(remove_address, kernel, found.index, address)
+        yield (
+            f"addresses alone, it keeps {address}",
+            partial(remove_address, kernel, found.index, address, has[address]),
+        )
+    has = addresses(kernel).get(found.index, {})  # the first one of a network may have taken the others along
     for address in state.addresses:  # in this order: the first one is what programs find first
         if address not in has:
-            yield f"address {address}", partial(add_address, kernel, found.index, address)
+            details = state.details.get(address, b"")
+            yield f"address {address}", partial(add_address, kernel, found.index, address, details)
     if is_up:
         yield "link up", partial(change_link, kernel, found.index, LinkChange(is_up=True))
 

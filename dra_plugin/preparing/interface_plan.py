@@ -26,18 +26,20 @@ _MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
 
 
 class Links(Struct, frozen=True):
-    """All interfaces at one moment: by name, their addresses by index, the indices that /sys shows, the uplinks.
+    """All interfaces at one moment: by name, their addresses (with details) by index, the indices that /sys shows.
 
     `connected`: the addresses, by index, over which the node has connections. `ways_out`: the indices of those over
-    which a default route leads, also as one of several, or of another table.
+    which a default route leads, also as one of several, or of another table. `carrying`: the names of those on which an
+    interface of a claim is made, each with that one's name: it may be in its pod, and nobody sees it here.
     """
 
     links: Mapping[str, Link]
-    addresses: Mapping[int, tuple[str, ...]]
+    addresses: Mapping[int, Mapping[str, bytes]]
     shown: Mapping[str, str]
     uplinks: Uplinks = Uplinks()
     connected: Mapping[int, tuple[str, ...]] = {}
     ways_out: frozenset[int] = frozenset()
+    carrying: Mapping[str, str] = {}
 
 
 def plan_interface(
@@ -52,20 +54,22 @@ def plan_interface(
             " node's (hostNetwork)"
         )
     _check_free(nic, link, links, where)
-    addresses = links.addresses.get(link.index, ())
+    addresses = links.addresses.get(link.index, {})
     if len(addresses) > _MOST_KEPT:
         raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MOST_KEPT} can move")
     # One that was left behind by a claim says itself how it was: its addresses are that claim's.
     left = marked(link.alias)
     if left is not None and left.name != link.name and left.name in links.links:
         left = structs.replace(left, name=link.name)  # another one has that name now
-    home = left or LinkState(link.name, link.mtu, link.mac, link.alias, addresses, link.is_up)
+    details = {text: x for text, x in addresses.items() if x}
+    home = left or LinkState(link.name, link.mtu, link.mac, link.alias, tuple(addresses), link.is_up, details)
     inside = LinkState(
         name=config.name or home.name,
         mtu=config.mtu or home.mtu,
         mac=config.mac or home.mac,
         alias=mark(home.name, home.mtu, home.mac, uid),
         addresses=config.addresses or home.addresses,
+        details={} if config.addresses else home.details,
     )
     _check_inside(inside, link, links, where)
     lower = next((x.name for x in links.links.values() if x.index == link.lower), "")
@@ -112,6 +116,8 @@ def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
         is_on_it = other.lower == link.index and other.lower_namespace is None and other.kind != "veth"
         if other.master == link.index or (is_on_it and other.index != link.index):
             raise InterfaceRefused(f"{where}: {nic.name} carries {other.name} of the node; remove that first")
+    if claimed := links.carrying.get(link.name):
+        raise InterfaceRefused(f"{where}: {nic.name} carries {claimed}, which a claim has; wait until that has ended")
 
 
 def _check_inside(inside: LinkState, link: Link, links: Links, where: str) -> None:

@@ -6,6 +6,7 @@ lost its ledger.
 """
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,10 @@ class Place(Enum):
 
 
 class LinkState(Struct, frozen=True):
-    """How an interface is set up. `addresses` are those that stay and are of global scope; only they can move."""
+    """How an interface is set up. `addresses` are those that stay and are of global scope; only they can move.
+
+    `details` are what was said of them when they were given, of those of which something was (`netlink.addresses`).
+    """
 
     name: str
     mtu: int
@@ -37,6 +41,7 @@ class LinkState(Struct, frozen=True):
     alias: str = ""
     addresses: tuple[str, ...] = ()
     is_up: bool = False
+    details: Mapping[str, bytes] = {}
 
 
 class Interface(Struct, frozen=True):

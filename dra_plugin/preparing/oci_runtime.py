@@ -1,9 +1,12 @@
 """Whether the OCI runtime (runc, crun) can move interfaces: it is asked, for one that cannot says nothing.
 
 A runtime without `netDevices` (runc before 1.4) starts the container without its interface, and no error. A container
-runtime whose CDI is older than 1.1.0 refuses the container by itself. Source: OCI runtime specification, `features`.
+runtime whose CDI is older than 1.1.0 refuses the container by itself. Which runtime containers get is known to the
+container runtime alone: where several are seen, Docker's beside a distribution's, each must be one that can.
+Source: OCI runtime specification, `features`.
 """
 
+import errno
 import os
 import subprocess
 from collections.abc import Sequence
@@ -17,49 +20,65 @@ _FOLDERS = (
     "/usr/local/bin",
     "/usr/sbin",
     "/usr/bin",
+    "/usr/libexec/crio",
     "/var/lib/rancher/k3s/data/current/bin",
     "/var/lib/k0s/bin",
 )
 _TIMEOUT = 5.0  # seconds
+_NOT_A_PROGRAM = (errno.EACCES, errno.ENOENT, errno.ENOEXEC, errno.EPERM)
 
 
 class OciRuntime:
-    """The program at `path`; with an empty one, the first that is found where it usually is."""
+    """The program at `path`; with an empty one, all that are found in `folders`."""
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", folders: Sequence[str] = _FOLDERS) -> None:
         """Prepare; nothing is looked at yet."""
         self._path = path
-        self._asked: tuple[object, str] = (None, "")  # of which file, and the answer
+        self._folders = folders
+        self._answers: dict[str, tuple[object, str]] = {}  # by path: of which file, and why it cannot
 
     def why_not(self) -> str:
-        """Return why it cannot move interfaces, or why that is not known; empty where it can. Blocks."""
+        """Return why interfaces cannot be moved, or why that is not known; empty where they can.
+
+        Blocks. Raises OSError where nobody can be asked now.
+        """
         if self._path == UNCHECKED:
             return ""
-        path = self._path or _found()
-        if not path:
+        paths = [self._path] if self._path else _found(self._folders)
+        if not paths:
             return (
                 f"whether the node's runtime can move interfaces is not known: no {' or '.join(_NAMES)} is seen here;"
                 " say in settings.ociRuntime where it is"
             )
+        refusals = [why for why in map(self._why_not, paths) if why]
+        if 0 < len(refusals) < len(paths):
+            return f"{refusals[0]}; say in settings.ociRuntime which of {', '.join(paths)} containers get"
+        return refusals[0] if refusals else ""
+
+    def _why_not(self, path: str) -> str:
         try:
             file = os.stat(path)
         except OSError as error:
             return f"settings.ociRuntime: {path}: {error.strerror}"
         identity = (file.st_dev, file.st_ino, file.st_mtime_ns)  # an upgrade is another file
-        if self._asked[0] != identity:
+        known, why = self._answers.get(path, (None, ""))
+        if known != identity:
             answer = _ask([path, "features"])
             if not answer:
                 return f"whether {path} can move interfaces is not known: `{path} features` says nothing"
-            self._asked = (identity, _why_not(path, answer))
-        return self._asked[1]
+            why = _unable(path, answer)
+            self._answers[path] = identity, why
+        return why
 
 
-def _found() -> str:
-    paths = (f"{folder}/{name}" for folder in _FOLDERS for name in _NAMES)
-    return next((path for path in paths if os.access(path, os.X_OK)), "")
+def _found(folders: Sequence[str]) -> list[str]:
+    """Return the runtimes that are there, each once: /usr/sbin may be /usr/bin."""
+    paths = (f"{folder}/{name}" for folder in folders for name in _NAMES)
+    found = {os.path.realpath(path): path for path in paths if os.access(path, os.X_OK)}
+    return list(found.values())
 
 
-def _why_not(path: str, answer: bytes) -> str:
+def _unable(path: str, answer: bytes) -> str:
     try:
         features = msgspec.json.decode(answer)
         has_it = features["linux"]["netDevices"]["enabled"] is True
@@ -73,5 +92,9 @@ def _why_not(path: str, answer: bytes) -> str:
 def _ask(command: Sequence[str]) -> bytes:
     try:
         return subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return b""
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(errno.ETIMEDOUT, f"no answer within {_TIMEOUT:g} s", command[0]) from None
+    except OSError as error:
+        if error.errno in _NOT_A_PROGRAM:
+            return b""
+        raise

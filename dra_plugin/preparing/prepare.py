@@ -57,6 +57,7 @@ from dra_plugin.preparing.sharing import check_shares
 from dra_plugin.preparing.together import together
 from dra_plugin.preparing.turns import ClaimTurns
 from hostdevices import Host, HostDevicesError
+from hostdevices.errors import HostExhausted
 from hostdevices.presence import Presence
 from resourceapi.objects import v1
 from resources.reset import reset
@@ -234,7 +235,10 @@ class Preparer:
             if self._ledger.is_complete and not any(map(_has_other_files, leases)):
                 kept = list(dict.fromkeys(map(_ref, leases)))
             idle = [record for record in self._records() if not self._turns.is_busy(record.claim.uid)]
-            return await self._work.in_thread(partial(self._files.sync, idle, kept))
+            try:
+                return await self._work.in_thread(partial(self._files.sync, idle, kept))
+            except HostExhausted as error:
+                return [f"files of claims: {error}"]
 
     async def _prepare(self, claim: v1.ResourceClaim) -> Prepared:
         ref = ref_of(claim)
@@ -311,8 +315,8 @@ class Preparer:
         claim, boot_id = plan.record.claim, self._ledger.boot_id
         check = partial(_check, record=plan.record)
         self._files.check(claim)
-        # a reboot has taken drivers back: which ones devices have now is on record before they change again
-        begins = before is None or (bool(bindings_of(plan.record)) and not self._is_current(claim))
+        # a reboot has undone what was changed: how everything is now is on record before it changes again
+        begins = before is None or (changes(plan.record) and not self._is_current(claim))
         try:
             if begins:
                 phase: Phase = "intended" if plan.resets else "done"
@@ -408,10 +412,9 @@ class Preparer:
         return devices, self.hardware.where(record)
 
     def _follow(self, *records: Record) -> None:
-        """Keep scans and events true to what claims have, `records` among them; a reboot has taken drivers back."""
-        done = self._records()
-        current = [record for record in done if self._is_current(record.claim)]
-        self.hardware.follow([*done, *records], [*current, *records])
+        """Keep scans and events true to what claims have, `records` among them; a reboot has undone what they had."""
+        current = [record for record in self._records() if self._is_current(record.claim)]
+        self.hardware.follow([*current, *records])
 
     def _is_current(self, claim: ClaimRef) -> bool:
         """Tell whether a claim was prepared since the node has booted."""

@@ -151,7 +151,8 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         Meta(
             pattern="^(/.*|unchecked)?$",
             description="Where runc or crun is, which is asked whether it can move interfaces (`dra.interface`). "
-            "Empty: where it usually is. `unchecked`: it is not asked, you know that it can.",
+            "Empty: where they usually are; each that is there must be able to. `unchecked`: none is asked, you know "
+            "that it can.",
         ),
     ] = ""
     kubeconfig: Annotated[

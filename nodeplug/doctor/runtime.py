@@ -57,7 +57,11 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
         from dra_plugin.preparing.oci_runtime import OciRuntime
 
         words = f"{', '.join(moving)}: interfaces move into pods"
-        if why := OciRuntime(settings.oci_runtime).why_not():
+        try:
+            why = OciRuntime(settings.oci_runtime).why_not()
+        except OSError as error:
+            why = f"whether the runtime can move them is not known: {error}"
+        if why:
             yield Finding("wrong", _SUBJECT, f"{words}, and claims are refused: {why}", "runc can since 1.4")
         else:
             yield Finding("ok", _SUBJECT, f"{words}, and the runtime moves them")

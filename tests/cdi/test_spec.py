@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import yaml
 
 from cdi import (
     ContainerEdits,
@@ -103,6 +104,16 @@ def test_members_have_the_names_of_the_specification_and_absent_ones_are_not_wri
 def test_what_was_written_reads_back_the_same() -> None:
     made = spec(edits=ContainerEdits(env=("A=ü\n",), additional_gids=(1, 2)))
     assert decode(encode(made)) == made
+
+
+@pytest.mark.parametrize(
+    "character", ["\x7f", "\x80", "\x85", "\u2028", "\ufeff", "\ufffe", "\uffff", "\U0001f600", "\t"]
+)
+def test_runtimes_that_read_it_as_yaml_read_the_same(character: str) -> None:
+    """Of a file with a control character they read nothing, and from a break of a line they make a space."""
+    made = spec(edits=ContainerEdits(env=(f"A={character}b",)))
+    assert decode(encode(made)) == made
+    assert yaml.safe_load(encode(made)) == json.loads(encode(made))
 
 
 @pytest.mark.parametrize(

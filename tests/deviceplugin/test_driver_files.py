@@ -61,3 +61,16 @@ async def test_who_does_not_ask_for_the_driver_does_not_get_it(
         side.plugins.update({NAME: given(made_up, "/old")})
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         await until(lambda: mounted(paths.cdi) == {"misc-fuse": [], "misc-kvm": []})
+
+
+async def test_no_container_starts_without_the_drivers_files(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([WITH_DRIVER])
+        side.plugins.update({NAME: given(made_up, "/old")})
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
+        await until(lambda: mounted(paths.cdi).keys() == {"misc-fuse", "misc-kvm"})
+        lacking = replace(given(made_up, "/old")[0], driver_files=DriverFiles(problem="it is half installed"))
+        side.plugins.update({NAME: (lacking, given(made_up, "/old")[1])})
+        await until(lambda: mounted(paths.cdi).keys() == {given(made_up, "/old")[1].id})

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import pytest
+
 from cdi import CdiDirectory, Spec
 from deviceplugin.descriptions import Descriptions, Terms
 from deviceplugin.specs import Specs
@@ -12,6 +14,7 @@ from resources.resource import Resource
 from resources.selector import NOTHING
 from tests.hostdevices.made import device
 from tests.running import running, until
+from tests.threads import no_more_threads
 
 TERMS = Terms.of(Resource("example.com/gps", NOTHING))
 KIND = "example.com/gps"
@@ -71,3 +74,14 @@ async def test_a_device_is_described_while_another_ones_description_is_written(t
         directory.may_write.set()
         await until(lambda: len(changes) == 3)
     assert changes == [False, True, True]
+
+
+async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stick, changes = device("tty-1", "tty", "/dev/ttyUSB0"), []
+    specs = Specs(CdiDirectory(tmp_path, "device-plugin"), lambda: changes.append("changed"), retry=0.01)
+    specs.want(described(stick))
+    async with running(specs.run()):
+        with no_more_threads():
+            await until(lambda: "can't start new thread" in specs.problem)
+        await until(lambda: specs.has(KIND, TERMS, stick))
+    assert caplog.text.count("cannot write CDI specs") == 1

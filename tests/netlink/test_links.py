@@ -68,10 +68,24 @@ def test_addresses_that_stay_and_are_global(kernel: Connection) -> None:
         add_address(kernel, index, text)
     ip("addr", "add", "169.254.1.1/16", "dev", "np0", "scope", "link")
     ip("addr", "add", "198.51.100.8/24", "dev", "np0", "valid_lft", "1000", "preferred_lft", "1000")
-    assert addresses(kernel) == {index: ("198.51.100.7/24", "2001:db8::7/64")}
+    assert addresses(kernel) == {index: {"198.51.100.7/24": b"", "2001:db8::7/64": b""}}
     remove_address(kernel, index, "198.51.100.7/24")
     remove_address(kernel, index, "198.51.100.7/24")
-    assert addresses(kernel) == {index: ("2001:db8::7/64",)}
+    assert addresses(kernel) == {index: {"2001:db8::7/64": b""}}
+
+
+def test_an_address_is_given_back_and_taken_with_all_that_was_said_of_it(kernel: Connection) -> None:
+    index = found(kernel, "np0").index
+    for words in ("192.0.2.1/24 broadcast + label np0:a noprefixroute", "203.0.113.1 peer 203.0.113.9/32 metric 7",
+                  "2001:db8::1 peer 2001:db8::9/128 nodad"):  # fmt: skip
+        ip("addr", "add", *words.split(), "dev", "np0")
+    before, has = ip("-o", "addr", "show", "dev", "np0"), addresses(kernel)[index]
+    for text, details in has.items():
+        remove_address(kernel, index, text, details)
+    assert addresses(kernel) == {}
+    for text, details in has.items():
+        add_address(kernel, index, text, details)
+    assert ip("-o", "addr", "show", "dev", "np0") == before
 
 
 class ChangedMeanwhile(Connection):
@@ -94,6 +108,12 @@ def test_a_list_that_changed_while_it_was_read_is_read_again(home: str) -> None:
         names = [each.name for each in links(connection)]
     assert len(names) == len(set(names)) == 85  # lo, np0 and np1, the eighty, late0 and late1
     assert "late0" in names
+
+
+def test_a_list_of_which_something_is_cut_off_is_none(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netlink.connection._ROOM", 1024)
+    with Connection() as connection, pytest.raises(NetlinkError, match="more than 1024 bytes at once"):
+        links(connection)
 
 
 def test_what_the_kernel_refuses_is_said(kernel: Connection) -> None:

@@ -1,13 +1,14 @@
 /* A libnvidia-ml.so.1 with GPUs of two MIG instances each, as far as nvml/child.py asks. What it does besides stands in the
-   file $FAKE_NVML, which is read with every question: "hang", "crash", "lost", "init N", "xid N GI", "errors N", "rows",
-   "gpus N" (one, if it does not say), "link A B" (one of NVLink from A to B, which is a GPU, or a switch from 8 on). */
+   file $FAKE_NVML, which is read with every question: "hang", "crash", "init N", "xid N GI", "errors N", "rows",
+   "gpus N" (one, if it does not say), "link A B" (one of NVLink from A to B, which is a GPU, or a switch from 8 on). Of a
+   GPU that is lost "lost" or "reset" says so with its memory, "gone" as soon as it is asked for, "deaf" to who waits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 typedef int Result;
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, GPU_IS_LOST = 15, DRIVER_NOT_LOADED = 9 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, GPU_IS_LOST = 15, RESET_REQUIRED = 16, DRIVER_NOT_LOADED = 9 };
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { char legacy[16]; unsigned domain, bus, device, pci, subsystem; char bus_id[32]; } Pci;
 typedef struct { void *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } Event;
@@ -45,13 +46,16 @@ Result nvmlInitWithFlags(unsigned flags) {
     return said("init", &code, &other) ? code : SUCCESS;
 }
 const char *nvmlErrorString(Result code) { return code == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "an error"; }
-Result nvmlDeviceGetCount_v2(unsigned *count) {
-    int other;
+Result nvmlDeviceGetHandleByPciBusId_v2(const char *address, void **handle) {
+    int count = 1, other;
+    unsigned bus;
     obey();
-    if (!said("gpus", (int *)count, &other)) *count = 1;
+    said("gpus", &count, &other);
+    if (sscanf(address, "00000000:%X:00.0", &bus) != 1 || bus < 0x81 || bus >= 0x81 + count) return NOT_FOUND;
+    if (said("gone", &count, &other)) return GPU_IS_LOST;
+    *handle = &gpus[bus - 0x81];
     return SUCCESS;
 }
-Result nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = &gpus[index]; return SUCCESS; }
 Result nvmlDeviceGetPciInfo_v3(void *handle, Pci *pci) {
     sprintf(pci->bus_id, "00000000:%X:00.0", 0x81 + (int)((char *)handle - gpus));
     return SUCCESS;
@@ -95,6 +99,7 @@ Result nvmlDeviceGetName(void *handle, char *text, unsigned length) {
 Result nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
     int a, b;
     if (said("lost", &a, &b)) return GPU_IS_LOST;
+    if (said("reset", &a, &b)) return RESET_REQUIRED;
     memory->total = is_gpu(handle) ? 85899345920ULL : 10737418240ULL;
     return SUCCESS;
 }
@@ -133,6 +138,7 @@ Result nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) {
     int number, instance, left;
     for (left = milliseconds; left > 0; left -= 5) {
         obey();
+        if (said("deaf", &number, &instance)) return GPU_IS_LOST;
         if (!said("xid", &number, &instance)) is_told = 0;
         else if (is_told != number) {
             is_told = number;

@@ -129,15 +129,40 @@ async def test_an_error_of_the_driver_stays_and_a_programs_own_does_not_count(dr
         await watched.until(lambda x: x.devices[GPU].health.healthy and "memory" in x.devices[GPU].attributes)
 
 
-async def test_memory_errors_and_a_gpu_that_is_lost(driver: Driver) -> None:
+async def test_memory_errors_within_a_minute(driver: Driver) -> None:
     driver.tell("errors 7")  # from before
     async with watching(driver) as watched:
         assert (await watched.now()).devices[GPU].health.healthy
         driver.tell("errors 9")
         found = await watched.until(reason(GPU))
         assert reason(GPU)(found) == reason(SECOND)(found) == "2 uncorrectable memory errors within a minute"
-        driver.tell("errors 9", "rows", "lost")
-        await watched.until(lambda x: "fallen off the bus" in reason(GPU)(x))
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (["lost"], "it has fallen off the bus, or cannot be reached"),
+        (["gone", "deaf"], "it has fallen off the bus, or cannot be reached"),
+        (["reset"], "it has to be reset before it can be used again"),
+    ],
+)
+async def test_a_gpu_that_is_lost_is_so_at_once_and_keeps_its_name(
+    driver: Driver, told: list[str], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Resources mean GPUs by their UUIDs; the others are asked as before."""
+    driver.add("0000:82:00.0", 4)
+    driver.inventory = scan(driver.tree.host)
+    driver.tell("gpus 2")
+    slow = Timings(interval=0.05, silence=60.0, again=3600.0, first=60.0)
+    async with watching(driver, slow) as watched:
+        before = await watched.now()
+        driver.tell("gpus 2", *told)
+        found = await watched.until(reason(GPU))
+        assert reason(GPU)(found) == reason(FIRST)(found) == words
+        assert [facts(found.devices[x]) for x in (GPU, FIRST)] == [facts(before.devices[x]) for x in (GPU, FIRST)]
+        driver.tell("gpus 2")
+        await watched.until(lambda x: x.devices[GPU].health.healthy)
+    assert "it is tried again" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -249,8 +274,8 @@ def test_the_numbers_of_the_interface_are_those_that_nvidias_own_binding_has() -
     assert child.MOST_LINKS >= pynvml.NVML_NVLINK_MAX_LINKS
     uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     assert tuple(x.value for x in child.UNCORRECTED_SINCE_LOADED) == uncorrected
-    errors = library_module.TIMEOUT, library_module.FUNCTION_NOT_FOUND, library_module.GPU_IS_LOST
-    assert errors == (pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_GPU_IS_LOST)
+    names = ("TIMEOUT", "FUNCTION_NOT_FOUND", "GPU_IS_LOST", "RESET_REQUIRED")
+    assert [getattr(library_module, x) for x in names] == [getattr(pynvml, f"NVML_ERROR_{x}") for x in names]
 
 
 def test_the_daemon_itself_has_nothing_of_the_library() -> None:

@@ -25,6 +25,7 @@ from tests.deviceplugin.host import MadeUpHost
 from tests.dra_plugin.preparing.world import World, claim, ref, result, uid
 from tests.hostdevices.machine import interface
 from tests.hostdevices.pci_kernel import VFIO, PciKernel
+from tests.threads import no_more_threads
 
 GPU, SOUND, NIC = "0000:41:00.0", "0000:41:00.1", "0000:42:00.0"
 BEFORE = {GPU: ("nouveau", ""), SOUND: ("snd_hda_intel", ""), NIC: ("ixgbevf", "")}
@@ -229,6 +230,13 @@ async def test_what_somebody_holds_is_waited_for(machine: Machine) -> None:
     drivers._blocked[GPU].join()
     await machine.unprepare(CARD)
     assert machine.kernel.drivers() == BEFORE
+
+
+async def test_without_a_thread_left_nothing_is_bound(machine: Machine) -> None:
+    with no_more_threads():
+        assert f"driver of {GPU} cannot be changed: can't start new thread" in await machine.refusal(CARD)
+    assert machine.kernel.drivers() == BEFORE
+    assert (machine.units(), machine.files()) == ([], [])
 
 
 async def test_what_another_driver_took_meanwhile_or_had_before_stays(machine: Machine) -> None:

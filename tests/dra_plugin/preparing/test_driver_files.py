@@ -1,6 +1,7 @@
 """A claim's containers get the driver's files, those of now."""
 
 import json
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -32,3 +33,26 @@ async def test_a_claims_container_that_starts_again_has_the_driver_of_now(world:
     assert mounted() == [("/old", "/usr/local/nvidia")]
     driver("/new")
     await until(lambda: mounted() == [("/new", "/usr/local/nvidia")])
+
+
+async def test_no_container_starts_without_the_drivers_files(tmp_path: Path) -> None:
+    """Of the time before the first scan nobody knows them, nor while a driver is half installed."""
+    world = World(tmp_path)
+    world.resources = [resource("fuse", userspace="nvidia"), resource("kvm")]
+    wanted = claim(result("misc-fuse", "gpu"), result("misc-kvm", "other"))
+    name = f"nodeplug.dev/claim={wanted.metadata.uid}_gpu_misc-fuse"
+
+    def driver(files: DriverFiles) -> None:
+        world.scan(**{x: replace(world.made_up.devices()[f"misc-{x}"], driver_files=files) for x in ("fuse", "kvm")})
+
+    whole = DriverFiles((DriverMount("/old", "/usr/local/nvidia"),))
+    async with world:
+        driver(whole)
+        prepared = await world.prepare(wanted)
+        await world.restart()
+        assert name not in world.devices()
+        assert world.container(prepared, "other").nodes
+        driver(whole)
+        await until(lambda: name in world.devices())
+        driver(DriverFiles(problem="the files of NVIDIA's driver: there are none of 550.54.14"))
+        await until(lambda: name not in world.devices())

@@ -3,7 +3,11 @@
 import asyncio
 import threading
 
+import pytest
+
 from dra_plugin.preparing.host_work import HostWork
+from hostdevices.errors import HostExhausted
+from tests.threads import no_more_threads
 
 
 async def test_a_device_that_does_not_answer_holds_up_no_file() -> None:
@@ -23,3 +27,11 @@ async def test_a_device_that_does_not_answer_holds_up_no_file() -> None:
         answers.set()
         await asyncio.gather(*waiting)
         await work.close()
+
+
+async def test_without_a_thread_left_it_is_said() -> None:
+    work = HostWork()
+    with no_more_threads(), pytest.raises(HostExhausted, match="can't start new thread"):
+        await work.wait(lambda: "done")
+    assert await work.wait(lambda: "done") == "done"
+    await work.close()

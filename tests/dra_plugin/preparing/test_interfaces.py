@@ -1,7 +1,11 @@
 """Interfaces of claims that move into pods and back: real ones, in network namespaces of the test's own."""
 
+import asyncio
+import errno
+import os
 import shutil
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +19,16 @@ from dra_plugin.preparing.interface_config import InterfaceRefused
 from dra_plugin.preparing.interface_moves import Interfaces
 from dra_plugin.preparing.oci_runtime import UNCHECKED, OciRuntime
 from hostdevices import Device
-from netlink import Connection, Link, addresses, link
+from hostdevices.errors import HostExhausted
+from netlink import Connection, Link, NetlinkError, addresses, link, links
 from resourceapi.objects import v1
 from resources.resource import DraOptions, InterfaceMoves, Resource
 from resources.selector import Ids
+from tests.descriptors import no_more_descriptors
 from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
 from tests.network import PodNetwork, ip, needs_root, own_network, show_in_sysfs
 from tests.running import until
+from tests.threads import no_more_threads
 
 pytestmark = needs_root
 MAC = "02:00:00:00:00:11"
@@ -102,7 +109,7 @@ def state(name: str) -> tuple[Any, ...] | None:
         found = link(kernel, name)
         if found is None:
             return None
-        return found.mtu, found.mac, found.alias, addresses(kernel).get(found.index, ()), found.is_up
+        return found.mtu, found.mac, found.alias, tuple(addresses(kernel).get(found.index, ())), found.is_up
 
 
 def wanted(device: str = "nic-np0", *requests: str, number: int = 1, **interface: Any) -> v1.ResourceClaim:
@@ -138,6 +145,43 @@ async def test_an_interface_moves_into_a_pod_and_comes_back_as_it_was(network: N
     await network.unprepare(mine)
     assert state("np0") == before
     assert network.units() == network.files() == []
+
+
+@pytest.mark.parametrize("interface", [WANTED, {"name": "data0"}])
+async def test_its_addresses_come_back_with_all_that_was_said_of_them(
+    network: Network, interface: dict[str, Any]
+) -> None:
+    """One that comes back with a route of its own would take over what the node sends to that network."""
+    for words in (
+        "192.0.2.1/24 broadcast 192.0.2.255 label np0:first noprefixroute",
+        "192.0.2.129/25 metric 200",
+        "203.0.113.1 peer 203.0.113.9/32",
+        "2001:db8:1::1/64 nodad noprefixroute",
+        "2001:db8:2::1 peer 2001:db8:2::9/128 nodad metric 300",
+    ):
+        ip("addr", "add", *words.split(), "dev", "np0")
+    for name in ("np0", "np1"):
+        ip("link", "set", name, "up")
+    before, routes = ip("-o", "addr", "show", "dev", "np0", "scope", "global"), ip("route", "show", "dev", "np0")
+    mine = wanted(**interface)
+    await network.prepare(mine)
+    pod = network.moves()
+    pod.back("data0")
+    pod.end()
+    await network.unprepare(mine)
+    after = ip("-o", "addr", "show", "dev", "np0", "scope", "global")
+    assert sorted(after.splitlines()) == sorted(before.splitlines())
+    assert ip("route", "show", "dev", "np0") == routes
+
+
+async def test_an_address_does_not_go_with_the_first_one_of_its_network(network: Network) -> None:
+    for last in (1, 7):
+        ip("addr", "add", f"198.51.100.{last}/24", "dev", "np0")
+    mine = wanted(addresses=["198.51.100.7/24"])
+    await network.prepare(mine)
+    assert (state("np0") or ())[3] == ("198.51.100.7/24",)
+    await network.unprepare(mine)
+    assert sorted((state("np0") or ())[3]) == ["198.51.100.1/24", "198.51.100.7/24"]
 
 
 async def test_a_pod_is_told_what_it_has(network: Network) -> None:
@@ -348,6 +392,54 @@ async def test_after_a_reboot_nothing_is_called_back(network: Network) -> None:
     assert network.units() == []
 
 
+async def test_after_a_reboot_a_claims_interface_is_offered_where_it_is_there(network: Network) -> None:
+    await network.prepare(wanted("nic-mv0", name="data0"))
+    await network.end()
+    ip("link", "del", "mv0")
+    network.hide("mv0")
+    await network.begin("next-boot")
+    assert [x.name for x in network.offers] == ["nic-np0", "nic-np1"]
+
+
+async def test_after_a_reboot_it_is_on_record_how_an_interface_is_before_it_changes_again(network: Network) -> None:
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    await network.end()
+    ip("addr", "flush", "dev", "np0")
+    ip("link", "set", "np0", "alias", "since the boot", "mtu", "1350", "address", MAC)
+    ip("addr", "add", "192.0.2.1/24", "dev", "np0")
+    before = state("np0")
+    await network.begin("next-boot")
+    shutil.rmtree(network.cdi)
+    network.cdi.touch()  # what comes after the change fails
+    assert "File exists" in await network.refusal(mine)
+    network.cdi.unlink()
+    await network.unprepare(mine)
+    assert state("np0") == before
+    assert network.units() == []
+
+
+async def test_without_a_thread_left_a_claim_is_looked_after_later(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node may have none, or a cgroup: that ends no daemon."""
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    answers, work = threading.Event(), network.preparer._work
+    busy = [asyncio.ensure_future(work.wait(answers.wait)) for _ in work._threads._threads]
+    await asyncio.sleep(0)
+    with no_more_threads():
+        network.preparer.update()
+        await until(lambda: "nothing can be done to the host: can't start new thread" in caplog.text)
+        assert "can't start new thread" in await network.refusal(wanted("nic-np1", number=2))
+        assert not await network.preparer.repair()
+    answers.set()
+    await asyncio.gather(*busy)
+    assert await network.preparer.repair()
+    await network.unprepare(mine)
+    assert state("np0") == (1400, MAC, "", (), False)
+
+
 async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
     await network.prepare(wanted(name="data0"))
     pod = network.moves()
@@ -356,6 +448,34 @@ async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
     with pytest.raises(InterfaceRefused, match="np0 is still in the network namespace of its pod"):
         Interfaces(network.made_up.host, OciRuntime(), patience=0.0).restore(record)
     pod.end()
+
+
+async def test_what_cannot_be_looked_for_just_now_is_not_gone(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network namespace whose interfaces cannot be listed for want of memory is a namespace all the same."""
+    mine = wanted("nic-mv0", name="data0")
+    await network.prepare(mine)
+    pod = network.moves("mv0")
+    await until(lambda: not network.asked())
+    await network.end()
+
+    def no_memory(kernel: Connection, namespace: int | None = None) -> list[Link]:
+        if namespace is None:
+            return links(kernel)
+        raise NetlinkError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+
+    with monkeypatch.context() as fault:
+        fault.setattr("dra_plugin.preparing.interface_moves.links", no_memory)
+        await network.begin()
+        (failure,) = (await network.failures(ref(mine))).values()
+        assert failure is not None
+        assert "No buffer space available" in failure.reason
+    assert there("mv0") is None  # another one of its address would be beside it
+    pod.back("data0")
+    pod.end()
+    await network.unprepare(mine)
+    assert network.units() == []
 
 
 async def test_what_the_kernel_refuses_leaves_everything_as_it_was(network: Network) -> None:
@@ -402,6 +522,17 @@ async def test_what_the_node_needs_never_moves(network: Network) -> None:
     route.parent.mkdir()
     route.write_text("Iface\tDestination\nnp0\t00000000\t01020304\t0003\t0\t0\t0\t00000000\n")
     assert "carries the node's own traffic" in await network.refusal(wanted())  # also before the next scan
+
+
+async def test_what_carries_an_interface_that_is_in_a_pod_does_not_move(network: Network) -> None:
+    first = wanted("nic-mv0", name="data0")
+    await network.prepare(first)
+    pod = network.moves("mv0")
+    assert "np1 carries mv0, which a claim has" in await network.refusal(wanted("nic-np1", number=2))
+    pod.end()
+    await network.unprepare(first)
+    ip("link", "del", "mv0")
+    await network.prepare(wanted("nic-np1", number=2))
 
 
 @pytest.mark.parametrize("table", ["main", "100"])
@@ -474,6 +605,37 @@ async def test_the_runtime_is_asked(network: Network, tmp_path: Path, features: 
         await network.prepare(wanted())
         return
     assert words in await network.refusal(wanted())
+    assert state("np0") == (1400, MAC, "", (), False)
+
+
+async def test_of_several_runtimes_each_must_be_able_to(tmp_path: Path) -> None:
+    """Which one containers get is known to the container runtime alone: Docker's may lie beside another one."""
+    able, other = tmp_path / "sbin/runc", tmp_path / "bin/runc"
+    for path, enabled in ((able, "true"), (other, "false")):
+        path.parent.mkdir()
+        path.write_text(f'#!/bin/sh\necho \'{{"linux": {{"netDevices": {{"enabled": {enabled}}}}}}}\'\n')
+        path.chmod(0o755)
+    folders = [str(able.parent), str(other.parent)]
+    words = OciRuntime(folders=folders).why_not()
+    assert words.startswith(f"the runtime {other} cannot move interfaces")
+    assert words.endswith(f"say in settings.ociRuntime which of {able}, {other} containers get")
+    assert OciRuntime(str(able), folders).why_not() == ""
+    other.unlink()
+    other.symlink_to(able)
+    assert OciRuntime(folders=folders).why_not() == ""
+
+
+async def test_a_lost_lease_is_restored_with_its_record_once_there_is_a_descriptor(network: Network) -> None:
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    await network.end()
+    shutil.rmtree(network.state)
+    await network.begin()
+    with no_more_descriptors(), pytest.raises(HostExhausted):
+        await network.preparer.lost.restore(mine)
+    assert network.units() == []  # one without a record would never be set back
+    await network.preparer.lost.restore(mine)
+    await network.unprepare(mine)
     assert state("np0") == (1400, MAC, "", (), False)
 
 

@@ -1,13 +1,26 @@
 """Repairing while the kubelet calls, as once a lost ledger is restored: nobody's work is undone."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
 from dra_plugin.driver import ClaimFailed
+from hostdevices import Device
 from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
 from tests.running import until
 
 MANY = 20
+
+
+class OnPci(World):
+    """A node whose devices sit on two functions each."""
+
+    def found(self) -> dict[str, Device]:
+        functions = ("0000:00:05.0", "0000:00:05.1")
+        return {i: replace(x, functions=functions) for i, x in super().found().items()}
 
 
 async def test_what_is_being_prepared_is_not_half_prepared(world: World) -> None:
@@ -34,3 +47,37 @@ async def test_files_are_those_of_leases_whoever_comes_and_goes_meanwhile(tmp_pa
             assert len(world.files()) == 3 * MANY
             await asyncio.gather(world.failures(*map(ref, claims)), world.preparer.repair())
             assert (world.units(), world.files()) == ([], [])
+
+
+async def test_after_a_restart_variables_name_the_functions_that_devices_had(tmp_path: Path) -> None:
+    """What is repaired then is so before the first scan, and of a device is known what its claim's lease says."""
+    world = OnPci(tmp_path)
+    async with world:
+        wanted = claim(
+            result("misc-fuse"), configs=[config(env={"HOSTDEV": "{pciFunctions}", "TEXT": "{{pciFunctions}}"})]
+        )
+        prepared = await world.prepare(wanted)
+        before = world.container(prepared).env
+        assert (before["HOSTDEV"], before["TEXT"]) == ("0000:00:05.0,0000:00:05.1", "{pciFunctions}")
+        shutil.rmtree(world.cdi)
+        await world.restart()
+        assert world.container(prepared).env == before
+
+
+async def test_a_claim_that_cannot_be_described_now_keeps_no_daemon_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its variables have a limit, and what they name may be longer by then; one version may have another limit."""
+    wanted = claim(result("misc-fuse"), configs=[config(env={"NODES": "{devnodes}"})])
+    other = claim(result("misc-kvm"), name="other", uid=uid(2))
+    async with World(tmp_path) as world:
+        prepared = await world.prepare(wanted)
+        kept = await world.prepare(other)
+        shutil.rmtree(world.cdi)
+        with monkeypatch.context() as lower:
+            lower.setattr("resources.template.MOST_BYTES", 4)
+            await world.restart()
+            assert "its files cannot be put back: variable NODES" in caplog.text
+            assert world.container(kept).nodes
+        assert await world.preparer.repair()
+        assert world.container(prepared).nodes

@@ -1,0 +1,37 @@
+"""Work on the host in a thread, for the loop: it is done while somebody waits for it, or never.
+
+An executor keeps what it could start no thread for, and does it once another one is free: a device would be reset, or
+get another driver, for somebody who was told that it could not be, and is gone.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import TypeVar
+
+from hostdevices.errors import HostExhausted
+
+T = TypeVar("T")
+
+
+async def in_thread(call: Callable[[], T], threads: Executor | None = None) -> T:
+    """Return what `call` returns in one of these `threads`, or of the loop's own; raises what it raises.
+
+    Raises `HostExhausted` where no thread is to be had.
+    """
+    done: Future[T] = Future()
+
+    def work() -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            done.set_result(call())
+        except BaseException as error:
+            done.set_exception(error)
+
+    try:
+        asyncio.get_running_loop().run_in_executor(threads, work)
+    except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+        if done.cancel():  # or else one that was just free does it
+            raise HostExhausted(f"nothing can be done to the host: {error}") from error
+    return await asyncio.wrap_future(done)

@@ -1,0 +1,34 @@
+"""Work in a thread, where none is left."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hostdevices.errors import HostExhausted
+from hostdevices.threads import in_thread
+from tests.threads import no_more_threads
+
+
+async def test_what_could_not_be_begun_is_never_done() -> None:
+    """A device would be reset once another one's reset is over, for somebody who was told that it could not be."""
+    done: list[str] = []
+    answers = threading.Event()
+    with ThreadPoolExecutor(2) as threads:
+        first = asyncio.ensure_future(in_thread(answers.wait, threads))
+        await asyncio.sleep(0)
+        with no_more_threads(), pytest.raises(HostExhausted, match="can't start new thread"):
+            await in_thread(lambda: done.append("refused"), threads)
+        answers.set()
+        assert await first
+        await in_thread(lambda: done.append("begun"), threads)
+    assert done == ["begun"]
+
+
+async def test_what_goes_wrong_there_is_raised_here() -> None:
+    def fail() -> None:
+        raise OSError(5, "no such luck")
+
+    with pytest.raises(OSError, match="no such luck"):
+        await in_thread(fail)
