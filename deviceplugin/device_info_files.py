@@ -50,10 +50,11 @@ class DeviceInfoFiles:
                 async with asyncio.timeout(self._retry if self._problem else None):
                     await self._wake.wait()
             self._wake.clear()
-            before, self._problem = (
-                self._problem,
-                await asyncio.to_thread(self._sync, tuple(self._resources), self._wanted, self._kept),
-            )
+            before = self._problem
+            try:
+                self._problem = await asyncio.to_thread(self._sync, tuple(self._resources), self._wanted, self._kept)
+            except RuntimeError as error:  # no thread is left
+                self._problem = str(error)
             if self._problem and self._problem != before:
                 log.error("cannot write device-info files: %s; it is tried again", self._problem)
 

@@ -78,7 +78,7 @@ class Specs:
         self._written, self._writing = None, wanted
         try:
             await asyncio.to_thread(self._sync, wanted)
-        except (OSError, cdi.CdiError) as error:
+        except (OSError, RuntimeError, cdi.CdiError) as error:  # RuntimeError: no thread is left
             self._described = {}
             reason = str(error)
             if isinstance(error, OSError) and error.filename:

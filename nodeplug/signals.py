@@ -77,4 +77,7 @@ def _end_in_time() -> None:
 
     timer = threading.Timer(END_PATIENCE, end)
     timer.daemon = True
-    timer.start()
+    try:
+        timer.start()
+    except RuntimeError:  # no thread is left: the kernel does it, without a word
+        signal.setitimer(signal.ITIMER_REAL, END_PATIENCE)

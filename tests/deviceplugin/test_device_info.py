@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from checkpoint import Ledger
 from deviceplugin import Paths
 from deviceplugin.device_info import file_content, file_name, variable
+from deviceplugin.device_info_files import DeviceInfoFiles
 from hostdevices import Device, Devnode
 from kubelet.node import Node
 from resources.resource import Resource
@@ -19,7 +20,8 @@ from resources.template import ValueTooLong
 from tests.deviceplugin.conftest import Side, StartPlugins
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.node import GRACE, node_of, offered, pod, until_ended
-from tests.running import until
+from tests.running import running, until
+from tests.threads import no_more_threads
 
 ADDRESS, PF = "0000:3b:00.2", "0000:3b:00.0"
 PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
@@ -146,3 +148,14 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
     await until_ended(side, ledger, address)
     await until(lambda: not files())
     assert (folder / others).exists()
+
+
+async def test_what_no_thread_was_left_to_write_is_written_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = DeviceInfoFiles(tmp_path, 0.01)
+    async with running(files.run()):
+        with no_more_threads():
+            files.want([NAME], {"a-device.json": b"{}"}, ())
+            await until(lambda: "cannot write device-info files: can't start new thread" in caplog.text)
+        await until((tmp_path / "a-device.json").exists)

@@ -12,6 +12,7 @@ from resources.resource import Resource
 from resources.selector import NOTHING
 from tests.hostdevices.made import device
 from tests.running import running, until
+from tests.threads import no_more_threads
 
 TERMS = Terms.of(Resource("example.com/gps", NOTHING))
 KIND = "example.com/gps"
@@ -71,3 +72,14 @@ async def test_a_device_is_described_while_another_ones_description_is_written(t
         directory.may_write.set()
         await until(lambda: len(changes) == 3)
     assert changes == [False, True, True]
+
+
+async def test_what_no_thread_was_left_to_write_is_written_later(tmp_path: Path) -> None:
+    specs = Specs(CdiDirectory(tmp_path, "device-plugin"), lambda: None, 0.01)
+    async with running(specs.run()):
+        with no_more_threads():
+            specs.want(described(device("tty-1", "tty", "/dev/ttyUSB0")))
+            await until(lambda: specs.problem)
+            assert specs.problem == "cannot write CDI specs: can't start new thread"
+        await until(lambda: not specs.problem)
+    assert list(tmp_path.glob("*.json"))
