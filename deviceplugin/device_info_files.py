@@ -72,7 +72,7 @@ class DeviceInfoFiles:
             for name in _ours(self._folder, resources) - wanted.keys() - kept:
                 (self._folder / name).unlink(missing_ok=True)
         except OSError as error:
-            return f"{error.filename}: {error.strerror}"
+            return f"{error.filename or self._folder}: {error.strerror}"  # a full disk names no file
         return ""
 
 

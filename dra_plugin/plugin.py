@@ -284,6 +284,8 @@ class DraPlugin:
             was_share = "/" in lease.unit
             if now is None or was_share != now.resource.is_shared:
                 return lease
+            if not self._offers.is_counted(now.name) and now.name != offered.name:
+                return lease
             is_at_its_port = now.resource.identity == "port" and now.name in lease.exclusive  # whatever it is there
             if now.exclusive != lease.exclusive and not is_at_its_port:
                 return lease

@@ -75,7 +75,7 @@ class ConfigFile:
         self.content = content
         self.labels = labels
         self.status = ConfigStatus(True, time.time())
-        self._content_before = content
+        self._before = config, content
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[Reading]] = []
         self._seconds = again
@@ -134,10 +134,10 @@ class ConfigFile:
                 self._again.cancel()
             watch.close()
 
-    def refuse(self, config: Config, why: str) -> None:
-        """Go back to `config`: what was read since is sound, and cannot be had here."""
+    def refuse(self, why: str) -> None:
+        """Go back to the configuration that counted before: what was read since is sound, and cannot be had here."""
         self._stays([why])
-        self.config, self.content = config, self._content_before
+        self.config, self.content = self._before
 
     async def _read(self) -> tuple[str, ...]:
         """Read the file; return what is wrong with it."""
@@ -154,7 +154,7 @@ class ConfigFile:
             return problems
         if self.labels is None:  # else they were told, perhaps others in the meantime, which are read with next
             self.labels = labels
-        self._content_before = self.content
+        self._before = self.config, self.content
         self.config, self.content = config, content
         self.status = ConfigStatus(True, time.time())
         return ()

@@ -40,7 +40,7 @@ from nodeplug.fronts import (
 from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.readiness import why_not_ready
 from nodeplug.supervision import run_together
-from nodeplug.systemd import notify, watchdog
+from nodeplug.systemd import notify, tell_ready, watchdog
 from telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ class Daemon:
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "state": self._take(ledger),
             "watchdog": watchdog(),
+            "readiness": tell_ready(offering.configured),
             "reconciler": _once_owned(ledger, reconciler.run),
             "host": offering.run(),
             "health": offering.poll_health(),

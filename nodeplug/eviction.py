@@ -8,7 +8,8 @@ Rules:
 1. Level, not edge: what is gone follows from the last scan and from the leases of the moment, so nothing is missed or
    repeated after a restart; the time begins again then.
 2. A device is gone when no scan finds any of it. A scan that could not read a class of devices says nothing of any.
-3. The pod must be this node's, and not being deleted; what is evicted is that very pod, by its uid. A
+3. The pod must be this node's, and not being deleted; what is evicted is that very pod, by its uid. Where that is not
+   known, for the kubelet's file cannot be read, it is the one of that name which began before it got its device. A
    PodDisruptionBudget may keep it: it is tried again.
 4. No more than `AT_ONCE` pods are evicted, then one every `PAUSE` seconds.
 """
@@ -18,6 +19,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -103,13 +105,16 @@ class Evictions:
         """Evict the pods whose devices have been gone for long enough."""
         self._refresh()
         done: dict[str, float | None] = {}
-        for gone in list(self._gone.values()):
+        for key, gone in list(self._gone.items()):
             holder = gone.lease.holder
             if gone.due is None or gone.due > self._clock() or not holder:  # the kubelet says later whose it is
                 continue
-            if holder not in done:
+            if holder not in done and not self._take_token():
+                done[holder] = self._clock() + PAUSE
+            elif holder not in done and self._gone.get(key) is gone:
                 done[holder] = await self._evict(gone.lease)
-            gone.due = done[holder]
+                self._refresh()  # the server may have taken its time: some are back
+            gone.due = done.get(holder, gone.due)
 
     def _refresh(self) -> None:
         """Work out again which leases have lost their devices; what was known keeps its time."""
@@ -145,10 +150,10 @@ class Evictions:
                 pass
             case _:
                 return None
-        if not self._take_token():
-            return self._clock() + PAUSE
         try:
             uid = _to_evict(await self._pods.get(name, namespace), self._node, lease)
+            if uid and (self._is_blind or not self._is_gone(lease)):
+                return self._clock()  # the next look says what is to be done
             if uid:
                 body = {
                     "apiVersion": "policy/v1",
@@ -191,8 +196,17 @@ class Evictions:
 
 def _to_evict(pod: Mapping[str, Any], node: str, lease: Lease) -> str:
     """Return the uid of a pod that is to be evicted; empty where it is another one, over, or being deleted."""
-    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    metadata, spec, status = (pod.get(name) or {} for name in ("metadata", "spec", "status"))
     uid = str(metadata.get("uid") or "")
-    is_another = spec.get("nodeName") != node or (lease.pods and uid not in lease.pods)
-    is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return "" if is_another or is_over or metadata.get("deletionTimestamp") else uid
+    is_its_holder = uid in lease.pods if lease.pods else not _began_after(status.get("startTime"), lease.granted_at)
+    is_over = status.get("phase") in ("Succeeded", "Failed")
+    is_meant = spec.get("nodeName") == node and is_its_holder and not is_over and not metadata.get("deletionTimestamp")
+    return uid if is_meant else ""
+
+
+def _began_after(started: object, granted_at: float) -> bool:
+    """Tell whether a kubelet took on a pod after a lease was granted, which is then another's of the same name."""
+    try:
+        return isinstance(started, str) and datetime.fromisoformat(started).timestamp() > granted_at
+    except (ValueError, OverflowError):
+        return False

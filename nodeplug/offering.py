@@ -20,7 +20,6 @@ from hostdevices.watching.watch import Watcher, default_sources
 from nodeplug.config import Config
 from nodeplug.enrichment import Enrichment
 from nodeplug.fronts import of_device_plugins, of_dra
-from nodeplug.systemd import notify
 from nodeplug.withholding import with_withheld
 from resources.assignment import Assignment, assign
 
@@ -197,7 +196,6 @@ class Offering:
                     if config is self.config:  # and not another one since a moment ago
                         self._is_configured.set()
                     log.info("offering resources: %d", len(config.resources))
-                    notify("READY=1")
 
     def _watch(self, config: Config, enrichment: Enrichment) -> Watcher:
         globs = config.path_globs

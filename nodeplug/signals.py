@@ -50,7 +50,7 @@ async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry
 
 async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
     """Run a daemon; anew with a configuration that needs that, and with the one before where it cannot be had."""
-    config, before = file.config, None
+    config, is_tried = file.config, False
     while True:
         logs.setup(config.settings.log_level, config.settings.log_format)
         for line in overridden(config.settings):
@@ -60,12 +60,12 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
                 await Daemon(config, host, file=file, telemetry=telemetry).run()
         except NewConfiguration:
             log.info("starting anew with the new configuration")
-            config, before = file.config, config
+            config, is_tried = file.config, True
         except CannotOffer as error:
-            if before is None:
+            if not is_tried:
                 raise
-            file.refuse(before, str(error))
-            config, before = before, None
+            file.refuse(str(error))
+            config, is_tried = file.config, False
 
 
 def _end_in_time() -> None:
@@ -77,4 +77,7 @@ def _end_in_time() -> None:
 
     timer = threading.Timer(END_PATIENCE, end)
     timer.daemon = True
-    timer.start()
+    try:
+        timer.start()
+    except RuntimeError:  # no thread is left: the kernel does it, without a word
+        signal.setitimer(signal.ITIMER_REAL, END_PATIENCE)

@@ -80,10 +80,9 @@ class StatusServer:
         while True:
             try:
                 return await self._server()
-            except OSError as error:
-                log.log(
-                    level, "cannot serve metrics at %s: %s; it is tried again", self._address, error.strerror or error
-                )
+            except (OSError, UnicodeError, RuntimeError) as error:  # no name can be so; no thread is left to look it up
+                why = getattr(error, "strerror", None) or error
+                log.log(level, "cannot serve metrics at %s: %s; it is tried again", self._address, why)
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
 

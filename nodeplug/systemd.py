@@ -1,17 +1,32 @@
 """Telling systemd how we are (sd_notify(3)): one datagram to the socket that it names."""
 
 import asyncio
-import contextlib
 import os
 import socket
+from collections.abc import Awaitable, Callable
 
 _PATIENCE = 0.5  # seconds that a busy systemd may hold up the loop
+_AGAIN = 1.0  # seconds until what was not heard is said again
 
 
-def notify(state: str) -> None:
-    """Send `READY=1`, `STOPPING=1` or `STATUS=...`; without systemd this does nothing."""
-    with contextlib.suppress(OSError), _socket() as out:  # no descriptor is left: the daemon works nevertheless
-        _send(out, state)
+def notify(state: str) -> bool:
+    """Send `READY=1`, `STOPPING=1` or `STATUS=...`; tell whether it was taken. Without systemd this does nothing."""
+    try:
+        with _socket() as out:
+            return _send(out, state)
+    except OSError:  # no descriptor is left: the daemon works nevertheless
+        return False
+
+
+async def tell_ready(ready: Callable[[], Awaitable[object]]) -> None:
+    """Tell systemd that we are ready once `ready` returns, until it has heard that; then wait to be cancelled.
+
+    It ends a service of which it does not hear that, after the TimeoutStartSec.
+    """
+    await ready()
+    while not notify("READY=1"):  # noqa: ASYNC110 - nobody tells when it can hear again
+        await asyncio.sleep(_AGAIN)
+    await asyncio.get_running_loop().create_future()
 
 
 async def watchdog() -> None:
@@ -33,11 +48,14 @@ def _socket() -> socket.socket:
     return made
 
 
-def _send(out: socket.socket, state: str) -> None:
+def _send(out: socket.socket, state: str) -> bool:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address.startswith(("/", "@")):
-        with contextlib.suppress(OSError):  # nobody listens any more: that must not stop a daemon that works
+        try:
             out.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
+        except OSError:  # busy, or nobody listens any more: that must not stop a daemon that works
+            return False
+    return True
 
 
 def _watchdog_seconds() -> float:

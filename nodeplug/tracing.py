@@ -128,7 +128,11 @@ async def _shut_down(provider: "TracerProvider") -> None:
         with contextlib.suppress(RuntimeError):  # the loop has not waited
             loop.call_soon_threadsafe(done.set)
 
-    threading.Thread(target=shut_down, daemon=True, name="the last traces").start()
+    try:
+        threading.Thread(target=shut_down, daemon=True, name="the last traces").start()
+    except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+        log.warning("the last traces are not sent: %s", error)
+        return
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_PATIENCE):
             await done.wait()

@@ -158,7 +158,7 @@ class NvmlMonitor:
             self._process = await asyncio.create_subprocess_exec(
                 *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment, limit=_LONGEST
             )
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left to wait for its end
             raise _Ended(f"the process that asks NVIDIA's library cannot be started: {error}") from error
         return self._process
 

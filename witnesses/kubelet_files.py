@@ -23,7 +23,7 @@ _MOST_VERIFIED = 65536
 
 
 class KubeletFiles:
-    """The files of one kubelet. Blocking: call from a thread; one at a time."""
+    """The files of one kubelet. Blocking: call from a thread, all but `mark`, which is quick; one at a time."""
 
     def __init__(self, device_plugins: Path, root: Path, serves: Callable[[str], bool], driver: str = "") -> None:
         """Read in the kubelet's folders, for the resources that `serves` knows and the claims of `driver`."""

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed
 from witnesses.kubelet_files import KubeletFiles
 from witnesses.pod_resources import PodResources
 
+T = TypeVar("T")
 Wanted: TypeAlias = Callable[[Sequence[ClaimName]], Awaitable[Mapping[str, bool] | None]]
 
 
@@ -34,21 +35,29 @@ class NodeWitnesses:
     async def listed(self) -> Listed | None:
         """Return what pod-resources lists; listing has the kubelet forget ended pods, in its memory alone."""
         listed = await self._pod_resources.listed()
-        await asyncio.to_thread(self._files.mark)
+        self._files.mark()
         return listed
 
     async def device_file(self) -> DeviceFile | None:
         """Return what the kubelet's device manager has on disk."""
-        return await asyncio.to_thread(self._files.devices)
+        return await _in_thread(self._files.devices)
 
     async def claim_file(self) -> Mapping[str, ClaimEntry] | None:
         """Return what the kubelet's DRA manager has on disk."""
-        return await asyncio.to_thread(self._files.claims)
+        return await _in_thread(self._files.claims)
 
     async def pods(self) -> frozenset[str] | None:
         """Return the uids of the pods that have cgroups."""
-        return await asyncio.to_thread(self._pods)
+        return await _in_thread(self._pods)
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
         """Return which claims the API server wants prepared."""
         return None if self._wanted is None else await self._wanted(claims)
+
+
+async def _in_thread(question: Callable[[], T | None]) -> T | None:
+    """Return what is answered; None where no thread is left to ask in, which says nothing of who holds what."""
+    try:
+        return await asyncio.to_thread(question)
+    except RuntimeError:
+        return None

@@ -86,6 +86,7 @@ class Offers:
         self._in_use: dict[str, Lease] = {}
         self._names: Mapping[str, Sequence[str]] = {}  # of what needs an id
         self._gone: Set[str] = frozenset()
+        self._uncounted: Set[str] = frozenset()
         self._left_out: dict[str, str] = {}
         self._described: dict[str, v1.Device] = {}
         self._counters = Counters()
@@ -118,6 +119,10 @@ class Offers:
     def is_gone(self, name: str) -> bool:
         """Tell whether the device is offered only because a claim holds it: nobody else must get it, in no case."""
         return name in self._gone
+
+    def is_counted(self, name: str) -> bool:
+        """Tell whether counters say what a device excludes; of what a claim holds there may be too many for them."""
+        return name not in self._uncounted
 
     def described(self, offered: Offered) -> v1.Device:
         """Return what slices say of the device itself, which is the same whatever its health and whoever has it."""
@@ -163,12 +168,15 @@ class Offers:
     def _renew(self, assigned: Mapping[str, Sequence[Device]], leased: Set[str]) -> bool:
         """Work out what is offered; tell whether that changed anything."""
         offered, left_out = self._candidates(assigned)
-        self._present = frozenset(offered)
+        present = frozenset(offered)
         gone = self._kept(offered, leased)
         excluding = exclusion(offered)
-        for name in excluding.left_out:
+        self._present = present - excluding.left_out.keys()
+        self._uncounted = excluding.left_out.keys() & leased
+        too_many = {name: why for name, why in excluding.left_out.items() if name not in leased}
+        for name in too_many:
             del offered[name]
-        self._report({**left_out, **excluding.left_out})
+        self._report({**left_out, **too_many})
         if offered == self._offered and gone == self._gone:
             return False
         self._described = {x.name: self._description(x) for x in offered.values()}

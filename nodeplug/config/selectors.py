@@ -19,7 +19,7 @@ KINDS = tuple(sorted({reader.kind for reader in READERS} | {"path"}))
 _WILDCARDS = 6  # of one glob
 _ELSEWHERE = {"pciAddress": "pciBusID", "pciAddresses": "pciBusID", "rootDevices": "pf", "linkTypes": "linkType"}
 """What other device plugins call an attribute where no likeness tells."""
-_COMPARISON = re.compile(r"(>=|<=|>|<|=)?\s*-?[0-9]+|-?[0-9]+\.\.-?[0-9]+")
+_COMPARISON = re.compile(r"(>=|<=|>|<|=)?\s*-?[0-9]{1,19}|-?[0-9]{1,19}\.\.-?[0-9]{1,19}")
 _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
 _NUMBERED = re.compile(r"(.+)#([0-9]+)(?:-([0-9]+))?.*")  # as the SR-IOV plugin has it
 _HEXADECIMAL = re.compile(r"(0x)?[0-9a-fA-F*?\[\]!^-]+")

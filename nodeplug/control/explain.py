@@ -111,12 +111,24 @@ async def answer(running: Running, question: Question) -> Answer:
     if device is not None:
         return _of_device(running, facts, device)
     held = _leases(running, lambda x: x.resource == question.name)
-    if held:
-        summary = "is not in the configuration any more; it is served until the pods that have devices of it end"
-        return Answer(question.name, False, summary, (), (), (), (), _devices(running, question.name, None), held)
+    missing = tuple(_why_not_here(facts, question.name))
+    if held or missing:
+        place = f"is in the configuration ({facts.place(question.name)})"
+        summary = place if missing else "is not in the configuration any more"
+        summary += "; it is served until the pods that have devices of it end" if held else ""
+        states = _devices(running, question.name, None)
+        return Answer(question.name, False, summary, missing, (), (), (), states, held)
     names = [*(x.name for x in config.resources), *inventory.devices]
     hint = suggestion(question.name, names) or "nodeplug discover shows what is here"
     raise Refusal(f"{question.name} is neither a device nor a resource here; {hint}")
+
+
+def _why_not_here(facts: Facts, resource: str) -> Iterator[str]:
+    """Yield why a resource of the configuration is not offered on this node; nothing where that has none such."""
+    if resource in facts.config.waiting:
+        yield "the labels of this node, which decide whether it is for this node, are not known yet"
+    elif resource in facts.config.elsewhere:
+        yield "it is for other nodes, as its `onNodes` or `nodeSelector` says"
 
 
 def find(facts: Facts, name: str) -> Device | None:

@@ -20,8 +20,11 @@ def settings() -> Settings:
 
 def examine(path: Path) -> tuple[Config | None, list[Finding]]:
     """Return the configuration, if it can be used, and what there is to say of it."""
-    if not path.exists():
-        return None, [Finding("note", _SUBJECT, f"there is no {path}", "name the daemon's file with --config")]
+    try:
+        if not path.exists():
+            return None, [Finding("note", _SUBJECT, f"there is no {path}", "name the daemon's file with --config")]
+    except PermissionError:
+        pass  # whoever reads it says so
     try:
         config = load(path, node_name(), from_environment())
     except ConfigError as error:

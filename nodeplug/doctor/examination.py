@@ -7,6 +7,8 @@ from hostdevices import Host
 from nodeplug.doctor import configuration, daemon, host, kubelet, observers, runtime
 from nodeplug.doctor.finding import Finding
 
+_ROOT = "only root may look everywhere: run it as root"
+
 
 def findings(path: Path, machine: Host) -> Iterator[Finding]:
     """Yield what is found; `path` is the daemon's configuration, `machine` the host."""
@@ -14,12 +16,21 @@ def findings(path: Path, machine: Host) -> Iterator[Finding]:
     yield from found
     settings = config.settings if config is not None else configuration.settings()
     has_dra = config is not None and any(x.api != "device-plugin" for x in config.resources)
-    yield from daemon.examine(settings, path)
-    yield from kubelet.examine(settings, needs_registry=has_dra or settings.register_through_plugin_watcher)
-    yield from runtime.examine(machine, settings, config)
-    yield from host.examine(machine, config)
-    yield from observers.examine(settings)
+    needs_registry = has_dra or settings.register_through_plugin_watcher
+    yield from _as_far_as_allowed("daemon", daemon.examine(settings, path))
+    yield from _as_far_as_allowed("kubelet", kubelet.examine(settings, needs_registry=needs_registry))
+    yield from _as_far_as_allowed("runtime", runtime.examine(machine, settings, config))
+    yield from _as_far_as_allowed("host", host.examine(machine, config))
+    yield from _as_far_as_allowed("observers", observers.examine(settings))
     if has_dra:
         from nodeplug.doctor import cluster  # with TLS
 
         yield from cluster.examine(settings)
+
+
+def _as_far_as_allowed(subject: str, found: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield what is found, up to where this user may not look."""
+    try:
+        yield from found
+    except PermissionError as error:
+        yield Finding("wrong", subject, f"{error.filename}: {error.strerror}", _ROOT)

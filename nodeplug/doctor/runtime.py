@@ -45,7 +45,7 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
         if said is False:
             outcome: Outcome = "wrong" if needing else "note"
             yield Finding(outcome, _SUBJECT, f"{path} switches CDI off; {needed}", "set enable_cdi = true in it")
-        elif said is True or document.get("version", 1) >= _SINCE_2:
+        elif said is True or (isinstance(version := document.get("version"), int) and version >= _SINCE_2):
             yield Finding("ok", _SUBJECT, f"containerd has CDI on ({path})")
         else:
             hint = "with containerd before 2.0 set enable_cdi = true"
@@ -82,6 +82,7 @@ def _text(path: Path) -> str | None:
 
 def _said(document: dict[str, Any]) -> bool | None:
     """Return what a containerd configuration says of CDI in any of its plugins; None where nothing."""
-    plugins = document.get("plugins", {})
-    found = [x["enable_cdi"] for x in plugins.values() if isinstance(x, dict) and "enable_cdi" in x]
+    plugins = document.get("plugins")
+    named = plugins.values() if isinstance(plugins, dict) else ()
+    found = [x["enable_cdi"] for x in named if isinstance(x, dict) and "enable_cdi" in x]
     return bool(found[0]) if found else None

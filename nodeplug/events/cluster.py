@@ -147,15 +147,20 @@ class ClusterEvents:
     async def _say(self, notice: Notice) -> None:
         try:
             for each in await self._of_pods(notice):
-                if outcome := await self._write(each):
-                    self._telemetry.cluster_events[outcome] += 1
+                await self._say_one(each)
         except _FAILURES as error:
-            self._written.pop(notice, None)  # it may be there no more
-            self._telemetry.cluster_events["failed"] += 1
             self._failed(str(error))
         except Exception:  # a defect of ours must end nothing else
             self._telemetry.cluster_events["failed"] += 1
             log.exception("an Event could not be written")
+
+    async def _say_one(self, notice: Notice) -> None:
+        try:
+            if outcome := await self._write(notice):
+                self._telemetry.cluster_events[outcome] += 1
+        except _FAILURES as error:
+            self._written.pop(notice, None)  # it may be there no more
+            self._failed(str(error))
         else:
             self._problem = ""
 
@@ -206,7 +211,8 @@ class ClusterEvents:
         return True
 
     def _failed(self, problem: str) -> None:
-        """Log once what keeps Events from being written."""
+        """Count an Event that is not written, and log once what keeps them from being."""
+        self._telemetry.cluster_events["failed"] += 1
         if not self._problem:
             log.warning("Events are not written: %s; what cannot be written is dropped", problem)
         self._problem = problem

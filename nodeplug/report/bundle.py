@@ -22,8 +22,9 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from hostdevices import Host
+from hostdevices import Host, HostDevicesError
 from nodeplug.config import ConfigError, Settings, read
+from nodeplug.config.tree import Unreadable, parse
 from nodeplug.control import client, events, metrics, status
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
@@ -47,7 +48,7 @@ class Member(Struct, frozen=True):
 
 def collect(path: Path, settings: Settings, host: Host) -> Iterator[Member]:
     """Yield what there is; `path` is the daemon's configuration. Raises nothing for what cannot be had."""
-    yield Member("versions.json", _json(_versions(host)))
+    yield _member("versions.json", lambda: _json(_versions(host)))
     yield _configuration(path)
     yield _member("doctor.json", lambda: _json({"findings": list(findings(path, host))}))
     state = Path(settings.state_directory)
@@ -96,11 +97,14 @@ def _configuration(path: Path) -> Member:
     """What the file says, without comments and without values that somebody set."""
     try:
         content = read(path)
+        parse(content)  # which refuses what would never end
         plain = yaml.safe_load(content)
     except ConfigError as error:
         return Member("configuration.yaml", missing="; ".join(error.lines()))
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return Member("configuration.yaml", missing=f"{path} is no YAML; doctor.json has what is wrong with it")
+    except (Unreadable, yaml.YAMLError, ValueError):
+        return Member(
+            "configuration.yaml", missing=f"{path} is no YAML that can be used; doctor.json has what is wrong with it"
+        )
     return Member("configuration.yaml", yaml.safe_dump(without_values(plain), sort_keys=False, allow_unicode=True))
 
 
@@ -121,7 +125,11 @@ def _log() -> Member:
 
 
 def _versions(host: Host) -> dict[str, Any]:
-    system = next((x for x in (host.read("/etc/os-release") or "").splitlines() if x.startswith("PRETTY_NAME=")), "")
+    try:
+        said = (host.read("/etc/os-release") or "").splitlines()
+    except HostDevicesError:
+        said = []
+    system = next((x for x in said if x.startswith("PRETTY_NAME=")), "")
     return {
         "nodeplug": VERSION,
         "python": platform.python_version(),

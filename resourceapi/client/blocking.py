@@ -237,11 +237,14 @@ class Watch(Generic[T]):
         with self._lock:
             if self._is_closed:
                 raise StopIteration
-            self._coming = self._thread.submit(self._next())
+            self._coming = coming = self._thread.submit(self._next())
         try:
-            return self._coming.result()
+            return coming.result()
         except concurrent.futures.CancelledError:
             raise StopIteration from None
+        except BaseException:
+            coming.cancel()  # as Ctrl-C in the thread that waits
+            raise
         finally:
             with self._lock:
                 self._coming = None
@@ -288,15 +291,13 @@ class _LoopThread:
             raise
 
     def submit(self, work: Coroutine[Any, Any, A]) -> "concurrent.futures.Future[A]":
-        """Begin a coroutine. Raises Unreachable after the end."""
-        with self._lock:
-            if self._is_over:
-                work.close()
-                raise Unreachable("the client of the API server is closed")
-            if self._loop is None:
-                self._start()
-            assert self._loop is not None
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Begin a coroutine. Raises Unreachable after the end, and where no thread or descriptor is left to begin."""
+        try:
+            with self._lock:
+                return asyncio.run_coroutine_threadsafe(work, self._running())
+        except Unreachable:
+            work.close()
+            raise
 
     def end(self) -> None:
         """End the thread, when what is under way has ended or has had its time."""
@@ -304,10 +305,25 @@ class _LoopThread:
             self._is_over = True
         self._ending()
 
-    def _start(self) -> None:
-        self._loop, stop = asyncio.new_event_loop(), asyncio.Event()
-        threading.Thread(target=_serve, args=(self._loop, stop, self._closing), name="api-client", daemon=True).start()
-        self._ending = weakref.finalize(self, _stop, self._loop, stop)
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._is_over:
+            raise Unreachable("the client of the API server is closed")
+        if self._loop is None:
+            try:
+                self._loop = self._start()
+            except (OSError, RuntimeError) as error:
+                raise Unreachable(f"the client of the API server cannot begin: {error}") from error
+        return self._loop
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        loop, stop = asyncio.new_event_loop(), asyncio.Event()
+        try:
+            threading.Thread(target=_serve, args=(loop, stop, self._closing), name="api-client", daemon=True).start()
+        except RuntimeError:
+            loop.close()
+            raise
+        self._ending = weakref.finalize(self, _stop, loop, stop)
+        return loop
 
 
 def _stop(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -21,6 +21,7 @@ from tests.deviceplugin.conftest import Side, StartPlugins
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.node import GRACE, node_of, offered, pod, until_ended
 from tests.running import running, until
+from tests.small_disk import mounted
 from tests.threads import no_more_threads
 
 ADDRESS, PF = "0000:3b:00.2", "0000:3b:00.0"
@@ -157,3 +158,14 @@ async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, capl
         with no_more_threads():
             await until(lambda: "can't start new thread" in caplog.text)
         await until((tmp_path / file_name(NAME, ADDRESS)).exists)
+
+
+async def test_what_a_full_disk_does_not_take_names_the_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with mounted(tmp_path, "size=4k") as folder:
+        files = DeviceInfoFiles(folder, 0.01)
+        async with running(files.run()):
+            files.want([NAME], {"a-device.json": bytes(10_000)}, ())
+            await until(lambda: "cannot write device-info files" in caplog.text)
+    assert f"cannot write device-info files: {tmp_path}: No space left on device" in caplog.text

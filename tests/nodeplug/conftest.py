@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,16 @@ from tests.nodeplug.cluster import ClusterStand
 from tests.nodeplug.machine import Machine
 
 StartDaemon = Callable[..., Awaitable[Process]]
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """Have the logs of the process sent as a test wants, and afterwards as before."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

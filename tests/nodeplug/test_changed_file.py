@@ -197,6 +197,18 @@ async def test_dra_that_cannot_be_had_leaves_the_configuration_of_before(
         await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
 
 
+async def test_what_cannot_be_had_leaves_what_was_read_last_and_not_what_the_daemon_began_with(
+    start: StartDaemon, socket_dir: Path, path: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        process = await begin(start, node, FUSE)
+        rewrite(path, FUSE, KVM)
+        await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+        rewrite(path, FUSE, KVM, {**KVM, "name": "example.com/dra", "api": "dra"})
+        await until_logged(process, "the configuration stays as it was: example.com/dra: DRA needs the API server")
+        await until_logged(process, "offering resources: 2")
+
+
 async def test_devices_offered_through_dra_follow(machine: Machine, tmp_path: Path) -> None:
     await machine.classes()
     await machine.start()

@@ -180,6 +180,21 @@ async def test_a_pod_elsewhere_or_over_stays(cluster: Cluster) -> None:
     assert await cluster.after(60) == ["app", "done"]
 
 
+async def test_a_pod_that_came_after_the_lease_is_not_its_holder_although_its_uid_is_not_known(
+    cluster: Cluster,
+) -> None:
+    """As where the kubelet's file cannot be read, and a StatefulSet has its next pod here."""
+    cluster.held = [replace(STICK, granted_at=1_790_000_000.0)]
+    await cluster.pod(phase="Running", startTime="2026-09-21T14:13:21Z")  # a second later
+    cluster.unplug()
+    assert await cluster.after(60) == ["app"]
+    await cluster.pods.delete("app", "default")
+    cluster.held = [replace(STICK, granted_at=1_790_000_002.0)]
+    await cluster.pod(phase="Running", startTime="2026-09-21T14:13:21Z")
+    cluster.evictions = Evictions(cluster.client, NODE, cluster.telemetry, lambda: cluster.now)
+    assert await cluster.after(60) == []
+
+
 async def test_not_all_at_once(cluster: Cluster) -> None:
     names = [f"app-{i}" for i in range(AT_ONCE + 1)]
     for name in names:
@@ -230,6 +245,30 @@ async def test_only_the_server_says_that_there_is_no_such_pod_and_no_conflict_do
                 await cluster.after(RETRY)
     assert posted == 2
     assert len(cluster.evicted) == 1
+
+
+@pytest.mark.parametrize(("when", "asked"), [("GET", ["GET"]), ("POST", ["GET", "POST"])])
+async def test_a_device_that_is_back_while_the_server_takes_its_time_costs_no_pod(
+    cluster: Cluster, when: str, asked: list[str]
+) -> None:
+    await cluster.pod()
+    pod = await cluster.pods.get("app", "default")
+    cluster.held.append(lease("misc-kvm", "x/y", holder="pod/default/second/c"))
+
+    async def answer(request: Request) -> None:
+        if request.method == when and not cluster.presence.is_there("misc-fuse"):  # their hub has its power again
+            for name in ("fuse", "kvm"):
+                (cluster.host.root / f"sys/class/misc/{name}").symlink_to(f"../../devices/virtual/misc/{name}")
+            cluster.scan()
+        await request.answer(pod if request.method == "GET" else {"kind": "Status"}, 200)
+
+    cluster.unplug("fuse")
+    cluster.unplug("kvm")
+    async with serving(answer) as peer:
+        with client_of(peer, attempts=1) as client:
+            cluster.evictions = Evictions(client, NODE, cluster.telemetry, lambda: cluster.now)
+            await cluster.after(60)
+    assert [request.method for request in peer.asked] == asked
 
 
 async def test_the_stand_in_evicts_the_pod_that_is_meant(cluster: Cluster) -> None:

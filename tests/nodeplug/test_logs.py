@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,15 +10,7 @@ from nodeplug import logs
 
 LONG = "\x1b[31m\n" + "x" * 65_536
 log = logging.getLogger("tests.logs")
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 def written(form: logs.LogFormat) -> str:

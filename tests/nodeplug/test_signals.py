@@ -1,6 +1,7 @@
 """`nodeplug run` and signals at every moment, and parts of it that end."""
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -9,9 +10,13 @@ import pytest
 from hostdevices import Host
 from kubelet.node import Node
 from nodeplug.config import load
+from nodeplug.config_file import ConfigFile
 from nodeplug.daemon import Daemon
+from nodeplug.signals import END_PATIENCE, run_until_signalled
+from telemetry import Telemetry
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import StartDaemon, ended, until_logged
+from tests.threads import no_more_threads
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -40,6 +45,30 @@ async def test_an_instance_that_waits_for_a_kubelet_ends_when_it_is_told_to(
     process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(30):
         assert (await ended(process))[0] == 0
+
+
+@pytest.mark.usefixtures("own_logging")
+async def test_an_instance_for_which_no_thread_is_left_ends_when_it_is_told_to(
+    made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"settings: {{kubeletRoot: {socket_dir}, stateDirectory: {tmp_path}/state, cdiDirectory: {tmp_path}/cdi}}\n"
+        "resources: [{name: example.com/fuse, select: fuse}]\n"
+    )
+    async with Node(socket_dir) as node:
+        file = ConfigFile(path, load(path))
+        running = asyncio.ensure_future(run_until_signalled(file, Host(made_up.root), Telemetry()))
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+        try:
+            with no_more_threads():
+                os.kill(os.getpid(), signal.SIGTERM)
+                async with asyncio.timeout(30):
+                    await running
+        finally:
+            left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+        assert 0 < left <= END_PATIENCE
+        assert not list(node.device_plugins.glob("nodeplug-*"))
 
 
 async def test_a_part_that_ends_ends_them_all_with_its_name(

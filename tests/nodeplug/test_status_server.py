@@ -16,6 +16,8 @@ from nodeplug.metrics import Metric
 from nodeplug.page.site import Site
 from nodeplug.status_server import MOST_CONNECTIONS, StatusServer
 from tests.held import HeldSince
+from tests.running import running, until
+from tests.threads import no_more_threads
 
 ONE = Metric("things", "gauge", "Things.", (({}, 1.0),))
 
@@ -223,6 +225,18 @@ async def test_an_address_that_is_taken_is_waited_for(
         await asyncio.wait([task])
     (record,) = caplog.records
     assert f"cannot serve metrics at 127.0.0.1:{first.port}: " in record.getMessage()
+
+
+@pytest.mark.parametrize("address", ["no..name:0", f"{'a' * 64}:0"])
+async def test_what_can_be_no_name_ends_nothing(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(StatusServer(address, lambda: (), lambda: ()).run()):
+        await until(lambda: f"cannot serve metrics at {address}: " in caplog.text)
+
+
+async def test_a_name_that_no_thread_is_left_to_look_up_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(StatusServer("localhost:0", lambda: (), lambda: ()).run()):
+        with no_more_threads():
+            await until(lambda: "cannot serve metrics at localhost:0: can't start new thread" in caplog.text)
 
 
 @pytest.mark.parametrize("address", [":0", "0.0.0.0:0", "localhost:0"])

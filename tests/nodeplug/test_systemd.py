@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeplug.systemd import notify, watchdog
+from nodeplug.systemd import notify, tell_ready, watchdog
 from tests.descriptors import no_more_descriptors
+from tests.running import running
 
 
 @pytest.fixture
@@ -46,6 +47,19 @@ async def test_it_is_heard_of_a_process_without_a_descriptor_left(
         notify("STOPPING=1")  # which is not heard, and does not fail
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_that_it_is_ready_is_said_until_it_is_heard(
+    systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeplug.systemd._AGAIN", 0.01)
+    is_ready, loop = asyncio.Event(), asyncio.get_running_loop()
+    async with running(tell_ready(is_ready.wait)):
+        with no_more_descriptors():
+            is_ready.set()
+            for _ in range(5):  # turns of the loop, in which it is tried
+                await asyncio.sleep(0)
+        assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"READY=1"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tests.nodeplug.cluster import NODE, using
 from tests.nodeplug.conftest import StartDaemon, ended, pod, until_logged
 from tests.nodeplug.machine import RESOURCES, Machine
 from tests.nodeplug.otlp import collector, environment
+from tests.threads import no_more_threads
 
 ALLOCATE = "v1beta1.DevicePlugin/Allocate"
 DRA = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
@@ -149,3 +150,12 @@ def test_without_the_library_the_log_says_what_to_install(
     start_tracing(telemetry, "n1", {})
     assert telemetry.tracer is NO_TRACER
     assert "pip install nodeplug[tracing]" in caplog.text
+
+
+async def test_a_stop_for_which_no_thread_is_left_sends_nothing_and_fails_nobody() -> None:
+    async with collector() as collected:
+        telemetry = Telemetry()
+        close = start_tracing(telemetry, "n1", environment(collected.url))
+        with no_more_threads():
+            await close()
+        assert telemetry.tracer is NO_TRACER

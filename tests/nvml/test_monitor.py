@@ -20,6 +20,7 @@ from nvml import library as library_module
 from tests.hostdevices.tree import Tree
 from tests.nvml.library import Told, build_library
 from tests.running import running
+from tests.threads import no_more_threads
 
 GPU, FIRST, SECOND = "gpu-0000-81-00-0", "gpu-0000-81-00-0-gi1-ci0", "gpu-0000-81-00-0-gi2-ci0"
 FAST = Timings(interval=0.05, silence=60.0, again=0.05, first=60.0)
@@ -282,3 +283,16 @@ def test_the_daemon_itself_has_nothing_of_the_library() -> None:
     code = "import nvml, sys; print('nvml.library' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "False\n"
+
+
+async def test_a_process_that_no_thread_is_left_to_wait_for_is_started_again(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watching(driver) as watched:
+        looking = asyncio.ensure_future(watched.now())
+        await asyncio.sleep(0)  # it has its thread
+        with no_more_threads():
+            found = await looking
+        assert "cannot be started: can't start new thread" in next(x.reason for x in found.problems)
+        await watched.until(lambda x: not x.problems)
+    assert caplog.text.count("can't start new thread") == 1

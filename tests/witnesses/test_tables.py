@@ -15,6 +15,7 @@ from hostdevices import Host
 from hostdevices.pod_cgroups import running_pods
 from tests.checkpoint.build import claimed, lease, opened
 from tests.running import running
+from tests.threads import no_more_threads
 from tests.witnesses.kubelet import DRIVER, SaidKubelet, claim_state, devices, pod
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
@@ -191,3 +192,24 @@ CLAIMS = {
 async def test_what_becomes_of_a_claim(row: Row, ledger: Ledger, socket_dir: Path, tmp_path: Path) -> None:
     leased = claimed("gpu-0", "c", pods=row.pods)
     assert await outcome(row, leased, ledger, socket_dir, tmp_path) is row.held
+
+
+async def test_witnesses_for_whom_no_thread_is_left_say_nothing(socket_dir: Path, tmp_path: Path) -> None:
+    """A pass goes on without their word, as without that of any other."""
+    kubelet = SaidKubelet(socket_dir)
+    kubelet.write_devices(devices(GPU, "gpu-0"))
+    witnesses = NodeWitnesses(
+        PodResources(kubelet.socket, lambda _: True, DRIVER, ["node"]),
+        KubeletFiles(kubelet.device_plugins, kubelet.root, lambda _: True, DRIVER),
+        lambda: running_pods(Host(tmp_path)),
+    )
+    await kubelet.start()
+    try:
+        with no_more_threads():
+            assert await witnesses.listed() is not None
+            assert await witnesses.device_file() is None
+            assert await witnesses.claim_file() is None
+            assert await witnesses.pods() is None
+        assert await witnesses.device_file() is not None
+    finally:
+        await kubelet.stop()

@@ -11,11 +11,13 @@ from msgspec import Struct
 class Limits(Struct, frozen=True):
     """Times in seconds. `rate` is in looks a second after failures, of which the first `burst` may come at once.
 
-    A server is given the time that it asks for, up to `longest_asked`: pages of maintenance ask for hours.
+    A server is given the time that it asks for, up to `longest_asked`: pages of maintenance ask for hours. Nothing says
+    that one takes writes again, or that a right was given: the reference library waits up to 1000 s for the next look,
+    in which claims are given devices that are gone.
     """
 
     first_retry: float = 0.005
-    longest_retry: float = 1000.0
+    longest_retry: float = 60.0
     longest_asked: float = 30.0
     rate: float = 10.0
     burst: int = 100

@@ -111,3 +111,25 @@ async def test_the_nodes_of_vhost_net_go_with_a_device(world: World) -> None:
         (world.made_up.root / "dev" / name).write_text("c 10:200\n")
     nodes = world.container(await world.prepare(claim(result("misc-fuse")))).nodes
     assert list(nodes) == ["/dev/fuse", "/dev/vhost-net", "/dev/net/tun"]
+
+
+async def test_the_scheduler_is_told_who_has_what_where_counters_cannot_say_it(node: Node) -> None:
+    """A claim has a group of a hundred devices, which are offered one by one since: more than a device's counters."""
+    gpus = Resource("example.com/gpu", Kinds(("gpu",)), api="dra")
+    members = [Device(f"gpu-{i}", "gpu", f"gpu{i}") for i in range(100)]
+    whole = Device("all", "group", "all", children=tuple(x.id for x in members))
+    node.plugin.configure([gpus])
+    found = Inventory.of(members).devices
+
+    def offer(*devices: Device) -> None:
+        node.presence.update(found, devices)
+        node.plugin.update({gpus.name: devices})
+
+    offer(whole)
+    await node.ledger.grant([claimed("all", uid(1), gpus.name, exclusive=" ".join(whole.ids))])
+    offer(*members)
+    offer(*members[1:])
+    held = {x.name: lease for x, lease in node.plugin.devices()}
+    assert held.keys() == {"all", *(x.id for x in members[1:])}
+    assert held.pop("all") is None
+    assert all(lease is not None and lease.unit == "all" for lease in held.values())

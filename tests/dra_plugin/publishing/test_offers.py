@@ -105,6 +105,27 @@ def test_what_a_claim_holds_and_is_not_offered_any_more_is_unavailable_until_it_
     assert [(x.device.health.reason, x.device.unavailable) for x in kept] == [("it is gone", "")] * 2
 
 
+def test_what_a_claim_holds_stays_though_it_excludes_more_than_counters_can_say() -> None:
+    """A group of a hundred, whose members are offered one by one since: the scheduler looks for what was allocated."""
+    members = gpus(100)
+    whole = device("all", children=tuple(x.id for x in members))
+    offers = Offers([resource()], is_there=frozenset(x.id for x in members).__contains__)
+    assert offers.update({GPU: [whole]}, leased={"all"})
+    assert offers.update({GPU: members}, leased={"all"})
+    kept = offers.find("all")
+    assert kept is not None
+    assert kept.device.unavailable == "it is not offered any more"
+    assert not offers.counters_of("all")
+    assert not offers.is_counted("all")
+    assert len(offers) == 101
+    assert offers.update({GPU: members})
+    assert offers.find("all") is None
+    assert offers.update({GPU: [whole, *members]}, leased={"all"})
+    assert offers.find("all") is not None
+    assert offers.update({GPU: [whole, *members]})
+    assert offers.find("all") is None
+
+
 def test_what_a_claim_holds_stays_as_unhealthy_until_its_lease_ends() -> None:
     offers = offering([resource()], {GPU: gpus(2)})
     assert offers.update({GPU: []}, leased={"gpu-0001"})

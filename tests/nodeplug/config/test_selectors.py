@@ -84,6 +84,7 @@ def test_all_keys_agree_and_of_a_list_one_entry() -> None:
         ("{attributes: {carrier: up}}", "carrier is true or false, not up"),
         ("{attributes: {model: true}}", 'model is a text or a glob, not true; write it in quotes: "true"'),
         ("{attributes: {mtu: big}}", 'mtu is a whole number, a comparison (">=2") or a range ("2..7"), not big'),
+        (f"{{attributes: {{mtu: '1..{'9' * 5000}'}}}}", "mtu is a whole number, a comparison"),  # no int of Python's
         ("{attributes: {mtu: []}}", "mtu has no value that it could have"),
         ("{}", "this selects every device; say which ones; `all: []` for really all of them"),
         ("{any: [kvm, {}]}", "this selects every device; say which ones; `all: []` for really all of them"),

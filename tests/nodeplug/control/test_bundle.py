@@ -97,6 +97,19 @@ async def test_a_node_without_one_says_what_is_missing(tmp_path: Path, journal: 
     assert "missing: status.json: there is no " in result.stderr
 
 
+async def test_files_that_never_end_keep_nothing_else_out(tmp_path: Path, made_up: MadeUpHost) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("resources: &all [*all]\n")
+    (made_up.root / "etc").mkdir()
+    (made_up.root / "etc/os-release").write_text("x" * 5000)
+    result = await bundled(path, "-")
+    assert result.exit_code == 0, result.output
+    found = files(result.stdout_bytes)
+    assert json.loads(found["versions.json"])["system"] == ""
+    assert "configuration.yaml" not in found
+    assert "aliases are not supported" in found["doctor.json"]
+
+
 def test_a_file_has_an_end() -> None:
     text = "x" * bundle.MOST_BYTES + "the end"
     content, missing = bundle.pack(iter([bundle.Member("log.txt", text)]))

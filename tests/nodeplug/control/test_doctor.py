@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from kubelet.node import Node
 from nodeplug.cli import main
 from nodeplug.config import Settings
+from nodeplug.doctor.examination import findings
 from nodeplug.doctor.observers import examine
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.pci_kernel import PciKernel
@@ -19,6 +21,7 @@ from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, Asked
 from tests.nodeplug.machine import Machine
 
+_NOBODY = 65534
 CRI = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
 
 
@@ -67,6 +70,44 @@ async def test_a_machine_that_has_nothing(
     _, found = await examined(path, made_up.root)
     assert found[0] == ("note", "configuration", f"there is no {path}")
     assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run here") in found
+
+
+def test_who_may_not_look_everywhere_is_told_who_may(
+    tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, kubelet, host = tmp_path / "etc/config.yaml", socket_dir / "kubelet", made_up.host
+    for folder in (config.parent, kubelet):
+        folder.mkdir()
+    config.write_text("resources: []")
+    monkeypatch.setenv("NODEPLUG_KUBELET_ROOT", str(kubelet))
+    list(findings(config, host))  # and all that is imported for it
+    before = os.geteuid()
+    try:
+        for folder in (config.parent, kubelet):
+            folder.chmod(0)
+        os.seteuid(before or _NOBODY)
+        found = list(findings(config, host))
+    finally:
+        os.seteuid(before)
+        for folder in (config.parent, kubelet):
+            folder.chmod(0o700)
+    says = [f"{config}:1:1: this file cannot be read: Permission denied"]
+    assert [x.says for x in found if x.subject == "configuration"] == says
+    assert [(x.outcome, x.do) for x in found if x.subject == "kubelet"] == [
+        ("wrong", "only root may look everywhere: run it as root")
+    ]
+    assert "host" in {x.subject for x in found}
+
+
+@pytest.mark.parametrize("text", ['version = "3"', "plugins = 3", "plugins = [1]"])
+async def test_a_runtime_whose_configuration_is_nonsense_says_nothing(asked: Asked, text: str) -> None:
+    asked.write(FUSE)
+    (asked.root / "etc/containerd").mkdir(parents=True)
+    path = asked.root / "etc/containerd/config.toml"
+    path.write_text(text)
+    _, found = await examined(asked.path, asked.root)
+    says = "/etc/containerd/config.toml does not say whether CDI is on; nothing that is offered needs it"
+    assert ("note", "runtime", says) in found
 
 
 async def test_a_kubelet_that_does_not_run(asked: Asked, node: Node) -> None:

@@ -70,3 +70,19 @@ async def test_what_is_neither(asked: Asked) -> None:
     result = await asked.run("explain", "misc-fusd")
     assert result.exit_code == 1
     assert result.stderr == "Error: misc-fusd is neither a device nor a resource here; did you mean misc-fuse?\n"
+
+
+async def test_a_resource_that_is_for_other_nodes(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE, KVM)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    asked.write(KVM, {**FUSE, "onNodes": "another"}, {**GPS, "onNodes": "another"})
+    assert (await asked.run("reload")).exit_code == 0
+    missing = ["it is for other nodes, as its `onNodes` or `nodeSelector` says"]
+    found = await asked.json("explain", "example.com/gps")
+    assert (found["summary"], found["missing"]) == (f"is in the configuration ({asked.path}:5)", missing)
+    found = await asked.json("explain", "example.com/fuse")
+    assert found["summary"] == (
+        f"is in the configuration ({asked.path}:4); it is served until the pods that have devices of it end"
+    )
+    assert (found["missing"], len(found["leases"])) == (missing, 1)

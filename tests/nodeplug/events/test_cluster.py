@@ -80,16 +80,19 @@ async def test_a_pod_s_device_is_gone() -> None:
     assert node["note"] == "Device gpu-0 of example.com/gpu is gone; with pod default/train, container main"
 
 
+async def of_a_claim(written: Written) -> DeviceChange:
+    """Have a claim that two pods use, and return that its device fell ill."""
+    users = [{"resource": "pods", "name": name, "uid": f"uid-of-{name}"} for name in ("a", "b")]
+    claims = written.client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
+    stored = await claims.create({**claim("c"), "metadata": {"name": "c", "namespace": "default"}})
+    await claims.update_status({**stored, "status": {"allocation": {}, "reservedFor": users}})
+    held = claimed("gpu-0", stored["metadata"]["uid"], name="c")
+    return DeviceChange("unhealthy", "example.com/gpu", "gpu-0", "fell off the bus", (held,))
+
+
 async def test_a_claim_s_pods_hear_of_its_device() -> None:
     async with writing() as written:
-        users = [{"resource": "pods", "name": name, "uid": f"uid-of-{name}"} for name in ("a", "b")]
-        made = claim("c")
-        claims = written.client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
-        stored = await claims.create({**made, "metadata": {"name": "c", "namespace": "default"}})
-        await claims.update_status({**stored, "status": {"allocation": {}, "reservedFor": users}})
-        held = claimed("gpu-0", stored["metadata"]["uid"], name="c")
-        change = DeviceChange("unhealthy", "example.com/gpu", "gpu-0", "fell off the bus", (held,))
-        written.events.devices_changed([change])
+        written.events.devices_changed([await of_a_claim(written)])
         await written.outcomes(written=3)
         found = {each["regarding"]["name"]: each for each in await written.all()}
     assert found.keys() == {"a", "b", NODE}
@@ -194,3 +197,19 @@ async def test_without_an_api_server_the_daemon_works_all_the_same(start: StartD
     process = await start(clusterEvents=True, environment={"KUBERNETES_SERVICE_HOST": ""})
     await until_logged(process, "settings.clusterEvents: there is no API server to write Events to: not in a cluster")
     await until_logged(process, "offering resources: 1")
+
+
+async def test_an_event_of_a_claim_s_pod_that_is_gone_keeps_nothing_from_the_other_and_is_made_again() -> None:
+    async with writing() as written:
+        change = await of_a_claim(written)
+        written.events.devices_changed([change])
+        await written.outcomes(written=3)
+        events = written.client.raw("events.k8s.io/v1", "events", namespaced=True)
+        (of_a,) = (x for x in await written.all() if x["regarding"]["name"] == "a")
+        await events.delete(of_a["metadata"]["name"], "default")
+        written.now += REWRITE
+        written.events.devices_changed([change])
+        await written.outcomes(written=5, failed=1)
+        written.events.devices_changed([change])
+        await written.outcomes(written=6, failed=1)
+        assert {x["regarding"]["name"] for x in await written.all()} == {"a", "b", NODE}

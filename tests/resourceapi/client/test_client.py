@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from resourceapi.client import Client, Refused, Unreachable, from_kubeconfig
 from resourceapi.objects import ObjectMeta, v1
 from tests.controlplane.apiserver.running import Http, Running, device_class
+from tests.threads import no_more_threads
 
 
 @pytest.fixture
@@ -118,6 +119,13 @@ def test_watch_brings_all_and_then_changes(client: Client, server: Running) -> N
     assert (second.type, second.object.metadata.name) == ("ADDED", "b")
     assert (third.type, third.object.metadata.name) == ("DELETED", "a")
     assert list(events) == []
+
+
+def test_a_client_for_which_no_thread_is_left_says_so_and_begins_later(client: Client) -> None:
+    classes = client.resource(v1.DeviceClass)
+    with no_more_threads(), pytest.raises(Unreachable, match="cannot begin: can't start new thread"):
+        classes.list()
+    assert classes.list().items == ()
 
 
 def test_close_ends_a_watch_that_waits(client: Client) -> None:
