@@ -93,7 +93,7 @@ class HealthStreams:
 
 
 def reports(response: Any) -> list[DeviceHealth]:
-    """What a message says of each device that it names."""
+    """What a message says, entry by entry; one that names no device is about the device without a name."""
     return [
         DeviceHealth(
             each.device.pool_name,
@@ -103,7 +103,6 @@ def reports(response: Any) -> list[DeviceHealth]:
             shortened(each.message),
         )
         for each in response.devices
-        if each.HasField("device")
     ]
 
 

@@ -158,7 +158,7 @@ class PodWorker:
         run = self._run
         run.end_running(_TERMINATED)
         try:
-            await self._managers.claims.unprepare_resources(run.pod.uid)
+            await self._managers.claims.unprepare_resources(run.pod)
         except ClaimError as error:
             self._notify(Event("unprepare failed", run.name, str(error)))
             self._unprepare_failures += 1

@@ -65,6 +65,7 @@ async def test_reports_reach_the_pods_of_a_device(kit: Kit) -> None:
     assert updates.empty(), "no pod has it"
     assert read(kit) == ("Unhealthy", "burning"), "a device that is left out keeps its health"
     stub.send(api.NodeWatchResourcesResponse(devices=[api.DeviceHealth(health=api.HealthStatus.UNHEALTHY)]))
+    await kit.until(lambda: kit.manager.health.get(DRIVER, "", "")[0] == "Unhealthy")
     stub.report(report("g0"))
     await until(kit, "Healthy")
 
@@ -201,6 +202,16 @@ async def test_only_changes_count(folder: Path) -> None:
         assert cache.update(DRIVER, [changed]) == [changed]
     assert cache.get(DRIVER, POOL, "g0") == ("Healthy", "fine")
     assert cache.get(DRIVER, POOL, "g1") == cache.get("x", POOL, "g0") == ("Unknown", "")
+    await cache.close()
+
+
+async def test_a_device_that_is_reported_twice(folder: Path) -> None:
+    """The last report counts, and both are a change each time."""
+    cache = HealthCache(folder, FakeClock())
+    well, ill = DeviceHealth(POOL, "g0", "Healthy"), DeviceHealth(POOL, "g0", "Unhealthy")
+    for _ in range(2):
+        assert cache.update(DRIVER, [well, ill]) == [well, ill]
+        assert cache.get(DRIVER, POOL, "g0") == ("Unhealthy", "")
     await cache.close()
 
 
