@@ -1,6 +1,7 @@
 """Health: what drivers report, how long that holds, and the file."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -152,6 +153,27 @@ async def test_each_instance_has_a_stream_of_its_own(kit: Kit) -> None:
     await until(kit, "Healthy")
     await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(new.socket))
     await new.until(lambda: new.streams == 0)
+
+
+async def test_an_instance_that_died_takes_no_reports_of_its_successor_along(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own end did; that it cannot be watched any more, and is deregistered in the end, does not."""
+    both = ("v1.DRAPlugin", V1)
+    old = await kit.driver(name="old.sock", services=both, versions=both)
+    new = await kit.driver(name="new.sock", services=both, versions=both)
+    for each in (old, new):
+        await each.until(lambda: each.streams == 1)  # noqa: B023 - it is awaited here
+    with caplog.at_level(logging.INFO, "kubelet.dramanager.health_streams"):
+        await old.stop()
+        await kit.passing(0, lambda: len(caplog.records) == 1)
+        await kit.connected(old, False)
+        new.report(report("g0", seconds=1_000_000))
+        await until(kit, "Healthy")
+        await kit.passing(5, lambda: len(caplog.records) == 3)
+    assert read(kit) == ("Healthy", "")
+    await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(old.socket))
+    assert read(kit) == ("Healthy", "")
 
 
 @scenario(152)
