@@ -44,6 +44,9 @@ class Release(Struct, frozen=True, kw_only=True):
     """A repeated prepare replaces the devices of its claim and driver; before, it adds them once more."""
     refuses_unpreparing_claims: bool
     """No pod may join a claim while it is unprepared for its last one."""
+    unprepares_what_pods_refer_to: bool
+    """A pod's end concerns the claims that have a reference to it; before, those that have the names in its spec, be
+    they another pod's, and a name that cannot be found keeps the pod."""
     refuses_skipped_operations: bool
     """A claim whose results skip operations is refused while that feature gate is off; before, nobody looks."""
     has_share_ids: bool
@@ -73,6 +76,7 @@ _1_37 = Release(
     forgets_unreported_health=True,
     replaces_prepared_devices=True,
     refuses_unpreparing_claims=True,
+    unprepares_what_pods_refer_to=True,
     refuses_skipped_operations=True,
     has_share_ids=True,
     lists_claims_once=True,
@@ -89,6 +93,7 @@ _1_36 = replace(
     forgets_unreported_health=False,
     replaces_prepared_devices=False,
     refuses_unpreparing_claims=False,
+    unprepares_what_pods_refer_to=False,
     refuses_skipped_operations=False,
 )
 

@@ -225,7 +225,13 @@ def nodeplug_kubelet(nodeplug_kubelet_options: dict[str, Any]) -> Iterator[Kubel
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         environment |= {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd="/"
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+            cwd="/",
         )
         assert process.stdout is not None
         log: deque[str] = deque(maxlen=_LOG_LINES)

@@ -76,7 +76,9 @@ def cluster_of(values: Iterable[Mapping[str, Any]]) -> ClusterObjects:
     }
     for value in values:
         api_version, kind = str(value.get("apiVersion", "")), str(value.get("kind", ""))
-        metadata = value.get("metadata") or {}
+        metadata = value.get("metadata")
+        if not isinstance(metadata, Mapping):
+            metadata = {}  # which an object of ours may not have, and is refused for
         name = ObjectName(api_version, kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
         try:
             if api_version == API_VERSION and kind in KINDS:
@@ -109,14 +111,13 @@ def objects_in(path: Path) -> list[dict[str, Any]]:
         raise K8srmError(f"{path}: {error}") from None
     found: list[dict[str, Any]] = []
     for document in documents:
-        items = document if isinstance(document, list) else [document]
-        for item in items:
-            if isinstance(item, dict) and isinstance(item.get("items"), list):
-                found += item["items"]
-            elif isinstance(item, dict):
-                found.append(item)
-            elif item is not None:
-                raise K8srmError(f"{path}: not an object: {item}")
+        for item in document if isinstance(document, list) else [document]:
+            is_list = isinstance(item, dict) and isinstance(item.get("items"), list)
+            for each in item["items"] if is_list else [item]:
+                if isinstance(each, dict):
+                    found.append(each)
+                elif each is not None:
+                    raise K8srmError(f"{path}: not an object: {each}")
     return found
 
 

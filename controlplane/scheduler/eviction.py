@@ -1,16 +1,23 @@
 """Pods that have to go because a device of theirs got a NoExecute taint, at once or when their toleration runs out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.cluster_writer import ClusterWriter
 from controlplane.scheduler.extended import is_special
 from controlplane.scheduler.pods import is_done
-from controlplane.structured import DeviceID
+from controlplane.structured import DeviceID, selects
 from resourceapi.objects import tolerates
 from resourceapi.objects.core import Pod
-from resourceapi.objects.v1 import NO_EXECUTE, DeviceTaint, DeviceToleration, ResourceClaim, ResourceSlice
+from resourceapi.objects.v1 import (
+    NO_EXECUTE,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceToleration,
+    ResourceClaim,
+    ResourceSlice,
+)
 
 _REASON = "DeletionByDeviceTaintManager"
 _MESSAGE = "Device Taint manager: deleting due to NoExecute taint"
@@ -30,22 +37,18 @@ class Evictor:
         self._now = now
         self._wake_at = wake_at
 
-    def due(self, slices: Sequence[ResourceSlice]) -> list[Pod]:
-        """The pods that have to go now; `slices` have the taints of rules."""
-        taints = {
-            DeviceID(each.spec.driver, each.spec.pool.name, device.name): device.taints
-            for each in slices
-            for device in each.spec.devices
-            if any(taint.effect == NO_EXECUTE for taint in device.taints)
-        }
-        if not taints:
+    def due(self) -> list[Pod]:
+        """The pods that have to go now."""
+        taints = published_taints(self._cluster.slices.objects.values())
+        rules = [each for each in self._cluster.rules.objects.values() if each.spec.taint.effect == NO_EXECUTE]
+        if not (taints or rules):
             return []
         now = self._now()
         leaving: dict[str, datetime] = {}  # pod's uid -> when
         for claim in self._cluster.claims.objects.values():
             if is_special(claim):
                 continue  # the controller looks at the claims that pods name, not at those of extended resources
-            when = eviction_time(claim, taints, now)
+            when = eviction_time(claim, taints, rules, now)
             if when is not None:
                 leaving |= {x.uid: min(when, leaving.get(x.uid, when)) for x in claim.status.reserved_for}
         found = []
@@ -67,19 +70,39 @@ class Evictor:
         await self._writer.delete_pod(pod)
 
 
+def published_taints(slices: Collection[ResourceSlice]) -> dict[DeviceID, list[DeviceTaint]]:
+    """The NoExecute taints that drivers publish; slices of a pool's older generations are ignored."""
+    newest: dict[tuple[str, str], int] = {}
+    for each in slices:
+        pool = each.spec.driver, each.spec.pool.name
+        newest[pool] = max(each.spec.pool.generation, newest.get(pool, each.spec.pool.generation))
+    return {
+        DeviceID(each.spec.driver, each.spec.pool.name, device.name): taints
+        for each in slices
+        if each.spec.pool.generation == newest[each.spec.driver, each.spec.pool.name]
+        for device in each.spec.devices
+        if (taints := [taint for taint in device.taints if taint.effect == NO_EXECUTE])
+    }
+
+
 def eviction_time(
-    claim: ResourceClaim, taints: Mapping[DeviceID, Sequence[DeviceTaint]], now: datetime
+    claim: ResourceClaim,
+    taints: Mapping[DeviceID, Sequence[DeviceTaint]],
+    rules: Sequence[DeviceTaintRule],
+    now: datetime,
 ) -> datetime | None:
-    """When the claim's users have to go because of their devices' taints; None if they may stay."""
+    """When the claim's users have to go because of NoExecute taints of their devices; None if they may stay.
+
+    A rule is about devices that nobody publishes any more, too.
+    """
     if claim.status.allocation is None:
         return None
-    times = [
-        when
-        for result in claim.status.allocation.devices.results
-        for taint in taints.get(DeviceID(result.driver, result.pool, result.device), ())
-        if taint.effect == NO_EXECUTE and (when := _end_of_toleration(taint, result.tolerations, now)) is not None
-    ]
-    return min(times, default=None)
+    times = []
+    for result in claim.status.allocation.devices.results:
+        device = DeviceID(result.driver, result.pool, result.device)
+        found = [*taints.get(device, ()), *(rule.spec.taint for rule in rules if selects(rule, device))]
+        times += [_end_of_toleration(taint, result.tolerations, now) for taint in found]
+    return min((when for when in times if when is not None), default=None)
 
 
 def _end_of_toleration(taint: DeviceTaint, tolerations: Sequence[DeviceToleration], now: datetime) -> datetime | None:

@@ -143,7 +143,7 @@ class Scheduler:
                 await self._attempt(cluster.pods, key, self._claims.sync_pod)
             for key in list(cluster.claims.objects):
                 await self._attempt(cluster.claims, key, self._claims.sync_claim)
-            for pod in self._evictor.due(self._slices()):
+            for pod in self._evictor.due():
                 await self._attempt(cluster.pods, key_of(pod), self._evictor.evict)
         pending = [pod for pod in cluster.pods.objects.values() if self._is_ours(pod)]
         for pod in sorted(pending, key=_queue_order):

@@ -9,7 +9,7 @@ from controlplane.structured.listers import ClaimLister, ClassLister, DeviceClas
 from controlplane.structured.node_selector import NodeSelectorError, is_for_node
 from controlplane.structured.pools import Pool
 from controlplane.structured.state import AllocatedState
-from controlplane.structured.tracker import Tracker, patched
+from controlplane.structured.tracker import Tracker, patched, selects
 
 __all__ = [
     "AllocatedState",
@@ -36,4 +36,5 @@ __all__ = [
     "is_for_node",
     "new_allocator",
     "patched",
+    "selects",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from controlplane.structured.identity import DeviceID
 from resourceapi.objects.v1 import Device, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
 
 OnChange = Callable[[ResourceSlice | None, ResourceSlice | None], object]
@@ -18,6 +19,17 @@ def patched(slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]) -
     """Return the slices in their order, with the taints of the rules; untouched ones as they are."""
     in_order = sorted(rules, key=_name)
     return [_patched(each, in_order) for each in slices]
+
+
+def selects(rule: DeviceTaintRule, device: DeviceID) -> bool:
+    """Whether a rule is about a device, be it in a slice or not."""
+    selector = rule.spec.device_selector
+    return (
+        selector is not None
+        and selector.driver in (None, device.driver)
+        and selector.pool in (None, device.pool)
+        and selector.device in (None, device.device)
+    )
 
 
 class Tracker:
@@ -74,7 +86,7 @@ def _patched(stored: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> Resourc
     matching = [rule for rule in rules if _concerns(rule, spec)]
     if not matching:
         return stored
-    devices = tuple(_tainted(device, matching) for device in spec.devices)
+    devices = tuple(_tainted(device, spec, matching) for device in spec.devices)
     return stored if devices == spec.devices else replace(stored, spec=replace(spec, devices=devices))
 
 
@@ -88,13 +100,9 @@ def _concerns(rule: DeviceTaintRule, spec: ResourceSliceSpec) -> bool:
     )
 
 
-def _tainted(device: Device, rules: Sequence[DeviceTaintRule]) -> Device:
-    """A device of a slice that the rules concern."""
-    more = tuple(
-        rule.spec.taint
-        for rule in rules
-        if rule.spec.device_selector is not None and rule.spec.device_selector.device in (None, device.name)
-    )
+def _tainted(device: Device, spec: ResourceSliceSpec, rules: Sequence[DeviceTaintRule]) -> Device:
+    id_ = DeviceID(spec.driver, spec.pool.name, device.name)
+    more = tuple(rule.spec.taint for rule in rules if selects(rule, id_))
     return replace(device, taints=(*device.taints, *more)) if more else device
 
 

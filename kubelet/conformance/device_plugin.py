@@ -87,17 +87,23 @@ class Conformance(Run):
             return
         resources = sorted(node.endpoints())
         self._lists(node)
+        if await self._questions(node, resources):
+            self.group = "restarts of the kubelet"
+            await self._restarts(node, resources)
+        self.group = "shutdown"
+        await self._shutdown(node, process)
+
+    async def _questions(self, node: Node, resources: Sequence[str]) -> bool:
+        """Ask for devices of each resource; False if the kubelet waits for an answer still, and can do nothing else."""
         for resource in resources:
             self.group = resource
             endpoint = node.endpoints()[resource]
             await self._options(endpoint)
-            await self._allocations(node, resource)
+            if not await self._allocations(node, resource):
+                return False
             await self._preferred(node, resource)
             await self._bad_requests(node, resource, endpoint)
-        self.group = "restarts of the kubelet"
-        await self._restarts(node, resources)
-        self.group = "shutdown"
-        await self._shutdown(node, process)
+        return True
 
     async def _registers(self, node: Node, name: str, wanted: Sequence[str] = ()) -> bool:
         """Wait until every endpoint has sent a list, and nothing new came for a moment."""
@@ -147,18 +153,22 @@ class Conformance(Run):
         ]
         self.note("options", "pass", f"wants {' and '.join(named) or 'nothing more'}")
 
-    async def _allocations(self, node: Node, resource: str) -> None:
+    async def _allocations(self, node: Node, resource: str) -> bool:
+        """Admit pods; False if the plugin does not answer, for which a kubelet waits for ever."""
         healthy = _healthy(node, resource)
         if not healthy:
-            self.note("allocation", "skip", "no healthy device")
-            return
+            return self.note("allocation", "skip", "no healthy device")
         for amount in sorted({1, len(healthy)}):
             for repetition in ("", ", again"):
                 wanted = pod("verify", container("c", {resource: amount}), restart_policy="Never")
-                started = time.monotonic()
-                status = await node.admit(wanted)
-                took = time.monotonic() - started
                 name = f"a container with {amount} device(s){repetition}"
+                started = time.monotonic()
+                try:
+                    status = await self.soon(node.admit(wanted))
+                except TimeoutError:
+                    late = f"no answer after {self.seconds:.0f} s; no other pod is admitted meanwhile"
+                    return self.note(name, "fail", late)
+                took = time.monotonic() - started
                 if status.phase != "Running":
                     waiting = next((each.state.waiting for each in status.container_statuses), None)
                     self.note(name, "fail", status.message or (waiting.message if waiting is not None else ""))
@@ -170,6 +180,7 @@ class Conformance(Run):
                     self.note(name, "warn" if slow else "pass", detail)
                     self._answer(node, resource)
                 await node.remove("verify")
+        return True
 
     def _answer(self, node: Node, resource: str) -> None:
         """Look at what a runtime would be told."""
@@ -255,9 +266,12 @@ class Conformance(Run):
             await node.until(lambda: not any(node.allocatable().values()), self.seconds)
         offered = [resource for resource, count in node.allocatable().items() if count]
         self.note("offers nothing any more", "fail" if offered else "pass", ", ".join(offered))
-        left = sorted(path.name for path in node.device_plugins.iterdir() if path.is_socket())
-        left.remove("kubelet.sock")
-        self.note("leaves no socket behind", "warn" if left else "pass", ", ".join(left))
+        left = {path.name for path in node.device_plugins.iterdir() if path.is_socket()}
+        is_there = node.kubelet_socket.name in left
+        missing = "" if is_there else "no plugin can register until the kubelet starts again"
+        self.note("leaves the kubelet its socket", "pass" if is_there else "fail", missing)
+        left.discard(node.kubelet_socket.name)
+        self.note("leaves no socket behind", "warn" if left else "pass", ", ".join(sorted(left)))
 
 
 def _judge(

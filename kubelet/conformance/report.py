@@ -74,7 +74,8 @@ def kubelet_folder(folder: Path | None) -> Iterator[Path]:
     if folder is not None:
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="kubelet-") as name:
+    # a child that the command left behind may write into it still
+    with tempfile.TemporaryDirectory(prefix="kubelet-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 

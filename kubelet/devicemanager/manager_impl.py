@@ -223,8 +223,7 @@ class ManagerImpl:
         for resource, amount in container_limits(container).items():
             if amount == 0 or not self.state.is_device_plugin_resource(resource):
                 continue
-            if self._is_claimed(pod, container, resource):
-                continue
+            # also for what a claim provides, for which the plugin has allocated nothing: kubernetes#141426
             await self._pre_start(pod, container, resource)
             held = self.state.records.container_devices(pod.uid, container.name, resource)
             is_missing = is_missing or (is_active and held is None)

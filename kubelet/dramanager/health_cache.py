@@ -87,16 +87,19 @@ class HealthCache:
             log.error("Failed to load health state, starting with an empty one: %s", error)
 
     def update(self, driver: str, reports: Iterable[DeviceHealth]) -> list[DeviceHealth]:
-        """Take a driver's reports; return the devices whose health, message or timeout is another now.
+        """Take a driver's reports; return those by which a device's health, message or timeout became another.
 
-        Devices that are not reported again become Unknown when their last report has run out, and are forgotten.
+        Of several reports about a device the last counts, and each may be such a change. Devices that are not reported
+        again become Unknown when their last report has run out, and are forgotten.
         """
         now = self._clock.wall_ns()
         forgets = self._release.forgets_unreported_health
         known = self._drivers.setdefault(driver, {})
         changed = []
-        reported = {(each.pool, each.device): each for each in reports}
-        for key, report in reported.items():
+        reported = set()
+        for report in reports:
+            key = report.pool, report.device
+            reported.add(key)
             if forgets and key not in known and len(known) >= MOST_DEVICES:
                 log.error("driver %s: more than %d devices; %s/%s is left out", driver, MOST_DEVICES, *key)
                 continue

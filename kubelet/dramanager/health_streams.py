@@ -47,7 +47,7 @@ class HealthStreams:
         on_report: Callable[[str, list[DeviceHealth]], None],
         on_end: Callable[[str], None],
     ) -> None:
-        """`on_report` is told a driver's reports, `on_end` the driver of which a stream ended."""
+        """`on_report` is told a driver's reports, `on_end` the driver of which an open stream ended."""
         self._release = release
         self._clock = clock
         self._on_report = on_report
@@ -67,7 +67,6 @@ class HealthStreams:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            self._on_end(plugin.driver)
 
     async def stop(self) -> None:
         """End all streams."""
@@ -77,7 +76,9 @@ class HealthStreams:
     async def _watch(self, plugin: DRAPlugin, api: Any) -> None:
         service = api.DESCRIPTOR.services_by_name["DRAResourceHealth"]
         is_given_up = False
-        while True:
+        while not is_given_up:
+            connections = plugin.connections - plugin.is_connected
+            is_open = True
             try:
                 stream = Client(plugin.channel, service).stream("NodeWatchResources", api.NodeWatchResourcesRequest())
                 async for response in stream:
@@ -85,15 +86,17 @@ class HealthStreams:
                 log.info("driver %s ended its health stream", plugin.driver)
             except RpcError as error:
                 log.info("health stream of driver %s: %s", plugin.driver, error)
+                is_open = error.code is not Status.UNAVAILABLE or plugin.connections > connections
                 is_given_up = error.code is Status.UNIMPLEMENTED and self._release.calls_announced_health
-            self._on_end(plugin.driver)
-            if is_given_up:
-                return
-            await self._clock.sleep(RETRY)
+            finally:
+                if is_open:  # what could not be opened has no end: another instance's reports hold
+                    self._on_end(plugin.driver)
+            if not is_given_up:
+                await self._clock.sleep(RETRY)
 
 
 def reports(response: Any) -> list[DeviceHealth]:
-    """What a message says of each device that it names."""
+    """What a message says, entry by entry; one that names no device is about the device without a name."""
     return [
         DeviceHealth(
             each.device.pool_name,
@@ -103,7 +106,6 @@ def reports(response: Any) -> list[DeviceHealth]:
             shortened(each.message),
         )
         for each in response.devices
-        if each.HasField("device")
     ]
 
 

@@ -113,13 +113,13 @@ class DRAManager:
         except ClaimError as error:
             raise ClaimError(f"prepare dynamic resources: {error}") from error
 
-    async def unprepare_resources(self, uid: str) -> None:
+    async def unprepare_resources(self, pod: Pod) -> None:
         """Have the claims unprepared that only this pod refers to. Raises `ClaimError`; it can be called again then.
 
-        The pod and its claims may be gone: what is known here is enough.
+        The claims may be gone from the cluster. Before 1.37 they are those that the pod names, whoever refers to them.
         """
         try:
-            await self._unprepare(uid)
+            await self._unprepare(pod.uid, self._to_unprepare(pod))
         except ClaimError as error:
             raise ClaimError(f"unprepare dynamic resources: {error}") from error
 
@@ -151,8 +151,8 @@ class DRAManager:
         return self._updates
 
     def claims_in_use(self) -> dict[str, int]:
-        """Driver -> number of claims, as in the metric `dra_resource_claims_in_use`; all claims as `<any>`."""
-        claims = self.cache.claims()
+        """Driver -> prepared claims, as in the metric `dra_resource_claims_in_use`; all of them as `<any>`."""
+        claims = [info for info in self.cache.claims() if info.is_prepared]
         return {ANY_DRIVER: len(claims), **Counter(driver for info in claims for driver in info.devices)}
 
     async def _prepare(self, pod: Pod) -> None:
@@ -211,16 +211,24 @@ class DRAManager:
         await self.cache.save()
         return info
 
-    async def _unprepare(self, uid: str) -> None:
+    def _to_unprepare(self, pod: Pod) -> list[ClaimInfo]:
+        """The claims that the end of a pod concerns, as often as it names them."""
+        known = self.cache.of_pod(pod.uid) if self._release.unprepares_what_pods_refer_to else []
+        if known:
+            return known
+        named = [self.cache.get(pod.metadata.namespace, each.claim) for each in references(pod, self._release)]
+        return [] if self._release.unprepares_what_pods_refer_to else [info for info in named if info is not None]
+
+    async def _unprepare(self, uid: str, infos: Iterable[ClaimInfo]) -> None:
         last: list[ClaimInfo] = []
         shared = False
-        for info in self.cache.of_pod(uid):
-            if info.pods == {uid}:
-                info.is_unpreparing = True
-                last.append(info)
-            else:
+        for info in infos:
+            if len(info.pods) > 1:
                 info.pods.discard(uid)
                 shared = True
+            else:
+                info.is_unpreparing = True
+                last.append(info)
         for driver, batch in _by_driver(last).items():
             answers = await self._call(UNPREPARE, driver, batch)
             _check_complete(UNPREPARE, answers, batch)
@@ -252,7 +260,7 @@ class DRAManager:
                 continue
             for uid in sorted(self.cache.pods().difference(active_pods())):
                 try:
-                    await self.unprepare_resources(uid)
+                    await self._unprepare(uid, self.cache.of_pod(uid))
                 except ClaimError as error:
                     log.error("claims of the inactive pod %s: %s", uid, error)
 

@@ -55,6 +55,7 @@ class DRAPlugin:
         self.endpoint = endpoint
         self.versions = tuple(versions)
         self.is_connected = False
+        self.connections = 0  # so far
         self._messages = SERVICES[choose_service(versions)]
         self._seconds = timeouts.claims
         self._on_connection = on_connection
@@ -102,6 +103,7 @@ class DRAPlugin:
             is_connected = state is grpc.ChannelConnectivity.READY
             if is_connected != self.is_connected:
                 self.is_connected = is_connected
+                self.connections += is_connected
                 self._on_connection(self)
             await channel.grpc.wait_for_state_change(state)
 

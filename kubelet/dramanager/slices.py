@@ -6,14 +6,14 @@ Source: DRA specification, section 4.8; observations 68 and 69.
 
 import asyncio
 import logging
+from functools import partial
 
-from kubelet.clock import Clock
+from kubelet.clock import Clock, Timer
 from kubelet.dramanager.cluster import Cluster, ClusterError
 
 WIPING_DELAY = 30.0  # seconds
 FIRST_RETRY = 1.0
-LONGEST_RETRY = 300.0
-ATTEMPTS = 100
+LONGEST_RETRY = 300.0  # where the wait would grow beyond it there is no further attempt: a Go Backoff ends at its cap
 
 log = logging.getLogger(__name__)
 
@@ -25,43 +25,51 @@ class SliceWiper:
         self._cluster = cluster
         self._node_name = node_name
         self._clock = clock
-        self._running: dict[str | None, asyncio.Task[None]] = {}  # by driver, None for all
+        self._due: dict[str, Timer] = {}  # by driver
+        self._wiping: dict[str | None, asyncio.Task[None]] = {}  # by driver, None for all
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def wipe_all(self) -> None:
         """Delete the slices of all drivers, in the background."""
-        self._begin(None, 0.0)
+        self._begin(None)
 
     def driver_lost(self, driver: str) -> None:
         """No instance of a driver is connected any more. What runs already goes on."""
-        self._begin(driver, WIPING_DELAY)
+        if driver not in self._due and driver not in self._wiping:
+            self._due[driver] = self._clock.call_later(WIPING_DELAY, partial(self._begin, driver))
 
     def driver_back(self, driver: str) -> None:
-        """A driver can be used again."""
-        running = self._running.pop(driver, None)
-        if running is not None:
-            running.cancel()
+        """A driver can be used again. A deletion that has begun is not called off, not even between its attempts."""
+        due = self._due.pop(driver, None)
+        if due is not None:
+            due.cancel()
+        self._wiping.pop(driver, None)
 
     async def stop(self) -> None:
         """Delete nothing more. Idempotent."""
-        running, self._running = list(self._running.values()), {}
+        for due in self._due.values():
+            due.cancel()
+        self._due.clear()
+        running = list(self._tasks)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _begin(self, driver: str | None, delay: float) -> None:
-        if driver not in self._running:
-            task = self._running[driver] = asyncio.create_task(self._wipe(driver, delay), name=f"slices of {driver}")
-            task.add_done_callback(lambda done: self._done(driver, done))
+    def _begin(self, driver: str | None) -> None:
+        if driver is not None:
+            self._due.pop(driver, None)
+        task = self._wiping[driver] = asyncio.create_task(self._wipe(driver), name=f"slices of {driver}")
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._done, driver))
 
     def _done(self, driver: str | None, task: asyncio.Task[None]) -> None:
-        if self._running.get(driver) is task:
-            del self._running[driver]
+        self._tasks.discard(task)
+        if self._wiping.get(driver) is task:
+            del self._wiping[driver]
 
-    async def _wipe(self, driver: str | None, delay: float) -> None:
-        if delay:
-            await self._clock.sleep(delay)
+    async def _wipe(self, driver: str | None) -> None:
         wait = FIRST_RETRY
-        for _ in range(ATTEMPTS):
+        while wait <= LONGEST_RETRY:
             try:
                 await self._cluster.delete_slices(self._node_name, driver)
             except ClusterError as error:
@@ -69,4 +77,4 @@ class SliceWiper:
             else:
                 return
             await self._clock.sleep(wait)
-            wait = min(2 * wait, LONGEST_RETRY)
+            wait *= 2

@@ -29,16 +29,14 @@ class ClaimUsage:
 
     def container_devices(self, pod: Pod, container: Container) -> list[PreparedDevice]:
         """The devices that a container gets, once for each of its references. Raises `ClaimError`."""
-        uses = [(use.name, {use.request} if use.request else None) for use in container.resources.claims]
-        extended = self._extended_requests(pod, container)
-        if extended:
-            uses.append(("", extended))
+        uses = [(use.name, use.request) for use in container.resources.claims]
+        uses += [("", request) for request in self._extended_requests(pod, container)]
         return [
             device
-            for key, requests in uses
+            for key, request in uses
             for info in self._claims(pod, key)
             for _, device in info.prepared_devices()
-            if requests is None or not device.request_names or not requests.isdisjoint(device.request_names)
+            if not request or not device.request_names or request in device.request_names
         ]
 
     def container_claims(self, pod: Pod, container: Container) -> list[ClaimInfo]:
@@ -98,9 +96,9 @@ class ClaimUsage:
             infos = self._claims(pod, key)
         except ClaimError:
             return  # not prepared yet, or no more
+        base = request.partition("/")[0]
         for driver, device in (each for info in infos for each in info.prepared_devices()):
-            served = {name.partition("/")[0] for name in device.request_names or ()}
-            if request and served and request not in served:
+            if base and device.request_names and base not in device.request_names:
                 continue
             state, message = self._health.get(driver, device.pool_name, device.device_name)
             id_ = next(iter(device.cdi_device_ids or ()), f"{driver}/{device.pool_name}/{device.device_name}")
@@ -119,12 +117,12 @@ class ClaimUsage:
             found.append(info)
         return found
 
-    def _extended_requests(self, pod: Pod, container: Container) -> set[str]:
+    def _extended_requests(self, pod: Pod, container: Container) -> list[str]:
         """The requests of the pod's special claim that stand for extended resources of the container."""
         status = pod.status.extended_resource_claim_status if self._release.has(EXTENDED_RESOURCE) else None
         limits = container_limits(container)
-        return {
+        return [
             each.request_name
             for each in (status.request_mappings if status is not None else ())
             if each.container_name == container.name and limits.get(each.resource_name, 0)
-        }
+        ]

@@ -182,15 +182,21 @@ class PodRun:
                 self._restart_container(status)
 
     def phase(self) -> str:
-        """The phase that follows from the containers."""
-        apps = self.status.container_statuses
-        if any(status.state.running is not None for status in apps):
-            return "Running"
-        if apps and all(map(_has_ended, apps)):
-            return "Succeeded" if all(map(_has_succeeded, apps)) else "Failed"
-        if any(self._is_over(each) and not _has_succeeded(each) for each in self.status.init_container_statuses):
+        """The phase that follows from the containers, as the kubelet's `getPhase` has it.
+
+        One that waits for its first start keeps the pod Pending, whatever runs beside it.
+        """
+        known = {each.name: each for each in self.status.all_containers}
+        apps = [known.get(each.name) for each in self.pod.spec.containers]
+        if all(each is not None and self._is_over(each) for each in apps):
+            return "Succeeded" if all(each is not None and _has_succeeded(each) for each in apps) else "Failed"
+        lasting = apps + [known.get(each.name) for each in self.pod.spec.init_containers if each.is_sidecar]
+        brief = [known.get(each.name) for each in self.pod.spec.init_containers if not each.is_sidecar]
+        if any(each is not None and self._is_over(each) and not _has_succeeded(each) for each in brief):
             return "Failed"
-        return self.status.phase
+        if any(map(_awaits_first_start, [*brief, *lasting])) or any(each and each.state.running for each in brief):
+            return "Pending"
+        return "Running"
 
     def _restart_container(self, status: ContainerStatus) -> None:
         waiting = ContainerState(waiting=ContainerStateWaiting())
@@ -204,6 +210,10 @@ class PodRun:
         if self.pod.is_init_container(container):
             return (container.is_sidecar and not self.is_finished) or (policy != "Never" and not _has_succeeded(status))
         return policy == "Always" or (policy == "OnFailure" and not _has_succeeded(status))
+
+
+def _awaits_first_start(status: ContainerStatus | None) -> bool:
+    return status is None or (status.state.waiting is not None and not status.restart_count)
 
 
 def _has_ended(status: ContainerStatus) -> bool:

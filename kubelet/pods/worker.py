@@ -46,8 +46,10 @@ class Managers(Struct, frozen=True):
         return msgspec.structs.replace(options, cdi_devices=(*claimed, *options.cdi_devices))
 
     def refresh_health(self, run: PodRun) -> None:
-        """Show the health of a pod's devices in its status."""
-        updated = self.devices.update_allocated_resources_status(run.pod, run.status)
+        """Show the health of the devices that a pod has, as far as this kubelet knows, in its status."""
+        blank = [msgspec.structs.replace(x, allocated_resources_status=()) for x in run.status.container_statuses]
+        updated = msgspec.structs.replace(run.status, container_statuses=tuple(blank))
+        updated = self.devices.update_allocated_resources_status(run.pod, updated)
         updated = self.claims.update_allocated_resources_status(run.pod, updated)
         run.set(container_statuses=updated.container_statuses)
 
@@ -158,7 +160,7 @@ class PodWorker:
         run = self._run
         run.end_running(_TERMINATED)
         try:
-            await self._managers.claims.unprepare_resources(run.pod.uid)
+            await self._managers.claims.unprepare_resources(run.pod)
         except ClaimError as error:
             self._notify(Event("unprepare failed", run.name, str(error)))
             self._unprepare_failures += 1

@@ -15,6 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from hostdevices.shown import escaped
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, NodeError, Version
 from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from nodeplug.commands.choice import Choice
@@ -163,7 +164,7 @@ class _Told:
         if check.group != self._group:
             self._group = check.group
             self._console.print(f"[bold]{escape(check.group)}[/]")
-        detail = f"  {escape(check.detail)}" if check.detail else ""
+        detail = f"  {escape(escaped(check.detail))}" if check.detail else ""
         self._console.print(f"  [{_COLOURS[check.outcome]}]{check.outcome:4}[/] {escape(check.name)}{detail}")
 
 

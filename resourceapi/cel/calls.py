@@ -469,18 +469,29 @@ def key_in_map(key: str, container: Run) -> Run:
     return closure
 
 
-def membership(value: Run, elements: list[Any]) -> Run:
-    """`value in [constants]`, a lookup that costs nothing.
+def check_hashable(value: Any) -> None:
+    """Raises Cancelled for what Go cannot hash, a version above all.
 
-    Upstream's table of the constants panics when it is asked for what Go cannot hash, a version above all: that ends
-    the evaluation, whatever stands around it.
+    Upstream panics where a table of its own, of constants or of a map that the expression makes, is asked for it: that
+    ends the evaluation, whatever stands around it.
     """
+    if (kind := go_type_name(value)) in _UNHASHABLE:
+        raise Cancelled(CelEvalError(f"internal error: runtime error: hash of unhashable type {kind}"))
+
+
+def is_in_table(key: Any, table: Any) -> bool:
+    """`key in {...}`, of a map with entries that the expression makes."""
+    check_hashable(key)
+    return contains(table, key)
+
+
+def membership(value: Run, elements: list[Any]) -> Run:
+    """`value in [constants]`, a lookup that costs nothing."""
     known = frozenset(map(to_key, elements))
 
     def closure(frame: Frame) -> Any:
         found = value(frame)
-        if (kind := go_type_name(found)) in _UNHASHABLE:
-            raise Cancelled(CelEvalError(f"internal error: runtime error: hash of unhashable type {kind}"))
+        check_hashable(found)
         try:
             return to_key(found) in known
         except TypeError:

@@ -204,6 +204,8 @@ class _Compiler:
                 return found
         if overload == "in_map" and isinstance(plans[0], Constant) and type(plans[0].value) is str:
             return calls.key_in_map(plans[0].value, _closure(plans[1]))
+        if overload == "in_map" and isinstance(node.args[1], MapExpr) and node.args[1].entries:
+            return calls.call([_closure(plan) for plan in plans], calls.is_in_table, 1, late=False)
         return self._plain_call(node, plans, overload)
 
     def _plain_call(self, node: Call, plans: list[Constant | Path | Run], overload: str) -> Constant | Run:
@@ -282,6 +284,7 @@ class _Compiler:
 
     def _map(self, node: MapExpr) -> Constant | Run:
         plans = [self.plan(part) for entry in node.entries for part in (entry.key, entry.value)]
+        is_constant = all(isinstance(plan, Constant) for plan in plans)
         runs = [
             (_closure(plans[2 * index]), _closure(plans[2 * index + 1]), entry.optional)
             for index, entry in enumerate(node.entries)
@@ -293,6 +296,8 @@ class _Compiler:
             for key_run, value_run, optional in runs:
                 key = key_run(frame)
                 value = value_run(frame)
+                if not is_constant:
+                    calls.check_hashable(key)
                 if optional:
                     if type(value) is not Optional:
                         raise CelEvalError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpcunix import RpcError
 from kubelet.devicemanager import Device
-from kubelet.stubs import DevicePluginStub, PluginFault, StubReply, answering
+from kubelet.stubs import DevicePluginStub, Gate, PluginFault, StubReply, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
@@ -41,6 +41,8 @@ async def main(folder: Path, behaviour: str) -> None:
     plugin.behaviours = {"Allocate": allocate, "GetPreferredAllocation": prefer}
     wrong: dict[str, Any] = {
         "greedy": {"Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))},
+        "colourful": {"Allocate": failing("\x1b[31mno\x1b[0m")},
+        "hanging": {"Allocate": Gate(api.AllocateResponse())},  # never opened
         "sloppy": {
             "Allocate": answering(
                 api.AllocateResponse(
@@ -59,6 +61,9 @@ async def main(folder: Path, behaviour: str) -> None:
     await stopped.wait()
     staying.cancel()
     await plugin.stop()
+    if behaviour == "tidy":  # too much so
+        for path in folder.iterdir():
+            path.unlink()
 
 
 async def next_stream_ends(plugin: DevicePluginStub, opened: int) -> None:

@@ -383,3 +383,10 @@ def test_a_report_for_ci() -> None:
     (failure,) = as_junit.iterfind("testsuite/testcase[@name='still runs']/failure")
     assert failure.get("message") == "the command ended with exit code 3"
     assert nodeplug("verify", "--", "/nobody/here").exit_code == 2
+
+
+def test_a_plugin_paints_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    told = nodeplug("verify", "--", sys.executable, str(HERE / "plugin_process.py"), "{dir}", "colourful").stdout
+    assert "\x1b" not in told
+    assert "desc = \\x1b[31mno\\x1b[0m" in told

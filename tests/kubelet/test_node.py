@@ -214,6 +214,7 @@ async def test_a_lost_checkpoint_leaves_the_nodes_numbers(node: Node, plugin: De
     assert shares(node) == (2, 2), "nobody says otherwise"
     assert node.status("p").phase == "Running"
     assert node.allocations("p", "c") == {}
+    assert node.status("p").container_statuses[0].allocated_resources_status == ()
 
 
 def health(*devices: tuple[str, str]) -> tuple[ResourceStatus, ...]:

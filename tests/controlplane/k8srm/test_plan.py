@@ -1,10 +1,11 @@
 """From a pod to what is written: claims by reference and from templates, configuration, amounts, admin access."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.k8srm import K8srmError
+from controlplane.k8srm import K8srmError, read_files
 from controlplane.k8srm.load import ObjectName, cluster_of
 from controlplane.k8srm.plan import Plan, plan
 from controlplane.k8srm.types import write
@@ -188,6 +189,21 @@ def test_a_pool_that_is_gone() -> None:
 def test_an_object_that_cannot_be_read_is_named() -> None:
     with pytest.raises(K8srmError, match=r"DevicePool bad: spec\.devices"):
         cluster_of([pool("bad", "n", [7])])  # type: ignore[list-item]  # the mistake
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("items: [1]", "not an object: 1"),
+        ("- 1", "not an object: 1"),
+        ("{apiVersion: v1, kind: Pod, metadata: 5}", "metadata: json: cannot unmarshal number"),
+    ],
+)
+def test_a_file_with_something_else_in_it(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "objects.yaml"
+    path.write_text(text)
+    with pytest.raises(K8srmError, match=problem):
+        read_files([path])
 
 
 def test_others_keep_their_place() -> None:

@@ -160,6 +160,31 @@ async def test_a_rule_evicts_all_who_share_a_claim() -> None:
         await stand.until_bound("r")
 
 
+async def test_a_rule_is_about_devices_that_nobody_publishes_any_more() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        await stand.delete("ResourceSlice", "n1-slice")
+        await stand.create(rule("NoExecute", driver=DRIVER, pool="n1", device="other"), pod("later"))
+        await stand.until_bound("later")
+        assert await stand.get("Pod", "p")
+        await stand.delete("DeviceTaintRule", "rule")
+        await stand.create(rule("NoExecute", driver=DRIVER, pool="n1", device="a"))
+        await stand.until_gone("Pod", "p")
+
+
+async def test_a_taint_in_a_slice_of_an_older_generation_evicts_nobody() -> None:
+    async with Stand() as stand:
+        newer = slice_("n1", "a", name="newer")
+        newer["spec"]["pool"]["generation"] += 1
+        older = slice_("n1", {"name": "a", "taints": [taint("NoExecute")]}, name="older")
+        await stand.create(node(), device_class(), newer, older, claim(), pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        await stand.create(pod("later"))
+        await stand.until_bound("later")
+        assert await stand.get("Pod", "p")
+
+
 async def test_a_pod_that_has_to_go_is_told_why() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim())

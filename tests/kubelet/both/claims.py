@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 
 from checkpoint.kubelet_claims import ClaimState, DriverState, PreparedDevice
+from kubelet.devicemanager import Device
 from kubelet.pods import container
 from kubelet.stubs import PluginFault, StubReply, claimed
 from kubeletapi.dra.v1 import api_pb2 as dra
@@ -271,12 +272,45 @@ async def answers_that_fail(stage: ClaimsStage) -> None:
 
 
 @both
+async def a_claim_of_somebody_else(stage: ClaimsStage) -> None:
+    """Before 1.37 the end of a pod that was not allowed to use it unprepares it all the same."""
+    driver = await stage.driver()
+    claim = await stage.claim(room=1)
+    await stage.run(stage.user("x", claim))
+    assert "is not allowed to use ResourceClaim" in await stage.refused(stage.user("y", claim))
+    await stage.world.remove(f"{stage.name}y")
+    is_kept = stage.release.unprepares_what_pods_refer_to
+    assert driver.claims(UNPREPARE) == ([] if is_kept else [[stage.name]])
+    assert list(stage.stored()) == ([stage.name] if is_kept else [])
+
+
+@both_with("DRAExtendedResource")
+async def a_plugin_beside_a_claim_for_its_resource(stage: ClaimsStage) -> None:
+    """The plugin allocates nothing, and the kubelet wants to tell it of that."""
+    await stage.driver()
+    plugin = await stage.offering([Device("a")], pre_start_required=True)
+    claim = await stage.claim()
+    mapping = ContainerExtendedResourceRequest(container_name="c", resource_name=stage.resource, request_name="r")
+    status = PodStatus(
+        extended_resource_claim_status=PodExtendedResourceClaimStatus(
+            request_mappings=(mapping,), resource_claim_name=claim.metadata.name
+        )
+    )
+    asking = stage.user("", containers=[container("c", {stage.resource: 1})])
+    view = await stage.run(msgspec.structs.replace(asking, status=status), "CreateContainerConfigError")
+    assert view.containers["c"].message == (
+        f"no devices found allocated in local cache for pod {view.uid}, container c, resource {stage.resource}"
+    )
+    assert (plugin.called("Allocate"), plugin.called("PreStartContainer")) == ([], [])
+
+
+@both
 @scenario(106, 107, 113)
 async def claims_that_cannot_be_had(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     missing = await stage.claim("missing")
     await stage.world.remove_claim(missing.metadata.name)
-    full = await stage.claim("full", is_full=True)
+    full = await stage.claim("full", room=0)
     foreign = await stage.claim("foreign", drivers={"g0": f"other.{stage.driver_name}"})
     asking = [stage.user(name, claim) for name, claim in (("missing", missing), ("full", full), ("foreign", foreign))]
     made = stage.user("made", containers=[container("c", claims=["a"])], init=[container("i")])

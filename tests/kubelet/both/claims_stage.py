@@ -91,7 +91,7 @@ class ClaimsStage(Stage):
         *devices: str,
         drivers: Mapping[str, str] = MappingProxyType({}),
         shares: Sequence[str] = (),
-        is_full: bool = False,
+        room: int = MAX_USERS,
         is_empty: bool = False,
     ) -> v1.ResourceClaim:
         """A claim, `<scenario><name>`, to which devices are allocated, given as `request/device`; by default `r/g0`.
@@ -101,7 +101,7 @@ class ClaimsStage(Stage):
             devices: requests and devices.
             drivers: of devices that are not the scenario's driver's.
             shares: the devices' share ids, if they have some.
-            is_full: whether it has no room for another user.
+            room: for how many users; the others are strangers.
             is_empty: whether there are no devices in its allocation.
         """
         pairs = [each.split("/") for each in devices or ("r/g0",)]
@@ -122,7 +122,7 @@ class ClaimsStage(Stage):
             v1.ResourceClaim(
                 metadata=ObjectMeta(name=f"{self.name}{name}", namespace="default"),
                 spec=v1.ResourceClaimSpec(devices=v1.DeviceClaim(requests=requests)),
-                status=v1.ResourceClaimStatus(allocation=allocation, reserved_for=_STRANGERS if is_full else ()),
+                status=v1.ResourceClaimStatus(allocation=allocation, reserved_for=_STRANGERS[room:]),
             )
         )
         self.stack.push_async_callback(self.world.remove_claim, made.metadata.name)

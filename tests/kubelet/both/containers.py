@@ -32,6 +32,16 @@ async def pre_start_fails(stage: Stage) -> None:
 
 
 @both
+async def pre_start_fails_beside_another(stage: Stage) -> None:
+    plugin = await stage.offering(good("a"), pre_start_required=True)
+    plugin.behaviours["PreStartContainer"] = failing("not ready")
+    waiting = pod(stage.name, container("c", {stage.resource: 1}), container("d"))
+    await stage.run(waiting, "CreateContainerConfigError")
+    await stage.world.until_state(stage.name, "d", "running")
+    assert (await stage.world.view(stage.name)).phase == "Pending"
+
+
+@both
 async def succeeded(stage: Stage) -> None:
     await stage.offering(good("a"))
     await stage.run(pod(stage.name, container("c", {stage.resource: 1}), restart_policy="Never"))

@@ -343,6 +343,20 @@ async def test_what_a_claim_provides_is_not_a_plugins(kit: ManagerKit, kubernete
             await allocating
 
 
+async def test_a_plugin_whose_name_a_claim_serves_keeps_containers_from_starting(kit: ManagerKit) -> None:
+    """Its devices are not allocated, and it is to be told of them all the same: kubernetes#141426."""
+    plugin = await kit.plugin(R1, healthy("d1"), pre_start_required=True)
+    claim = PodExtendedResourceClaimStatus(
+        request_mappings=(ContainerExtendedResourceRequest(container_name="c", resource_name=R1),)
+    )
+    made = kit.pod("p", container("c", {R1: 1}))
+    claimed = Pod(metadata=made.metadata, spec=made.spec, status=PodStatus(extended_resource_claim_status=claim))
+    await kit.manager.allocate_container(claimed, claimed.container("c"))
+    with pytest.raises(AllocationError, match=f"no devices found allocated in local cache for pod p, .* {R1}"):
+        await kit.manager.get_device_run_container_options(claimed, claimed.container("c"))
+    assert (plugin.called("Allocate"), plugin.called("PreStartContainer")) == ([], [])
+
+
 @scenario(9)
 async def test_a_restart_finds_everybodys_devices(kit: ManagerKit) -> None:
     cdi = api.ContainerAllocateResponse(

@@ -163,17 +163,23 @@ async def test_claims_outlive_a_restart_and_are_prepared_again(kit: Kit, kuberne
     assert stub.claims("NodePrepareResources") == [["c1"], ["c1"]]
     devices = (kit.stored()["c1"].driver_state or {})[DRIVER].devices or ()
     assert [device.device_name for device in devices] == (["g0", "g0"] if kubernetes == "1.36" else ["g0"])
-    await kit.manager.unprepare_resources("p")
+    await kit.manager.unprepare_resources(asking)
     assert load((kit.folder / "dra_manager_state").read_bytes()).claims == []
 
 
 @scenario(178)
 async def test_claims_in_use(kit: Kit) -> None:
-    await kit.driver()
-    await kit.driver(OTHER)
+    stubs = [await kit.driver(), await kit.driver(OTHER)]
     kit.put(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "g0")))
+    asking = user("p", "c1")
     assert kit.manager.claims_in_use() == {"<any>": 0}
-    await kit.manager.prepare_resources(user("p", "c1"))
+    await kit.manager.prepare_resources(asking)
     assert kit.manager.claims_in_use() == {"<any>": 1, DRIVER: 1, OTHER: 1}
-    await kit.manager.unprepare_resources("p")
+    await kit.restart()
+    assert kit.manager.claims_in_use() == {"<any>": 0}, "those that are prepared, as far as the kubelet knows"
+    for stub in stubs:
+        await kit.register(stub)
+    await kit.manager.prepare_resources(asking)
+    assert kit.manager.claims_in_use() == {"<any>": 1, DRIVER: 1, OTHER: 1}
+    await kit.manager.unprepare_resources(asking)
     assert kit.manager.claims_in_use() == {"<any>": 0}

@@ -1,6 +1,7 @@
 """Health: what drivers report, how long that holds, and the file."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,6 +66,7 @@ async def test_reports_reach_the_pods_of_a_device(kit: Kit) -> None:
     assert updates.empty(), "no pod has it"
     assert read(kit) == ("Unhealthy", "burning"), "a device that is left out keeps its health"
     stub.send(api.NodeWatchResourcesResponse(devices=[api.DeviceHealth(health=api.HealthStatus.UNHEALTHY)]))
+    await kit.until(lambda: kit.manager.health.get(DRIVER, "", "")[0] == "Unhealthy")
     stub.report(report("g0"))
     await until(kit, "Healthy")
 
@@ -153,6 +155,27 @@ async def test_each_instance_has_a_stream_of_its_own(kit: Kit) -> None:
     await new.until(lambda: new.streams == 0)
 
 
+async def test_an_instance_that_died_takes_no_reports_of_its_successor_along(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own end did; that it cannot be watched any more, and is deregistered in the end, does not."""
+    both = ("v1.DRAPlugin", V1)
+    old = await kit.driver(name="old.sock", services=both, versions=both)
+    new = await kit.driver(name="new.sock", services=both, versions=both)
+    for each in (old, new):
+        await each.until(lambda: each.streams == 1)  # noqa: B023 - it is awaited here
+    with caplog.at_level(logging.INFO, "kubelet.dramanager.health_streams"):
+        await old.stop()
+        await kit.passing(0, lambda: len(caplog.records) == 1)
+        await kit.connected(old, False)
+        new.report(report("g0", seconds=1_000_000))
+        await until(kit, "Healthy")
+        await kit.passing(5, lambda: len(caplog.records) == 3)
+    assert read(kit) == ("Healthy", "")
+    await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(old.socket))
+    assert read(kit) == ("Healthy", "")
+
+
 @scenario(152)
 async def test_a_plugin_whose_health_service_is_unimplemented_is_left_alone(kit: Kit) -> None:
     stub = await kit.serving(services=SERVING, versions=SERVING)
@@ -201,6 +224,16 @@ async def test_only_changes_count(folder: Path) -> None:
         assert cache.update(DRIVER, [changed]) == [changed]
     assert cache.get(DRIVER, POOL, "g0") == ("Healthy", "fine")
     assert cache.get(DRIVER, POOL, "g1") == cache.get("x", POOL, "g0") == ("Unknown", "")
+    await cache.close()
+
+
+async def test_a_device_that_is_reported_twice(folder: Path) -> None:
+    """The last report counts, and both are a change each time."""
+    cache = HealthCache(folder, FakeClock())
+    well, ill = DeviceHealth(POOL, "g0", "Healthy"), DeviceHealth(POOL, "g0", "Unhealthy")
+    for _ in range(2):
+        assert cache.update(DRIVER, [well, ill]) == [well, ill]
+        assert cache.get(DRIVER, POOL, "g0") == ("Unhealthy", "")
     await cache.close()
 
 

@@ -103,7 +103,7 @@ async def test_one_connection_for_everything(kit: Kit) -> None:
         await kit.manager.get_watcher_handler().register_plugin(DRIVER, str(relay.path), services)
         kit.put(*(claim(f"c{number}", pods=[f"p{number}"]) for number in range(5)))
         await asyncio.gather(*(kit.manager.prepare_resources(user(f"p{number}", f"c{number}")) for number in range(5)))
-        await kit.manager.unprepare_resources("p0")
+        await kit.manager.unprepare_resources(user("p0", "c0"))
         await stub.until(lambda: stub.streams_opened == 1)
         assert (len(stub.called(PREPARE)), len(stub.called("NodeUnprepareResources"))) == (5, 1)
         assert relay.connections == 1

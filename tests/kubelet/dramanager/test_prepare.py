@@ -175,7 +175,7 @@ async def test_either_version_is_called(kit: Kit, version: str) -> None:
     await kit.manager.prepare_resources(user("p", "c1"))
     (device,) = (kit.stored()["c1"].driver_state or {})[DRIVER].devices or ()
     assert device.share_id == ("s1" if version == "v1" else None), "v1beta1 has no share ids"
-    await kit.manager.unprepare_resources("p")
+    await kit.manager.unprepare_resources(user("p", "c1"))
     assert [method for method, _ in stub.calls if method.startswith("Node") and "Watch" not in method] == [
         PREPARE,
         "NodeUnprepareResources",
@@ -232,6 +232,24 @@ async def test_a_driver_that_takes_too_long(folder: Path) -> None:
         assert not info.is_prepared
 
 
+async def test_what_serves_every_request_comes_once_for_each_extended_resource(kit: Kit) -> None:
+    await kit.driver(prepare=giving("g0", requests=()))
+    kit.put(claim("p-extended"))
+    mappings = tuple(
+        ContainerExtendedResourceRequest(container_name="c", resource_name=name, request_name=f"container-0-{name}")
+        for name in ("example.com/gpu", "example.com/nic")
+    )
+    status = PodStatus(
+        extended_resource_claim_status=PodExtendedResourceClaimStatus(
+            request_mappings=mappings, resource_claim_name="p-extended"
+        )
+    )
+    uses = container("c", {"example.com/gpu": 1, "example.com/nic": 1})
+    asking = msgspec.structs.replace(pod("p", uses, uid="p"), status=status)
+    await kit.manager.prepare_resources(asking)
+    assert kit.manager.get_resources(asking, uses) == ("vendor.test/up=uid-p-extended-g0",) * 2
+
+
 @scenario(118, 127)
 async def test_the_claim_of_extended_resources(kit: Kit) -> None:
     stub = await kit.driver(prepare=giving("g0", "g1", requests=["container-0-request-0"]))
@@ -256,7 +274,7 @@ async def test_the_claim_of_extended_resources(kit: Kit) -> None:
     assert kit.manager.get_resources(asking, uses) == ids
     assert kit.manager.get_resources(asking, zero) == ()
     assert kit.manager.get_resources(asking, asking.container("o")) == ()
-    await kit.manager.unprepare_resources("p")
+    await kit.manager.unprepare_resources(asking)
     assert stub.claims("NodeUnprepareResources") == [["p-extended"]]
 
 
@@ -327,7 +345,7 @@ async def test_many_pods_at_once(kit: Kit) -> None:
     async def live(name: str) -> None:
         await kit.manager.prepare_resources(user(f"p{name}", name))
         assert name in kit.stored()
-        await kit.manager.unprepare_resources(f"p{name}")
+        await kit.manager.unprepare_resources(user(f"p{name}", name))
 
     await asyncio.gather(*map(live, names))
     assert sorted(stub.claims(PREPARE)) == sorted([name] for name in names)

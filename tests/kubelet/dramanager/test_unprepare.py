@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
-from kubelet import RELEASES, ClaimError, Timeouts, Version, container, pod
+from kubelet import RELEASES, ClaimError, Pod, Timeouts, Version, container, pod
 from kubelet.stubs import Gate, answering, failing
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import v1
+from resourceapi.objects.core import PodResourceClaim, PodResourceClaimStatus, PodStatus
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, Kit, claim, user
 
@@ -14,13 +15,22 @@ UNPREPARE = "NodeUnprepareResources"
 NOTHING = api.NodeUnprepareResourcesResponse()
 
 
-async def refused(kit: Kit, uid: str) -> str:
+async def refused(kit: Kit, ending: Pod) -> str:
     """The text after the words that every failure has."""
     with pytest.raises(ClaimError) as error:
-        await kit.manager.unprepare_resources(uid)
+        await kit.manager.unprepare_resources(ending)
     head = "unprepare dynamic resources: "
     assert str(error.value).startswith(head)
     return str(error.value)[len(head) :]
+
+
+def from_template(name: str, *statuses: PodResourceClaimStatus) -> Pod:
+    """A pod with a claim from a template, as far as it was made."""
+    made = user(name, "t")
+    spec = msgspec.structs.replace(
+        made.spec, resource_claims=(PodResourceClaim(name="t", resource_claim_template_name="template"),)
+    )
+    return Pod(metadata=made.metadata, spec=spec, status=PodStatus(resource_claim_statuses=statuses))
 
 
 @scenario(128, 132)
@@ -31,7 +41,7 @@ async def test_a_prepared_claim(kit: Kit) -> None:
     assert kit.manager.pod_might_need_to_unprepare_resources("p")
     assert not kit.manager.pod_might_need_to_unprepare_resources("q")
     kit.cluster.remove("c1")
-    await kit.manager.unprepare_resources("p")
+    await kit.manager.unprepare_resources(user("p", "c1"))
     assert stub.claims(UNPREPARE) == [["c1"]]
     assert kit.stored() == {}
     assert kit.manager.cache.claims() == []
@@ -44,7 +54,7 @@ async def test_a_claim_that_was_never_prepared(kit: Kit) -> None:
     kit.put(claim("c1"))
     with pytest.raises(ClaimError):
         await kit.manager.prepare_resources(user("p", "c1"))
-    await kit.manager.unprepare_resources("p")
+    await kit.manager.unprepare_resources(user("p", "c1"))
     assert stub.claims(UNPREPARE) == [["c1"]]
     assert kit.stored() == {}
 
@@ -55,7 +65,7 @@ async def test_a_pod_that_wants_a_claim_while_it_is_unprepared(kit: Kit, kuberne
     kit.put(claim("c1", pods=["p", "q"]))
     await kit.manager.prepare_resources(user("p", "c1"))
     stub.behaviours[UNPREPARE] = failing("not yet")
-    await refused(kit, "p")
+    await refused(kit, user("p", "c1"))
     preparing = kit.manager.prepare_resources(user("q", "c1"))
     if RELEASES[kubernetes].refuses_unpreparing_claims:
         with pytest.raises(ClaimError, match=r"^prepare dynamic resources: ResourceClaim c1 is being unprepared$"):
@@ -72,10 +82,11 @@ async def test_the_state_is_written_for_every_pod(kit: Kit) -> None:
     path = kit.folder / "dra_manager_state"
     before = path.stat().st_ino
     assert b"null" in path.read_bytes()
-    await kit.manager.prepare_resources(pod("plain", container("c"), uid="plain"))
+    plain = user("plain")
+    await kit.manager.prepare_resources(plain)
     assert (b"[]" in path.read_bytes(), path.stat().st_ino != before) == (True, True)
     before = path.stat().st_ino
-    await kit.manager.unprepare_resources("plain")
+    await kit.manager.unprepare_resources(plain)
     assert path.stat().st_ino != before
 
 
@@ -85,7 +96,7 @@ async def test_a_driver_that_is_not_there(kit: Kit) -> None:
     kit.put(claim("c1"))
     await kit.manager.prepare_resources(user("p", "c1"))
     await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(stub.socket))
-    assert await refused(kit, "p") == f"DRA driver {DRIVER} is not registered"
+    assert await refused(kit, user("p", "c1")) == f"DRA driver {DRIVER} is not registered"
     assert list(kit.stored()) == ["c1"]
     assert stub.called(UNPREPARE) == []
 
@@ -96,10 +107,10 @@ async def test_a_claim_that_another_pod_uses(kit: Kit) -> None:
     kit.put(claim("c1", pods=["p", "q"]))
     await kit.manager.prepare_resources(user("p", "c1"))
     await kit.manager.prepare_resources(user("q", "c1"))
-    await kit.manager.unprepare_resources("p")
+    await kit.manager.unprepare_resources(user("p", "c1"))
     assert stub.called(UNPREPARE) == []
     assert kit.stored()["c1"].pod_uids == {"q": {}}
-    await kit.manager.unprepare_resources("q")
+    await kit.manager.unprepare_resources(user("q", "c1"))
     assert stub.claims(UNPREPARE) == [["c1"]]
 
 
@@ -112,7 +123,7 @@ async def test_a_driver_that_takes_too_long(kit: Kit) -> None:
     await kit.register(stub)
     stub.behaviours[UNPREPARE] = Gate(NOTHING)  # never opened
     text = "NodeUnprepareResources: rpc error: code = DeadlineExceeded desc = context deadline exceeded"
-    assert await refused(kit, "p") == text
+    assert await refused(kit, user("p", "c1")) == text
     assert list(kit.stored()) == ["c1"]
 
 
@@ -136,32 +147,75 @@ async def test_answers_that_keep_the_claim(kit: Kit, answer: api.NodeUnprepareRe
     kit.put(claim("c1"))
     await kit.manager.prepare_resources(user("p", "c1"))
     stub.behaviours[UNPREPARE] = answering(answer)
-    assert await refused(kit, "p") == text
+    assert await refused(kit, user("p", "c1")) == text
     assert list(kit.stored()) == ["c1"]
     del stub.behaviours[UNPREPARE]
-    await kit.manager.unprepare_resources("p")
+    await kit.manager.unprepare_resources(user("p", "c1"))
     assert kit.stored() == {}
 
 
 @scenario(129, 131)
 async def test_a_pod_without_claims_in_the_cache(kit: Kit) -> None:
     stub = await kit.driver()
-    await kit.manager.unprepare_resources("p")
+    await kit.manager.unprepare_resources(user("p", "c1"))
     assert stub.called(UNPREPARE) == []
 
 
 @scenario(130)
-async def test_nothing_but_the_cache_is_needed(kit: Kit) -> None:
-    """After a restart, without the pod's status and without the claim."""
+@pytest.mark.parametrize("kubernetes", RELEASES)
+async def test_nothing_but_the_cache_is_needed(kit: Kit, kubernetes: Version) -> None:
+    """After a restart, without the pod's status and without the claim; before 1.37 the status is needed."""
     stub = await kit.driver()
     kit.put(claim("c1", owner="p"))
-    await kit.manager.prepare_resources(user("p", "c1"))
+    known = from_template("p", PodResourceClaimStatus(name="t", resource_claim_name="c1"))
+    await kit.manager.prepare_resources(known)
     await kit.restart()
     kit.cluster.remove("c1")
     await kit.register(stub)
-    await kit.manager.unprepare_resources("p")
+    if not RELEASES[kubernetes].unprepares_what_pods_refer_to:
+        assert await refused(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
+        await kit.manager.unprepare_resources(known)
+    else:
+        await kit.manager.unprepare_resources(from_template("p"))
     assert stub.claims(UNPREPARE) == [["c1"]]
     assert kit.stored() == {}
+
+
+@pytest.mark.parametrize("kubernetes", RELEASES)
+async def test_a_pod_of_which_no_claim_was_made_cannot_end(kit: Kit, kubernetes: Version) -> None:
+    """Nothing of it is known, so its names are looked at, also since 1.37."""
+    await kit.driver()
+    assert await refused(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
+
+
+@pytest.mark.parametrize("kubernetes", RELEASES)
+async def test_a_claim_that_a_pod_was_not_allowed_to_use(kit: Kit, kubernetes: Version) -> None:
+    """Before 1.37 the end of that pod unprepares it, though another pod uses it."""
+    stub = await kit.driver()
+    kit.put(claim("c1", pods=["p"]))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    with pytest.raises(ClaimError, match="not allowed to use"):
+        await kit.manager.prepare_resources(user("q", "c1"))
+    await kit.manager.unprepare_resources(user("q", "c1"))
+    is_kept = RELEASES[kubernetes].unprepares_what_pods_refer_to
+    assert stub.claims(UNPREPARE) == ([] if is_kept else [["c1"]])
+    assert list(kit.stored()) == (["c1"] if is_kept else [])
+
+
+@pytest.mark.parametrize("kubernetes", RELEASES)
+async def test_a_pod_with_two_names_for_a_claim(kit: Kit, kubernetes: Version) -> None:
+    """Before 1.37 the driver is asked for the claim twice, and answers once."""
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    twice = pod("p", container("c", claims=["a", "b"]), uid="p", claims={"a": "c1", "b": "c1"})
+    with pytest.raises(ClaimError, match="NodePrepareResources skipped 1 ResourceClaims"):
+        await kit.manager.prepare_resources(twice)
+    if RELEASES[kubernetes].unprepares_what_pods_refer_to:
+        await kit.manager.unprepare_resources(twice)
+    else:
+        assert await refused(kit, twice) == "NodeUnprepareResources skipped 1 ResourceClaims"
+    assert list(kit.stored()) == ([] if RELEASES[kubernetes].unprepares_what_pods_refer_to else ["c1"])
+    assert len(stub.called(UNPREPARE)) == 1
 
 
 async def test_pods_that_went_unnoticed(kit: Kit) -> None:
@@ -191,6 +245,6 @@ async def test_both_ends_of_a_claim_without_devices(kit: Kit) -> None:
     asking = pod("p", container("c", claims=["c1"]), uid="p", claims={"c1": "c1"})
     await kit.manager.prepare_resources(asking)
     assert kit.stored()["c1"].driver_state == {}
-    await kit.manager.unprepare_resources("p")
+    await kit.manager.unprepare_resources(asking)
     assert kit.stored() == {}
     assert [method for method, _ in stub.calls if "prepare" in method.lower()] == []

@@ -78,6 +78,18 @@ def test_what_go_cannot_hash_is_in_no_list_of_constants(value: str, kind: str) -
         matches(f'dyn({value}) in ["a"]')
 
 
+@pytest.mark.parametrize(
+    "expression", ["{v} in {{'1.2.0': true}}", "{v} in {{'x': device.driver}}", "{{dyn({v}): 1}}.size() == 1"]
+)
+@pytest.mark.parametrize("around", ["{}", "{} || true"])
+def test_what_go_cannot_hash_is_no_key_of_a_map_that_the_expression_makes(expression: str, around: str) -> None:
+    versioned = device({"v": versions("1.2.0")[0]})
+    with pytest.raises(CelEvalError, match=r"^internal error: runtime error: hash of unhashable type cel\.Semver$"):
+        matches(around.format(expression.format(v=f"{ATTRIBUTES}.v")), versioned)
+    for harmless in (f"{ATTRIBUTES}.v in {{}}", f"{ATTRIBUTES}.v in {ATTRIBUTES}"):
+        assert not matches(harmless, versioned)
+
+
 def test_types_that_stay_open_are_numbered_as_upstream_does() -> None:
     with pytest.raises(CelCompileError, match=r"expression of type 'optional_type\(_var4\)' cannot be range"):
         compile_selector("((null)[?(2u)]).exists(x, true)", device_environment())
