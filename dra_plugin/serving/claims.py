@@ -23,6 +23,8 @@ from telemetry import RefusalReason
 CLAIM_TIMEOUT = 20.0  # seconds for a claim; the kubelet gives a call 45, and preparing takes some
 WITNESS_TIMEOUT = 5.0  # seconds for what the API server says of claims that nobody on the node names
 
+MOST = 256  # devices of a claim, and configurations: Kubernetes 1.34 to 1.37 take 32, and a later one may take more
+
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")  # UUIDs, and what tests call one
 
 Fetched: TypeAlias = v1.ResourceClaim | ClaimFailed
@@ -74,6 +76,11 @@ class ApiClaims:
             return ClaimFailed(f"claim {named} not allocated", "invalid-request")
         if claim.metadata.uid != ref.uid:
             return ClaimFailed(f"claim {named} got replaced", "invalid-request")
+        devices = claim.status.allocation.devices
+        if max(len(devices.results), len(devices.config)) > MOST:
+            found = f"{len(devices.results)} devices and {len(devices.config)} configurations"
+            why = f"claim {named} has {found}, the limit is {MOST} of each: no API server stores such a claim"
+            return ClaimFailed(why, "invalid-request")
         return claim
 
     async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool]:

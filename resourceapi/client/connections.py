@@ -26,7 +26,7 @@ import ssl
 import tempfile
 import urllib.parse
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 MOST_IDLE = 8  # connections that are kept for the next request
 IDLE_SECONDS = 30.0  # ... for so long; they cost memory here and a slot there
+LARGE = 64 * 1024  # bytes of a body
 
 
 class Response:
@@ -54,17 +55,27 @@ class Response:
         """Return what comes next of the body, nothing at its end. Raises Unreachable where it is cut off."""
         return await self._connection.next_piece()
 
-    async def read(self, max_bytes: int) -> bytes:
-        """Return the body. Raises InvalidAnswer for more than `max_bytes` bytes, Unreachable."""
+    async def read(self, max_bytes: int, large: Callable[[], Awaitable[object]] | None = None) -> bytearray:
+        """Return the body; `large` is waited for once as soon as it has more than `LARGE` bytes.
+
+        Raises InvalidAnswer for more than `max_bytes` bytes, Unreachable.
+        """
         length = self.headers.get("content-length", "")
         if length and int(length) > max_bytes:
             raise InvalidAnswer(f"the answer has {length} bytes, the limit is {max_bytes}")
         body = bytearray()
-        while piece := await self.next_piece():
-            body += piece
-            if len(body) > max_bytes:
-                raise InvalidAnswer(f"the answer has more than {max_bytes} bytes")
-        return bytes(body)
+        try:
+            while piece := await self.next_piece():
+                body += piece
+                if len(body) > max_bytes:
+                    raise InvalidAnswer(f"the answer has more than {max_bytes} bytes")
+                if large is not None and len(body) > LARGE:
+                    await large()
+                    large = None
+        except BaseException:
+            body.clear()  # whoever keeps the error keeps what this frame has
+            raise
+        return body
 
     def close(self) -> None:
         """Let the connection carry another request if the body was read to its end; otherwise it is closed."""

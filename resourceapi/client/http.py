@@ -64,6 +64,7 @@ class AsyncClient(Transport):
         self._wait = wait
         self.limits = limits or Limits()
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._large = asyncio.Lock()  # one answer of more than a few pages of memory is read at a time
         self._is_closed = False
         self._closing = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None  # the one that our connections belong to
@@ -186,16 +187,17 @@ class AsyncClient(Transport):
     ) -> Answer:
         """Ask once, until that moment of the loop's clock at the longest."""
         try:
-            async with asyncio.timeout_at(min(until, asyncio.get_running_loop().time() + self._timeout)):
+            until = min(until, asyncio.get_running_loop().time() + self._timeout)
+            async with asyncio.timeout_at(until), contextlib.AsyncExitStack() as held:
                 response = await self._open(method, path, data, query, content_type)
                 try:
-                    body = await response.read(max_bytes)
+                    body = await response.read(max_bytes, lambda: held.enter_async_context(self._large))
                 finally:
                     response.close()
-            try:
-                return Answer(parse_json(body), len(body))
-            except DecodeError as error:
-                raise Unreachable(f"the answer is no JSON: {error}") from error
+                try:
+                    return Answer(parse_json(body), len(body))
+                except DecodeError as error:
+                    raise Unreachable(f"the answer is no JSON: {error}") from error
         except Refused:
             raise
         except (ClientError, TimeoutError) as error:

@@ -132,7 +132,7 @@ def encode(obj: KubernetesObject, api_version: str | None = None) -> bytes:
     return msgspec.json.encode(write_object(obj, api_version))
 
 
-def parse_json(data: bytes | str) -> Any:
+def parse_json(data: bytes | bytearray | str) -> Any:
     """The plain value of a JSON text. Strict: UTF-8, no NaN, no endless nesting; raises DecodeError."""
     try:
         return msgspec.json.decode(data)

@@ -14,7 +14,7 @@ from dra_plugin.serving.claims import ApiClaims, why_malformed
 from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1
 from tests.dra_plugin.kubelet_end import api_client, make_claim
-from tests.resourceapi.client.peer import Request, serving
+from tests.resourceapi.client.peer import Request, claim, serving
 
 ONE = ClaimRef("default", "one", "uid-1")
 
@@ -41,6 +41,22 @@ async def test_an_allocated_claim_is_the_whole_claim(server: Server) -> None:
         assert isinstance(claim, v1.ResourceClaim)
         assert claim.status.allocation is not None
         assert [result.device for result in claim.status.allocation.devices.results] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("results", "configs", "said"), [(257, 0, "257 devices and 0"), (1, 257, "1 devices and 257"), (256, 256, "")]
+)
+async def test_a_claim_that_no_api_server_stores_is_refused(results: int, configs: int, said: str) -> None:
+    """A server that lies, or somebody in its place: 10,000 devices of one claim cost 50 MiB, for good."""
+    result = {"request": "r", "driver": "nodeplug.dev", "pool": "n", "device": "d"}
+    opaque = {"driver": "nodeplug.dev", "parameters": {}}
+    devices = {"results": [result] * results, "config": [{"source": "FromClaim", "opaque": opaque}] * configs}
+    answer = claim(uid=ONE.uid) | {"status": {"allocation": {"devices": devices}}}
+    async with serving(lambda request: request.answer(answer)) as peer:
+        with claims_of(client_of(peer.url)) as claims:
+            found = await claims.fetch(ONE)
+    assert isinstance(found, ClaimFailed if said else v1.ResourceClaim)
+    assert isinstance(found, v1.ResourceClaim) or (found.reason.startswith(f"claim default/one has {said} config"))
 
 
 async def test_why_there_is_no_claim(server: Server) -> None:

@@ -5,7 +5,7 @@ import gzip
 
 import pytest
 
-from resourceapi.client import AsyncClient, ClientError, InvalidAnswer, Refused, Unreachable
+from resourceapi.client import AsyncClient, ClientError, InvalidAnswer, Limits, Refused, Unreachable
 from resourceapi.objects import DecodeError, v1
 from tests.resourceapi.client.peer import (
     CLAIM,
@@ -62,6 +62,38 @@ async def test_what_is_too_much_is_not_taken(script: Script) -> None:
         with client_of(peer) as client, memory(8 * MIB), pytest.raises(Unreachable):
             await get(client)
     assert "accept-encoding" not in peer.asked[0].headers
+
+
+async def test_of_many_large_answers_one_is_read_at_a_time() -> None:
+    """As many claims as are asked for at once would have cost 64 MiB, of the 128 that the DaemonSet may have."""
+    async with serving(endless) as peer:
+        with client_of(peer, limits=Limits(object=4 * MIB)) as client, memory(24 * MIB):
+            claims = client.resource(v1.ResourceClaim)
+            gets = (claims.get(f"claim-{i}", "default") for i in range(16))
+            found = await asyncio.gather(*gets, return_exceptions=True)
+    assert [type(each) for each in found] == [InvalidAnswer] * 16
+
+
+async def test_a_large_answer_that_does_not_end_keeps_no_small_one_waiting() -> None:
+    async def script(request: Request) -> None:
+        if "large" not in request.path:
+            await request.answer(claim())
+            return
+        await request.stream(b'"' + b"x" * MIB)
+        await request.reader.read()
+
+    async with serving(script) as peer:
+        with client_of(peer, limits=Limits(object=4 * MIB)) as client, client_of(peer, timeout=0.2) as hasty:
+            hasty._large = client._large
+            large = asyncio.create_task(client.resource(v1.ResourceClaim).get("large", "default"))
+            while not client._large.locked():  # noqa: ASYNC110 - nothing announces it
+                await asyncio.sleep(0)
+            assert (await get(hasty)).metadata.name == "one"
+            with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
+                await hasty.resource(v1.ResourceClaim).get("large", "default")
+            large.cancel()
+            await asyncio.wait([large])
+            assert not client._large.locked()
 
 
 async def test_a_refusal_without_an_end_is_a_refusal() -> None:
