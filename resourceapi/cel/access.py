@@ -28,21 +28,17 @@ _KEYS = frozenset({bool, float, int, str, Uint})
 
 
 class Step:
-    """One step of a path: a constant key, or `key` as a closure.
+    """One step of a path, which costs one unit: a constant key, or `key` as a closure."""
 
-    `units` is what the step costs: a conditional used as a key costs nothing, everything else one unit.
-    """
-
-    __slots__ = ("constant", "key", "optional", "test", "units")
+    __slots__ = ("constant", "key", "optional", "test")
 
     def __init__(
-        self, constant: Any = None, key: Run | None = None, optional: bool = False, test: bool = False, units: int = 1
+        self, constant: Any = None, key: Run | None = None, optional: bool = False, test: bool = False
     ) -> None:
         self.constant = constant
         self.key = key
         self.optional = optional
         self.test = test
-        self.units = units
 
 
 def check_key(key: Any) -> None:
@@ -135,7 +131,7 @@ def path(base: Run, units: int, steps: list[Step], unwraps: bool) -> Run:
     """A path from a base; `units` is charged for the base, `unwraps` says that the base may be an optional value."""
     if not steps:
         return _bare(base, units)
-    if unwraps or any(step.optional or step.test or step.key is not None or step.units != 1 for step in steps):
+    if unwraps or any(step.optional or step.test or step.key is not None for step in steps):
         return _general(base, units, steps)
     keys = [step.constant for step in steps]
     return _one_key(base, units, keys[0]) if len(keys) == 1 else _constant_keys(base, units, keys)
@@ -216,9 +212,9 @@ def _take_step(frame: Frame, value: Any, step: Step) -> Any:
         try:
             key = step.key(frame)
         except CelEvalError:
-            frame.cost += step.units
+            frame.cost += 1
             raise
-    frame.cost += step.units
+    frame.cost += 1
     check_key(key)
     return lookup(value, key)
 
@@ -228,7 +224,7 @@ def _try_step(frame: Frame, value: Any, step: Step) -> Any:
     check_key(key)
     found = lookup_optional(value, key)
     if found is not _ABSENT:
-        frame.cost += step.units
+        frame.cost += 1
     return found
 
 

@@ -14,12 +14,11 @@ from typing import Any
 from resourceapi.cel.cost import depends_on_result, equality_cost, traversal
 from resourceapi.cel.declarations import Cost, Function, Implementation, Overload
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.frame import ERRED, Cancelled, Frame, Run
+from resourceapi.cel.frame import ERRED, Frame, Run
 from resourceapi.cel.types import Kind, Type, is_dyn
 from resourceapi.cel.values import (
     contains,
     equal,
-    go_type_name,
     is_map,
     items_of,
     no_such_overload,
@@ -29,7 +28,6 @@ from resourceapi.cel.values import (
 )
 
 _NULLABLE = frozenset({Kind.STRUCT, Kind.OPAQUE, Kind.DURATION, Kind.TIMESTAMP})
-_UNHASHABLE = frozenset({"cel.Semver", "cel.Format", "types.Bytes"})
 
 
 def fits(type_: Type, value: Any) -> bool:
@@ -479,8 +477,6 @@ def membership(value: Run, elements: list[Any]) -> Run:
 
     def closure(frame: Frame) -> Any:
         found = value(frame)
-        if (kind := go_type_name(found)) in _UNHASHABLE:
-            raise Cancelled(CelEvalError(f"internal error: runtime error: hash of unhashable type {kind}"))
         try:
             return to_key(found) in known
         except TypeError:

@@ -14,7 +14,7 @@ from resourceapi.cel import access, calls, cost, folds
 from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select
 from resourceapi.cel.declarations import Function, Implementation
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.frame import Frame, Run
+from resourceapi.cel.frame import Cancelled, Frame, Run
 from resourceapi.cel.library.regex import REGEX_FUNCTIONS, prepare
 from resourceapi.cel.macros import ACCU
 from resourceapi.cel.types import Kind, unwrap_optional
@@ -170,7 +170,7 @@ class _Compiler:
                 raise ProgramError(str(error)) from None
             step = access.Step(key.value, optional=optional)
         elif isinstance(key, Path):
-            step = access.Step(key=key.closure(charged=False), optional=optional, units=key.units)
+            step = access.Step(key=key.closure(charged=False), optional=optional)
         else:
             step = access.Step(key=key, optional=optional)
         path.steps.append(step)
@@ -315,6 +315,8 @@ class _Compiler:
             return Constant(build(Frame({}, 0, 2**63, None)))
         except CelEvalError as error:
             raise ProgramError(str(error)) from None
+        except Cancelled as ended:
+            raise ProgramError(str(ended.error)) from None
 
     # --- comprehensions
 

@@ -58,7 +58,7 @@ class Semver:
         """Read after dropping one leading `v`, dropping leading zeros and adding missing parts. Raises SemverError."""
         parts = text.removeprefix("v").split(".", 2)
         for index, part in enumerate(parts):
-            if len(part) > 1:
+            if len(part.encode()) > 1:
                 stripped = part.lstrip("0")
                 parts[index] = stripped if stripped and stripped[0] in _DIGITS else "0" + stripped
         if len(parts) < 3:
