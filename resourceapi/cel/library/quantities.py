@@ -8,7 +8,7 @@ from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.library.standard import checked_int
 from resourceapi.cel.semver import Semver, SemverError
-from resourceapi.cel.values import MAX_INT, MIN_INT, register_type
+from resourceapi.cel.values import MAX_INT, register_type
 from resourceapi.objects.quantity import Quantity, QuantityError
 
 register_type(Quantity, "kubernetes.Quantity", "cel.Quantity", operator.eq)
@@ -53,8 +53,6 @@ def _is_quantity(text: str) -> bool:
 
 def _sum(left: Quantity, right: Quantity | int, negative: bool = False) -> Quantity:
     other = right if isinstance(right, Quantity) else Quantity.of(int(right), "DecimalExponent")
-    if negative and right == MIN_INT:  # whose negative is itself, in 64 bits
-        negative = False
     try:
         return ComputedQuantity.of_value(left - other if negative else left + other)
     except QuantityError as error:
