@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from controlplane.apiserver import (
     auxiliary_rules,
+    auxiliary_warnings,
     columns,
     core_rules,
     service_defaults,
@@ -39,6 +40,7 @@ class _Row(NamedTuple):
     categories: tuple[str, ...] = ()  # other ones
     scales: bool = False  # says how many pods there are to be
     deletes: bool = False  # a delete answers with the object
+    orphans: bool = False  # what it owns stays, unless a delete says otherwise
     selects: tuple[str, ...] = ()  # fields that a list can be selected by
     creates_on_update: bool = False  # a PUT of what is not there creates it
     must_be_current: bool = False  # an update says which version of the object it is about
@@ -71,6 +73,7 @@ _ROWS = (
         counts_generations=True,
         short=("rc",),
         in_all=True,
+        orphans=True,
     ),
     _Row(
         "",
@@ -167,7 +170,7 @@ _ROWS = (
         short=("cj",),
         in_all=True,
     ),
-    _Row("batch", "Job", "Pods that end.", status=True, counts_generations=True, in_all=True),
+    _Row("batch", "Job", "Pods that end.", status=True, counts_generations=True, in_all=True, orphans=True),
     _Row(
         "coordination.k8s.io",
         "Lease",
@@ -297,6 +300,7 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             deprecation=row.deprecation,
             fill=fills.get(row.kind, lambda obj: obj),
             check=checks.get(row.kind),
+            warn=auxiliary_warnings.WARNS.get(row.kind),
             advance=workload_defaults.ADVANCES.get(row.kind),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,
@@ -308,6 +312,7 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             deletes=row.deletes or row.group == "storage.k8s.io",
             fields={path: columns.at(*path.split(".")) for path in row.selects},
             name_rule=_name_rule(row, release),
+            orphans=row.orphans,
         )
 
 

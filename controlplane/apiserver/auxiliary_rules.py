@@ -1,10 +1,11 @@
 """What new and changed objects of some kinds of the cluster must be; most of the others are stored as they come.
 
-Source: k8s.io/kubernetes pkg/apis/apps/validation, storage/validation and flowcontrol/validation; kube-aggregator
-pkg/apis/apiregistration/validation.
+Source: k8s.io/kubernetes pkg/apis/apps/validation, policy/validation, storage/validation and flowcontrol/validation;
+kube-aggregator pkg/apis/apiregistration/validation.
 """
 
 import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +14,19 @@ from controlplane.apiserver.open_rules import Check
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, label_name
 from resourceapi.objects.json_value import json_equal
-from resourceapi.objects.names import dns_subdomain
+from resourceapi.objects.names import dns_subdomain, label_value
 
 _EXEMPT = "Exempt"
 _MOST_PRECEDENCE = 10000
 _MOST_OF_GROUP, _MOST_OF_VERSION = 20000, 1000
 _PORTS = range(1, 65536)
+_EVICTION = ["AlwaysAllow", "IfHealthyBudget"]
+_DIGITS = 18  # of a share that is counted; any that has more is above all
+_PERCENT = re.compile(r"[0-9]+%", re.ASCII)
+_NO_PERCENT = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for"
+    " validation is '[0-9]+%')"
+)
 _BY_USER = ["ByNamespace", "ByUser"]
 
 
@@ -26,6 +34,67 @@ def not_negative(errors: ErrorList, path: str, value: Any) -> None:
     """A number that may be 0."""
     if isinstance(value, int) and value < 0:
         errors.invalid(path, value, "must be greater than or equal to 0")
+
+
+def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None:
+    """A selector of labels."""
+    for name, value in ((selector or {}).get("matchLabels") or {}).items():
+        label_name(errors, f"{path}.matchLabels", name)
+        complaints(errors, f"{path}.matchLabels", value, label_value(value))
+    for index, each in enumerate((selector or {}).get("matchExpressions") or ()):
+        here, values, operator = f"{path}.matchExpressions[{index}]", each.get("values") or [], each.get("operator")
+        if operator in ("In", "NotIn"):
+            if not values:
+                errors.required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                errors.forbidden(f"{here}.values", why)
+        else:
+            errors.invalid(f"{here}.operator", operator or "", "not a valid selector operator")
+        label_name(errors, f"{here}.key", each.get("key") or "")
+        for number, value in enumerate(values):
+            complaints(errors, f"{here}.values[{number}]", value, label_value(value))
+
+
+def int_or_percent(errors: ErrorList, path: str, value: Any) -> None:
+    """A number that may be 0, or a share of all."""
+    if isinstance(value, str) and not _PERCENT.fullmatch(value):
+        errors.invalid(path, value, _NO_PERCENT)
+    not_negative(errors, path, value)
+
+
+def not_above_all(errors: ErrorList, path: str, value: Any) -> None:
+    """A number, or a share of all that is at most all."""
+    if isinstance(value, str) and _PERCENT.fullmatch(value) and percent(value) > 100:
+        errors.invalid(path, value, "must not be greater than 100%")
+
+
+def percent(value: Any) -> int:
+    """The number of an int, or of a share; 0 where it is neither."""
+    if isinstance(value, str):
+        return int(value[:-1][:_DIGITS]) if _PERCENT.fullmatch(value) else 0
+    return int(value or 0)
+
+
+def _budget(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    spec, path = new["spec"], "spec"
+    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if least is not None and most is not None:
+        shown = {"MinAvailable": least, "Selector": spec.get("selector"), "MaxUnavailable": most}
+        shown["UnhealthyPodEvictionPolicy"] = policy
+        errors.invalid(path, shown, "minAvailable and maxUnavailable cannot be both set")
+    for name, value in (("minAvailable", least), ("maxUnavailable", most)):
+        if value is not None:
+            int_or_percent(errors, f"{path}.{name}", value)
+            not_above_all(errors, f"{path}.{name}", value)
+    check_selector(errors, f"{path}.selector", spec.get("selector"))
+    if policy is not None and policy not in _EVICTION:
+        errors.not_supported(f"{path}.unhealthyPodEvictionPolicy", policy, _EVICTION)
+    for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+        not_negative(errors, f"status.{name}", (new.get("status") or {}).get(name))
 
 
 def _revision(errors: ErrorList, new: Plain, old: Plain | None) -> None:
@@ -148,6 +217,7 @@ CHECKS: Mapping[str, Check] = {
     "APIService": _api_service,
     "ControllerRevision": _revision,
     "FlowSchema": _flow_schema,
+    "PodDisruptionBudget": _budget,
     "PriorityLevelConfiguration": _priority_level,
     "VolumeAttributesClass": _attributes_class,
 }

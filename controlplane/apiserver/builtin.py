@@ -19,7 +19,8 @@ from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.pod_admission import check_pod, readmitted
 from controlplane.apiserver.pod_defaults import with_pod_defaults
-from controlplane.apiserver.pod_rules import check_taints
+from controlplane.apiserver.pod_rules import check_node
+from controlplane.apiserver.pod_warnings import pod_warnings
 from controlplane.apiserver.service_defaults import with_ranges
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
@@ -153,7 +154,7 @@ def _core() -> list[Kind]:
             namespaced=False,
             has_status_at_first=True,
             fill=with_ranges,
-            check=check_taints,
+            check=check_node,
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
         open_kind(
@@ -169,6 +170,7 @@ def _core() -> list[Kind]:
             fill=_pod,
             advance=_pending,
             check=check_pod,
+            warn=pod_warnings,
             categories=("all",),
             kept=_OF_THE_PROTOTYPE,
             fields=pod_fields,

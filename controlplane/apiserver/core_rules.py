@@ -4,14 +4,19 @@ Source: k8s.io/kubernetes pkg/apis/core/validation, coordination/validation, sch
 and rbac/validation.
 """
 
+import base64
 import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from controlplane.apiserver.auxiliary_rules import not_negative
+from controlplane.apiserver.json_faults import why_no_json
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Check
+from controlplane.apiserver.status import go_name
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
@@ -22,6 +27,7 @@ _NO_KEY = (
     " or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
 _LONGEST_KEY = 253
+_MOST_BYTES = 1024 * 1024  # of all values of a map or a secret
 _SET = "field is immutable when `immutable` is set"
 _ACCOUNT = "kubernetes.io/service-account.name"
 _NEEDED = {
@@ -30,6 +36,7 @@ _NEEDED = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
 }
+_IN_JSON = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 _HIGHEST_PRIORITY = 1_000_000_000
 _OF_THE_SYSTEM = {"system-cluster-critical", "system-node-critical"}
 _PREEMPTION = ["PreemptLowerPriority", "Never"]
@@ -67,6 +74,14 @@ def check_config_map(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         if key in (new.get("binaryData") or {}):
             errors.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
     _keys(errors, "binaryData", new.get("binaryData"))
+    texts, bytes_ = (new.get(name) or {} for name in ("data", "binaryData"))
+    if sum(len(text.encode()) for text in texts.values()) + _decoded_size(bytes_) > _MOST_BYTES:
+        errors.too_long("[]", _MOST_BYTES)  # which is how Go writes the path of the whole
+
+
+def _decoded_size(data: Plain) -> int:
+    """Bytes of values in base64."""
+    return sum(len(text) // 4 * 3 - text[-2:].count("=") for text in data.values())
 
 
 def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
@@ -76,6 +91,8 @@ def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.invalid("type", kind, _FIXED)
     _stays_as_it_is(errors, new, old, "data")
     _keys(errors, "data", data)
+    if _decoded_size(data) > _MOST_BYTES:
+        errors.too_long("data", _MOST_BYTES)
     if kind == "kubernetes.io/service-account-token":
         if not (new["metadata"].get("annotations") or {}).get(_ACCOUNT):
             errors.required(f"metadata.annotations[{_ACCOUNT}]")
@@ -83,8 +100,21 @@ def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.required("data[username]")
         errors.required("data[password]")
     for key in _NEEDED.get(str(kind), ()):
-        if key not in data:
+        if not data.get(key) and (key not in data or kind == "kubernetes.io/ssh-auth"):
             errors.required(f"data[{key}]")
+        elif kind in _IN_JSON and (why := _why_no_object(base64.b64decode(data[key]))):
+            errors.invalid(f"data[{key}]", "<secret contents redacted>", why)
+
+
+def _why_no_object(data: bytes) -> str:
+    """What is wrong with a JSON object, in Go's words; nothing where it is one."""
+    try:
+        value = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return why_no_json(data)
+    if value is None or isinstance(value, dict):
+        return ""
+    return f"json: cannot unmarshal {go_name(value)} into Go value of type map[string]interface {{}}"
 
 
 def _lease(errors: ErrorList, new: Plain, old: Plain | None) -> None:

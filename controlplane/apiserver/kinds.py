@@ -111,7 +111,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     `fields` lists what field selectors may ask for besides name and namespace. Kinds
     `from_definition` differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names
     the kind of another group whose objects these are, too. `other_parts` are subresources that are written as a
-    status is. `creates_on_update`: a PUT of what is not there creates it.
+    status is. `creates_on_update`: a PUT of what is not there creates it. `orphans`: what such an
+    object owns stays when it is deleted, unless somebody says otherwise.
     """
 
     group: str
@@ -135,6 +136,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     hides_name: bool = False
     stored_as: str = ""
     creates_on_update: bool = False
+    orphans: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:

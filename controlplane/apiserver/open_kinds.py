@@ -5,7 +5,7 @@ from typing import Any
 
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths, Served
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import Advance, Check, OpenRules
+from controlplane.apiserver.open_rules import Advance, Check, OpenRules, Warn
 
 
 def open_kind(
@@ -30,10 +30,12 @@ def open_kind(
     fields: Mapping[str, Callable[[Plain], Any]] | None = None,
     hides_name: bool = False,
     check: Check | None = None,
+    warn: Warn | None = None,
     name_rule: Callable[[str], list[str]] | None = None,
     kept: frozenset[str] = frozenset(),
     creates_on_update: bool = False,
     must_be_current: bool = False,
+    orphans: bool = False,
 ) -> Kind:
     """A kind of one version; see `Kind` and `OpenRules` for the members. `deletes`: a delete returns the object."""
     schema = kind_schema(f"{group}/{version}" if group else version, kind, description, kept)
@@ -49,6 +51,7 @@ def open_kind(
         fill=fill,
         advance=advance,
         check=check,
+        warn=warn,
         name_rule=name_rule,
         kept=kept,
     )
@@ -69,4 +72,5 @@ def open_kind(
         delete_returns_object=deletes,
         hides_name=hides_name,
         creates_on_update=creates_on_update,
+        orphans=orphans,
     )

@@ -100,10 +100,7 @@ def _resources(container: Plain) -> tuple[Plain, Plain]:
 
 
 def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """What a pod must be, and that its containers stay what they are.
-
-    A Binding's own write, which names the node, comes here, too.
-    """
+    """What a pod must be, and that its containers stay what they are."""
     after, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     if old is None or not json_equal(after, before):
         check_pod_spec(errors, after)
@@ -125,8 +122,6 @@ def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 def _fixed(spec: Plain, before: Plain) -> Plain:
     """A spec without what an update may change."""
     free = {*_CHANGEABLE}
-    if not before.get("nodeName"):
-        free.add("nodeName")
     if before.get("schedulingGates"):
         free |= {"nodeSelector", "affinity"}
     if (before.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:

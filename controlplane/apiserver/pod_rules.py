@@ -4,6 +4,7 @@ Not all that upstream checks: affinity, security contexts, probes, DNS and most 
 come. Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go.
 """
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from resourceapi.objects.names import dns_subdomain, is_extended_resource, is_na
 
 _RESTART = ["Always", "OnFailure", "Never"]
 _DNS = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]
+NO_NETWORK = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+_DUAL = (2, False, True)
 _PULL = ["Always", "IfNotPresent", "Never"]
 _MESSAGES = ["File", "FallbackToLogsOnError"]
 PROTOCOLS = ["SCTP", "TCP", "UDP"]
@@ -43,11 +46,36 @@ def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
         complaints(errors, path, value, label_value(value))
 
 
-def check_taints(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """Those of a node."""
-    del old
+def check_node(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    """A node: its taints, and its ranges of addresses, which stay once it has some."""
+    spec, before = new.get("spec") or {}, ((old or {}).get("spec") or {})
+    _check_taints(errors, spec.get("taints") or ())
+    ranges, path = spec.get("podCIDRs") or [], "spec.podCIDRs"
+    for index, text in enumerate(ranges):
+        if not is_network(text):
+            errors.invalid(f"{path}[{index}]", text, NO_NETWORK)
+    if len(ranges) > 1 and all(map(is_network, ranges)) and (len(ranges), *sorted(":" in x for x in ranges)) != _DUAL:
+        errors.invalid(path, ranges, "may specify no more than one CIDR for each IP family")
+    told = 'node updates may not change podCIDR except from "" to valid'
+    was = before.get("podCIDRs") or []
+    is_shorter = bool(was) and len(was) != len(ranges)
+    for is_other in [True] if is_shorter else [one != other for one, other in zip(was, ranges, strict=False)]:
+        if is_other:
+            errors.forbidden(path, told)
+
+
+def is_network(text: str) -> bool:
+    """Whether a text is a range of addresses."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return "/" in text
+
+
+def _check_taints(errors: ErrorList, taints: Sequence[Plain]) -> None:
     seen: set[tuple[str, str]] = set()
-    for index, taint in enumerate((new.get("spec") or {}).get("taints") or ()):
+    for index, taint in enumerate(taints):
         path, key, effect = f"metadata.taints[{index}]", taint.get("key") or "", taint.get("effect") or ""
         label_name(errors, f"{path}.key", key)
         complaints(errors, f"{path}.value", taint.get("value") or "", label_value(taint.get("value") or ""))

@@ -1,45 +1,73 @@
 """Binding a pod to a node, and evicting it."""
 
+from typing import Any
+
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.options import DeleteOptions, WriteOptions
 from controlplane.apiserver.preconditions import check_uid
 from controlplane.apiserver.rest import Rest
-from controlplane.apiserver.status import bad_request, conflict
+from controlplane.apiserver.status import ApiError, bad_request, conflict
 from controlplane.apiserver.target import Target
-from resourceapi.objects import format_time
+from resourceapi.objects import ErrorList, ObjectMeta, format_time, from_dict, to_dict
+from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.names import dns_subdomain
 
 _SCHEDULED = "PodScheduled"
 _DISRUPTED = "DisruptionTarget"
+_TOLD = ("annotations", "labels")
 
 
 def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> None:
-    """Put a pod on the node that a Binding names, and say so in its status.
+    """Put a pod on the node that a Binding names, say so in its status, and give it the Binding's labels.
 
-    Raises ApiError, also for a pod that is on a node, or that is another one than the Binding means by its uid.
+    The pod is the same for its rules, its generation and its field managers, as on a real server. Raises ApiError, also
+    for a pod that is on a node, or that is another one than the Binding means by its uid or version.
     """
-    where = binding.get("target") or {}
-    node = where.get("name") if isinstance(where, dict) else None
-    if not node:
-        raise bad_request("a binding needs target.name, the name of a node")
-    pod = rest.get(target._replace(subresource=""))
-    metadata = binding.get("metadata") or {}
-    if isinstance(metadata, dict) and metadata.get("uid"):
-        check_uid(target._replace(subresource=""), pod, str(metadata["uid"]), is_dry_run=options.dry_run)
-    found = (pod.get("spec") or {}).get("nodeName")
+    metadata, where = (_object(binding.get(name)) for name in ("metadata", "target"))
+    if metadata.get("name") != target.name:
+        raise bad_request("name in URL does not match name in Binding object")
+    node = where.get("name") or ""
+    _check_node(where.get("kind") or "", node)
+    one = target._replace(subresource="")
+    pod = rest.get(one)
+    if metadata.get("uid"):
+        check_uid(one, pod, str(metadata["uid"]), is_dry_run=options.dry_run)
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
     why = ""
     if pod["metadata"].get("deletionTimestamp"):
         why = f"pod {target.name} is being deleted, cannot be assigned to a host"
-    elif found:
-        why = f'pod {target.name} is already assigned to node "{found}"'
-    elif (pod.get("spec") or {}).get("schedulingGates"):
+    elif spec.get("nodeName"):
+        why = f'pod {target.name} is already assigned to node "{spec["nodeName"]}"'
+    elif spec.get("schedulingGates"):
         why = f"pod {target.name} has non-empty .spec.schedulingGates"
     if why:
         raise conflict("", "pods/binding", target.name, why)
     if options.dry_run:
         return
-    bound = {**pod, "spec": {**(pod.get("spec") or {}), "nodeName": node}}
-    bound = rest.update(target._replace(subresource=""), bound, WriteOptions(), "binding").object
-    _set_condition(rest, target, bound, {"type": _SCHEDULED}, "binding")
+    told = {name: {**(pod["metadata"].get(name) or {}), **_object(metadata.get(name))} for name in _TOLD}
+    known = from_dict(ObjectMeta, {**pod["metadata"], **{name: texts for name, texts in told.items() if texts}})
+    rest.replace(
+        target.kind,
+        {
+            **pod,
+            "metadata": to_dict(known),
+            "spec": {**spec, "nodeName": node},
+            "status": _with_condition(rest, status, {"type": _SCHEDULED}),
+        },
+    )
+
+
+def _check_node(kind: str, name: str) -> None:
+    errors = ErrorList()
+    if kind not in ("", "Node"):
+        errors.not_supported("target.kind", kind, ["Node", "<empty>"])
+    if not name:
+        errors.required("target.name")
+    else:
+        complaints(errors, "target.name", name, dns_subdomain(name))
+    if errors:
+        texts = list(map(str, errors))
+        raise ApiError(500, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
 
 
 def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) -> None:
@@ -65,8 +93,16 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
 
 def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, manager: str) -> None:
     """Have a pod's status say from now on that a condition is true."""
-    status = pod.get("status") or {}
+    told = {**pod, "status": _with_condition(rest, pod.get("status") or {}, condition)}
+    rest.update(target._replace(subresource="status"), told, WriteOptions(), manager)
+
+
+def _with_condition(rest: Rest, status: Plain, condition: Plain) -> Plain:
+    """A status that says from now on that a condition is true."""
     others = [each for each in status.get("conditions") or () if each.get("type") != condition["type"]]
     true = {**condition, "status": "True", "lastTransitionTime": format_time(rest.clock())}
-    told = {**pod, "status": {**status, "conditions": [*others, true]}}
-    rest.update(target._replace(subresource="status"), told, WriteOptions(), manager)
+    return {**status, "conditions": [*others, true]}
+
+
+def _object(value: Any) -> Plain:
+    return value if isinstance(value, dict) else {}

@@ -67,6 +67,11 @@ _MAX_PREFIX = 58
 _TRIES = 8
 _TYPE = ("apiVersion", "kind")
 _IMMORTAL = ("default", "kube-system", "kube-public")
+_JOBS = "jobs.batch"
+_PODS_STAY = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set"
+    " propagationPolicy=Orphan to suppress this warning"
+)
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _POLICY_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 
@@ -175,7 +180,9 @@ class Rest:
             raise forbidden("", NAMESPACES, target.name, "this namespace may not be deleted")
         check_preconditions(target, old, options)
         told = self._admit(target, None, old, is_dry_run=options.dry_run)
-        finalizers = _finalizers_for(old, options)
+        if target.kind.id == _JOBS and not options.policy and options.orphan is None:
+            told += (_PODS_STAY,)
+        finalizers = _finalizers_for(old, options, orphans=target.kind.orphans)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         grace = seconds_to_end(self.store, target.kind, old, options)
         is_gone = not finalizers and not is_namespace and not grace
@@ -421,13 +428,16 @@ def _is_same(new: Plain, old: Plain) -> bool:
     return after == before
 
 
-def _finalizers_for(obj: Plain, options: DeleteOptions) -> list[str]:
+def _finalizers_for(obj: Plain, options: DeleteOptions, *, orphans: bool) -> list[str]:
+    """Those of an object that is deleted; `orphans`: what it owns stays where nobody says otherwise."""
     found = list(obj["metadata"].get("finalizers") or ())
     wanted = _POLICY_FINALIZERS.get(options.policy)
     if options.orphan:
         wanted = ORPHAN
     if options.policy or options.orphan is not None:
         found = [each for each in found if each not in (ORPHAN, FOREGROUND)]
+    elif orphans and not {ORPHAN, FOREGROUND} & {*found}:
+        wanted = ORPHAN
     if wanted:
         found.append(wanted)
     return found

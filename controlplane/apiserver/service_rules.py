@@ -7,7 +7,7 @@ import ipaddress
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.pod_rules import PROTOCOLS, check_labels, check_port
+from controlplane.apiserver.pod_rules import NO_NETWORK, PROTOCOLS, check_labels, check_port, is_network
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
 from resourceapi.objects.names import dns_subdomain
@@ -18,7 +18,6 @@ _POLICIES = ["Cluster", "Local"]
 _DISTRIBUTIONS = ["PreferClose", "PreferSameZone", "PreferSameNode"]
 _DAY = 86400
 _NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-_NO_NETWORK = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
 def check_service(errors: ErrorList, spec: Plain) -> None:
@@ -103,10 +102,8 @@ def _outside(errors: ErrorList, spec: Plain) -> None:
     if ranges and spec.get("type") != "LoadBalancer":
         errors.forbidden("spec.LoadBalancerSourceRanges", "may only be used when `type` is 'LoadBalancer'")
     for index, text in enumerate(ranges):
-        try:
-            ipaddress.ip_network(text.strip(), strict=False)
-        except ValueError:
-            errors.invalid(f"spec.LoadBalancerSourceRanges[{index}]", text, _NO_NETWORK)
+        if not is_network(text.strip()):
+            errors.invalid(f"spec.LoadBalancerSourceRanges[{index}]", text, NO_NETWORK)
     policy = spec.get("externalTrafficPolicy")
     is_outside = spec.get("type") in ("NodePort", "LoadBalancer") or bool(spec.get("externalIPs"))
     if policy and not is_outside:

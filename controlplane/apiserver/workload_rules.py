@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from controlplane.apiserver.auxiliary_rules import not_negative
+from controlplane.apiserver.auxiliary_rules import check_selector, int_or_percent, not_above_all, not_negative, percent
+from controlplane.apiserver.cron_schedules import why_no_schedule, why_no_zone
 from controlplane.apiserver.go_values import in_order
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.labels import is_selected
@@ -15,9 +16,8 @@ from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pod_rules import check_labels, check_pod_spec
 from controlplane.apiserver.workload_defaults import NAME_LABELS, UID_LABELS
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.field_rules import complaints
 from resourceapi.objects.json_value import json_equal
-from resourceapi.objects.names import label_value
 from resourceapi.objects.release import Release
 
 _ALWAYS, _ON_FAILURE, _NEVER = "Always", "OnFailure", "Never"
@@ -36,28 +36,8 @@ _FIXED_SET = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy',"
     " 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 )
+_LONGEST_OF_CRON_JOB = 52  # characters of a name, to which its jobs add eleven
 _ORDERS = ("OrderedReady", "Parallel")
-
-
-def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None:
-    """A selector of labels."""
-    for name, value in ((selector or {}).get("matchLabels") or {}).items():
-        label_name(errors, f"{path}.matchLabels", name)
-        complaints(errors, f"{path}.matchLabels", value, label_value(value))
-    for index, each in enumerate((selector or {}).get("matchExpressions") or ()):
-        here, values, operator = f"{path}.matchExpressions[{index}]", each.get("values") or [], each.get("operator")
-        if operator in ("In", "NotIn"):
-            if not values:
-                errors.required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                errors.forbidden(f"{here}.values", why)
-        else:
-            errors.invalid(f"{here}.operator", operator or "", "not a valid selector operator")
-        label_name(errors, f"{here}.key", each.get("key") or "")
-        for number, value in enumerate(values):
-            complaints(errors, f"{here}.values[{number}]", value, label_value(value))
 
 
 def _copies(errors: ErrorList, new: Plain, old: Plain | None, *, kind: str) -> None:
@@ -115,9 +95,14 @@ def _check_strategy(errors: ErrorList, strategy: Plain) -> None:
             errors.forbidden(f"{path}.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
     elif kind != "RollingUpdate":
         errors.not_supported(f"{path}.type", kind or "", ["Recreate", "RollingUpdate"])
-    elif rolling and rolling.get("maxUnavailable") in (0, "0%") and rolling.get("maxSurge") in (0, "0%"):
-        why = "may not be 0 when `maxSurge` is 0"
-        errors.invalid(f"{path}.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], why)
+    elif rolling:
+        away, more = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+        path = f"{path}.rollingUpdate"
+        int_or_percent(errors, f"{path}.maxUnavailable", away)
+        int_or_percent(errors, f"{path}.maxSurge", more)
+        if not percent(away) and not percent(more):
+            errors.invalid(f"{path}.maxUnavailable", away, "may not be 0 when `maxSurge` is 0")
+        not_above_all(errors, f"{path}.maxUnavailable", away)
 
 
 def _daemons(errors: ErrorList, new: Plain, old: Plain | None) -> None:
@@ -129,7 +114,25 @@ def _daemons(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
         errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset")
     not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    _check_daemons_strategy(errors, spec.get("updateStrategy") or {})
     not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+
+
+def _check_daemons_strategy(errors: ErrorList, strategy: Plain) -> None:
+    """How pods of a DaemonSet are replaced."""
+    kind, rolling, path = strategy.get("type"), strategy.get("rollingUpdate"), "spec.updateStrategy"
+    if kind == "RollingUpdate":
+        away, more = ((rolling or {}).get(name) for name in ("maxUnavailable", "maxSurge"))
+        path = f"{path}.rollingUpdate"
+        for check in (int_or_percent, not_above_all):
+            check(errors, f"{path}.maxUnavailable", away)
+            check(errors, f"{path}.maxSurge", more)
+        if percent(away) and percent(more):
+            errors.invalid(f"{path}.maxSurge", more, "may not be set when maxUnavailable is non-zero")
+        elif not percent(away) and not percent(more):
+            errors.required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
+    elif kind != "OnDelete":
+        errors.not_supported(path, {"Type": kind or "", "RollingUpdate": rolling}, ["RollingUpdate", "OnDelete"])
 
 
 def _check_template(errors: ErrorList, spec: Plain, kind: str) -> None:
@@ -199,22 +202,36 @@ def check_job_pod(errors: ErrorList, pod: Plain, path: str) -> None:
 
 
 def _cron_job(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    del old
-    spec = new["spec"]
-    schedule = spec.get("schedule") or ""
-    fields = schedule.split()
-    if not schedule:
-        errors.required("spec.schedule")
-    elif not schedule.startswith("@") and len(fields) != 5:
-        text = f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
-        errors.invalid("spec.schedule", schedule, text)
+    spec, before = new["spec"], (old or {}).get("spec") or {}
+    _check_schedule(errors, spec, before)
+    not_negative(errors, "spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
+    zone = spec.get("timeZone")
+    if zone is not None and zone != before.get("timeZone"):
+        complaints(errors, "spec.timeZone", zone, why_no_zone(zone))
     policies = ["Allow", "Forbid", "Replace"]
     if spec.get("concurrencyPolicy") not in policies:
         errors.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy") or "", policies)
     template = (spec.get("jobTemplate") or {}).get("spec", {}).get("template") or {}
     check_job_pod(errors, template.get("spec") or {}, "spec.jobTemplate.spec.template.spec")
-    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit", "startingDeadlineSeconds"):
+    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         not_negative(errors, f"spec.{name}", spec.get(name))
+    name = new["metadata"].get("name", "")
+    if old is None and len(name) > _LONGEST_OF_CRON_JOB:
+        errors.invalid("metadata.name", name, f"must be no more than {_LONGEST_OF_CRON_JOB} characters")
+
+
+def _check_schedule(errors: ErrorList, spec: Plain, before: Plain) -> None:
+    schedule, path = spec.get("schedule") or "", "spec.schedule"
+    if not schedule:
+        errors.required(path)
+        return
+    if why := why_no_schedule(schedule):
+        errors.invalid(path, schedule, why)
+    if "TZ" in schedule:
+        if "TZ" not in (before.get("schedule") or ""):
+            errors.invalid(path, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+        elif spec.get("timeZone") is not None:
+            errors.invalid(path, schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 
 
 def _check_generated(errors: ErrorList, spec: Plain, metadata: Plain) -> None:

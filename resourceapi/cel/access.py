@@ -28,7 +28,7 @@ _KEYS = frozenset({bool, float, int, str, Uint})
 
 
 class Step:
-    """One step of a path: a constant key, or `key` as a closure."""
+    """One step of a path, which costs one unit: a constant key, or `key` as a closure."""
 
     __slots__ = ("constant", "key", "optional", "test")
 

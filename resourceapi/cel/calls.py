@@ -14,12 +14,11 @@ from typing import Any
 from resourceapi.cel.cost import depends_on_result, equality_cost, traversal
 from resourceapi.cel.declarations import Cost, Function, Implementation, Overload
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.frame import ERRED, Cancelled, Frame, Run
+from resourceapi.cel.frame import ERRED, Frame, Run
 from resourceapi.cel.types import Kind, Type, is_dyn
 from resourceapi.cel.values import (
     contains,
     equal,
-    go_type_name,
     is_map,
     items_of,
     no_such_overload,
@@ -29,7 +28,6 @@ from resourceapi.cel.values import (
 )
 
 _NULLABLE = frozenset({Kind.STRUCT, Kind.OPAQUE, Kind.DURATION, Kind.TIMESTAMP})
-_UNHASHABLE = frozenset({"cel.Semver", "cel.Format", "types.Bytes"})
 
 
 def fits(type_: Type, value: Any) -> bool:
@@ -469,29 +467,21 @@ def key_in_map(key: str, container: Run) -> Run:
     return closure
 
 
-def check_hashable(value: Any) -> None:
-    """Raises Cancelled for what Go cannot hash, a version above all.
-
-    Upstream panics where a table of its own, of constants or of a map that the expression makes, is asked for it: that
-    ends the evaluation, whatever stands around it.
-    """
-    if (kind := go_type_name(value)) in _UNHASHABLE:
-        raise Cancelled(CelEvalError(f"internal error: runtime error: hash of unhashable type {kind}"))
-
-
-def is_in_table(key: Any, table: Any) -> bool:
-    """`key in {...}`, of a map with entries that the expression makes."""
-    check_hashable(key)
-    return contains(table, key)
+def is_in_table(key: Any, table: dict[Any, Any]) -> bool:
+    """`key in {...}`, of a map with entries that the expression makes; what Go cannot hash ends it (`to_key`)."""
+    return to_key(key) in table
 
 
 def membership(value: Run, elements: list[Any]) -> Run:
-    """`value in [constants]`, a lookup that costs nothing."""
+    """`value in [constants]`, a lookup that costs nothing.
+
+    Upstream's table of the constants panics when it is asked for what Go cannot hash, a version above all: that ends
+    the evaluation, whatever stands around it.
+    """
     known = frozenset(map(to_key, elements))
 
     def closure(frame: Frame) -> Any:
         found = value(frame)
-        check_hashable(found)
         try:
             return to_key(found) in known
         except TypeError:

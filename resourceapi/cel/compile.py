@@ -14,7 +14,7 @@ from resourceapi.cel import access, calls, cost, folds
 from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select
 from resourceapi.cel.declarations import Function, Implementation
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.frame import Frame, Run
+from resourceapi.cel.frame import Cancelled, Frame, Run
 from resourceapi.cel.library.regex import REGEX_FUNCTIONS, prepare
 from resourceapi.cel.macros import ACCU
 from resourceapi.cel.types import Kind, unwrap_optional
@@ -284,7 +284,6 @@ class _Compiler:
 
     def _map(self, node: MapExpr) -> Constant | Run:
         plans = [self.plan(part) for entry in node.entries for part in (entry.key, entry.value)]
-        is_constant = all(isinstance(plan, Constant) for plan in plans)
         runs = [
             (_closure(plans[2 * index]), _closure(plans[2 * index + 1]), entry.optional)
             for index, entry in enumerate(node.entries)
@@ -296,8 +295,6 @@ class _Compiler:
             for key_run, value_run, optional in runs:
                 key = key_run(frame)
                 value = value_run(frame)
-                if not is_constant:
-                    calls.check_hashable(key)
                 if optional:
                     if type(value) is not Optional:
                         raise CelEvalError(
@@ -320,6 +317,8 @@ class _Compiler:
             return Constant(build(Frame({}, 0, 2**63, None)))
         except CelEvalError as error:
             raise ProgramError(str(error)) from None
+        except Cancelled as ended:
+            raise ProgramError(str(ended.error)) from None
 
     # --- comprehensions
 

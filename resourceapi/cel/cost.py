@@ -180,7 +180,8 @@ for _name in ("less", "greater", "less_equals", "greater_equals"):
 
 
 def _allocating(factor: float, elements: int) -> int:
-    return int(elements * factor) + 1 + LIST
+    units = elements * factor
+    return (int(units) if units < 2.0**64 else 2**63) + 1 + LIST  # 2**63 is what Go makes of more than 64 bits
 
 
 def _output(_: tuple[Any, ...], result: Any) -> int:
@@ -188,7 +189,11 @@ def _output(_: tuple[Any, ...], result: Any) -> int:
 
 
 def _flatten(args: tuple[Any, ...], _: Any) -> int:
-    depth = args[1] if len(args) == 2 and type(args[1]) is int else 1
+    depth = args[1] if len(args) == 2 else 1
+    if type(depth) is not int:
+        # Upstream's tracker takes the argument for an int without asking, also where it is an error.
+        kind = "*types.Err" if type(depth) is Failure else go_type_name(depth)
+        raise Cancelled(CelEvalError(f"internal error: interface conversion: ref.Val is {kind}, not types.Int"))
     return _allocating(1.0 if depth < 0 else float(depth), size(args[0]))
 
 

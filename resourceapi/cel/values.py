@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.frame import Cancelled
 from resourceapi.cel.gotext import format_double
 
 MIN_INT = -(2**63)
@@ -108,7 +109,7 @@ class TypeValue:
 class Key:
     """A value as the key of a map where Python cannot take it as it is: bools would be numbers, containers no keys.
 
-    A container equals no key but itself.
+    A container equals no key but itself, nor does what upstream holds by reference.
     """
 
     __slots__ = ("value",)
@@ -124,12 +125,14 @@ TRUE_KEY, FALSE_KEY = Key(True), Key(False)
 
 
 def to_key(value: Any) -> Any:
-    """How a value is stored as the key of a map."""
+    """How a value is stored as the key of a map. Raises Cancelled for what Go cannot hash, as upstream panics there."""
     if value is True:
         return TRUE_KEY
     if value is False:
         return FALSE_KEY
-    return Key(value) if isinstance(value, list | dict) else value
+    if (name := go_type_name(value)) in _UNHASHABLE:
+        raise Cancelled(CelEvalError(f"internal error: runtime error: hash of unhashable type {name}"))
+    return Key(value) if isinstance(value, list | dict) or name in _BY_REFERENCE else value
 
 
 def keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
@@ -195,6 +198,9 @@ _GO_NAMES: dict[type, str] = {
     dict: "*types.baseMap",
     DefaultMap: "cel.mapper",
 }
+_UNHASHABLE = frozenset({"cel.Semver", "cel.Format", "types.Bytes"})
+_BY_REFERENCE = frozenset({"cel.Quantity", "*cel.Quantity", "cel.URL", "*types.Optional"})
+"""Of these a key of a map equals nothing but itself."""
 _opaque_equality: dict[type, tuple[type, Callable[[Any, Any], bool]]] = {}
 
 
@@ -324,7 +330,7 @@ def contains(container: Any, value: Any) -> bool:
     if type(container) is list:
         return any(_is_equal(value, element) for element in container)
     if isinstance(container, dict):
-        return is_hashable(value) and to_key(value) in container
+        return go_type_name(value) not in _UNHASHABLE and to_key(value) in container
     raise no_such_overload()
 
 

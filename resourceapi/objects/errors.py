@@ -84,10 +84,11 @@ class ErrorList(list[FieldError]):
         """A value that must be unique came before."""
         self._add(ErrorType.DUPLICATE, path, value, detail)
 
-    def not_supported(self, path: str, value: str, supported: list[str]) -> None:
+    def not_supported(self, path: str, value: Any, supported: list[str]) -> None:
         """A value is none of those that exist."""
         quoted = ", ".join(quoted_text(item) for item in supported)
-        self._add(ErrorType.NOT_SUPPORTED, path, Token(value), f"supported values: {quoted}")
+        shown = Token(value) if isinstance(value, str) else value
+        self._add(ErrorType.NOT_SUPPORTED, path, shown, f"supported values: {quoted}")
 
     def forbidden(self, path: str, detail: str) -> None:
         """A value is possible, but not here."""

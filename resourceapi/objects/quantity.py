@@ -30,7 +30,7 @@ _DECIMAL_NAMES = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.ite
 _BINARY_NAMES = ["", *_BINARY_SUFFIXES]
 
 _NANO = -9
-_MAX_INT64 = 2**63 - 1
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 # Beyond these an amount is kept but not multiplied out: a text of ten bytes could otherwise ask for gigabytes.
 _MAX_DIGITS = 1000
 _MAX_EXPONENT = 1000
@@ -129,6 +129,10 @@ class Quantity:
         return self._sum(other, other._unscaled)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
+        if other._unscaled == _MIN_INT64 and not self._wide and not other._wide:
+            wrapped = self._sum(other, _MIN_INT64)  # whose negative is itself, where 64 bits are enough for the sum
+            if not wrapped._wide:
+                return wrapped
         return self._sum(other, -other._unscaled)
 
     @property

@@ -28,6 +28,12 @@ class Address:
         """4 or 16."""
         return self.value.max_prefixlen // 8
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(("ip", self.value))
+
     def __str__(self) -> str:
         return str(self.value)
 
@@ -53,16 +59,18 @@ class Prefix:
             return IPv4Network((self.address, self.length), strict=False)
         return IPv6Network((self.address, self.length), strict=False)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prefix) and (self.address, self.length) == (other.address, other.length)
+
+    def __hash__(self) -> int:
+        return hash(("cidr", self.address, self.length))
+
     def __str__(self) -> str:
         return f"{self.address}/{self.length}"
 
 
-def _same_prefix(left: Prefix, right: Prefix) -> bool:
-    return left.address == right.address and left.length == right.length
-
-
-register_type(Address, "net.IP", "cel.IP", lambda left, right: bool(left.value == right.value))
-register_type(Prefix, "net.CIDR", "cel.CIDR", _same_prefix)
+register_type(Address, "net.IP", "cel.IP", operator.eq)
+register_type(Prefix, "net.CIDR", "cel.CIDR", operator.eq)
 
 
 class _AddressError(Exception):

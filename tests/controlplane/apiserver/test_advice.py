@@ -1,0 +1,225 @@
+"""What is unwise is told, word for word as a real API server does it; and rules of budgets, schedules and addresses."""
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.apiserver.running import MERGE, Answer, Http
+from tests.controlplane.apiserver.test_rules import BASE, CONTAINER, ENDING, SELECTOR, TEMPLATE, refused
+
+APPS = "/apis/apps/v1/namespaces/default"
+BATCH = "/apis/batch/v1/namespaces/default"
+TWICE: Any = {**CONTAINER, "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}
+HIDDEN = 'hides previous definition of "A", which may be dropped when using apply'
+
+
+def told(answer: Answer) -> list[str]:
+    """The warnings of an answer that is a success."""
+    assert answer.status < 300, answer
+    return [text.removeprefix('299 - "').removesuffix('"').replace('\\"', '"') for text in answer.warnings]
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        (
+            {"nodeSelector": {"beta.kubernetes.io/arch": "x", "a": "b"}},
+            ['spec.nodeSelector[beta.kubernetes.io/arch]: deprecated since v1.14; use "kubernetes.io/arch" instead'],
+        ),
+        (
+            {"imagePullSecrets": [{"name": "a"}, {"name": "a"}, {}]},
+            [
+                'spec.imagePullSecrets[1].name: duplicate name "a"',
+                'spec.imagePullSecrets[2].name: invalid empty name ""',
+            ],
+        ),
+        (
+            {"containers": [{**CONTAINER, "resources": {"limits": {"memory": "1500m"}}}]},
+            [
+                f"spec.containers[0].resources.{name}[memory]: fractional byte value"
+                ' "1500m" is invalid, must be an integer'
+                for name in ("limits", "requests")
+            ],
+        ),
+        (
+            {"containers": [{**CONTAINER, "env": [*TWICE["env"], {"name": "A", "value": "$(A)3"}]}]},
+            [f"spec.containers[0].env[1]: {HIDDEN}"],
+        ),
+        (
+            {"containers": [{**CONTAINER, "ports": [{"containerPort": 80}, {"containerPort": 80, "hostPort": 8}]}]},
+            ["spec.containers[0].ports[1]: overlapping port definition with spec.containers[0].ports[0]"],
+        ),
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "x"}]}}},
+            [
+                "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector:"
+                " a null labelSelector results in matching no pod"
+            ],
+        ),
+    ],
+)
+def test_pods(api: Http, spec: Any, found: list[str]) -> None:
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [CONTAINER], **spec}}
+    assert told(api.send("POST", f"{BASE}/pods", pod)) == found
+    assert told(api.send("PATCH", f"{BASE}/pods/p", {"metadata": {"labels": {"a": "b"}}}, content=MERGE)) == []
+
+
+def test_names_of_hosts(api: Http) -> None:
+    pod = {"kind": "Pod", "metadata": {"name": "a.b"}, "spec": {"containers": [CONTAINER]}}
+    (text,) = told(api.send("POST", f"{BASE}/pods", pod))
+    assert text == (
+        "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is"
+        " recommended: [must not contain dots]"
+    )
+
+
+def test_templates_of_pods_are_told_of_when_they_change(api: Http) -> None:
+    spec = {"selector": SELECTOR, "template": {**TEMPLATE, "spec": {"containers": [TWICE]}}}
+    path, warning = f"{APPS}/deployments", f"spec.template.spec.containers[0].env[1]: {HIDDEN}"
+    assert told(api.send("POST", path, {"kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})) == [warning]
+    for change, found in (({"metadata": {"labels": {"x": "y"}}}, []), ({"spec": {"minReadySeconds": 1}}, [warning])):
+        assert told(api.send("PATCH", f"{path}/d", change, content=MERGE)) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "members", "found"),
+    [
+        (
+            "Service",
+            f"{BASE}/services",
+            {"spec": {"ports": [{"port": 1}], "externalName": "a.b"}},
+            'spec.externalName is ignored when spec.type is not "ExternalName"',
+        ),
+        (
+            "PersistentVolumeClaim",
+            f"{BASE}/persistentvolumeclaims",
+            {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1500m"}}}},
+            'spec.resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer',
+        ),
+        (
+            "PersistentVolume",
+            "/api/v1/persistentvolumes",
+            {"spec": {"persistentVolumeReclaimPolicy": "Recycle", "hostPath": {"path": "/a"}}},
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended"
+            " approach is to use dynamic provisioning.",
+        ),
+        (
+            "Ingress",
+            "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
+            {"metadata": {"name": "x", "annotations": {"kubernetes.io/ingress.class": "a"}}},
+            "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead",
+        ),
+    ],
+)
+def test_services_and_storage(api: Http, kind: str, path: str, members: Any, found: str) -> None:
+    assert told(api.send("POST", path, {"kind": kind, "metadata": {"name": "x"}, **members})) == [found]
+
+
+def test_what_a_job_owns_stays_unless_somebody_says_otherwise(api: Http) -> None:
+    path = f"{BATCH}/jobs"
+    for name, query, finalizers, warnings in (
+        ("a", {}, ["orphan"], 1),
+        ("b", {"propagationPolicy": "Background"}, None, 0),
+        ("c", {"orphanDependents": "false"}, None, 0),
+    ):
+        api.ok("POST", path, {"kind": "Job", "metadata": {"name": name}, "spec": {"template": ENDING}})
+        answer = api.send("DELETE", f"{path}/{name}", **query)
+        assert len(told(answer)) == warnings
+        assert answer.body.get("metadata", {}).get("finalizers") == finalizers
+
+
+def test_budgets(api: Http) -> None:
+    def found(**spec: Any) -> list[str]:
+        path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+        return refused(api, "PodDisruptionBudget", path, {"spec": spec}, api_version="policy/v1")
+
+    assert found(minAvailable=1, maxUnavailable="1%") == [
+        'spec: Invalid value: {"MinAvailable":1,"Selector":null,"MaxUnavailable":"1%","UnhealthyPodEvictionPolicy":null'
+        "}: minAvailable and maxUnavailable cannot be both set"
+    ]
+    assert found(maxUnavailable="101%") == ['spec.maxUnavailable: Invalid value: "101%": must not be greater than 100%']
+    assert found(minAvailable="x%") == [
+        'spec.minAvailable: Invalid value: "x%": a valid percent string must be a numeric string followed by an ending'
+        " '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+    ]
+    assert found(minAvailable=-1) == ["spec.minAvailable: Invalid value: -1: must be greater than or equal to 0"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({"schedule": "61 * * * *"}, 'schedule: Invalid value: "61 * * * *": end of range (61) above maximum (59): 61'),
+        ({"schedule": "* * * 13-x *"}, 'failed to parse int from x: strconv.Atoi: parsing "x": invalid syntax'),
+        ({"schedule": "@every x"}, 'failed to parse duration @every x: time: invalid duration "x"'),
+        ({"schedule": "1 2"}, "expected exactly 5 fields, found 2: [1 2]"),
+        ({"schedule": "TZ=UTC 1 * * * *"}, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"),
+        ({"timeZone": "X/Y"}, 'spec.timeZone: Invalid value: "X/Y": unknown time zone X/Y'),
+        ({"timeZone": ""}, 'spec.timeZone: Invalid value: "": timeZone must be nil or non-empty string'),
+    ],
+)
+def test_schedules(api: Http, spec: Any, found: str) -> None:
+    members = {"spec": {"schedule": "1 * * * *", "jobTemplate": {"spec": {"template": ENDING}}, **spec}}
+    (text,) = refused(api, "CronJob", f"{BATCH}/cronjobs", members, api_version="batch/v1")
+    assert found in text
+
+
+@pytest.mark.parametrize(
+    ("strategy", "found"),
+    [
+        ({"maxSurge": 1}, ["maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero"]),
+        ({"maxUnavailable": 0}, ["maxUnavailable: Required value: cannot be 0 when maxSurge is 0"]),
+    ],
+)
+def test_how_pods_of_nodes_are_replaced(api: Http, strategy: Any, found: list[str]) -> None:
+    spec = {"selector": SELECTOR, "template": TEMPLATE, "updateStrategy": {"rollingUpdate": strategy}}
+    texts = refused(api, "DaemonSet", f"{APPS}/daemonsets", {"spec": spec}, api_version="apps/v1")
+    assert texts == [f"spec.updateStrategy.rollingUpdate.{text}" for text in found]
+
+
+def test_addresses_of_nodes(api: Http) -> None:
+    bad = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+    assert refused(api, "Node", "/api/v1/nodes", {"spec": {"podCIDR": "x"}}) == [
+        f'spec.podCIDRs[0]: Invalid value: "x": {bad}'
+    ]
+    api.ok("POST", "/api/v1/nodes", {"kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDR": "10.0.0.0/24"}})
+    change = {"spec": {"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.1.0/24"]}}
+    answer = api.send("PATCH", "/api/v1/nodes/n", change, content=MERGE)
+    assert 'spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid' in answer.message
+
+
+def test_how_much_maps_and_secrets_hold(api: Http) -> None:
+    half = "x" * 600_000
+    assert refused(api, "ConfigMap", f"{BASE}/configmaps", {"data": {"a": half, "b": half}}) == [
+        "[]: Too long: may not be more than 1048576 bytes"
+    ]
+    assert refused(api, "Secret", f"{BASE}/secrets", {"stringData": {"a": half, "b": half}}) == [
+        "data: Too long: may not be more than 1048576 bytes"
+    ]
+
+
+def test_keys_to_registries_are_json(api: Http) -> None:
+    def found(text: str) -> list[str]:
+        members = {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": text}}
+        return refused(api, "Secret", f"{BASE}/secrets", members)
+
+    path = 'data[.dockerconfigjson]: Invalid value: "<secret contents redacted>"'
+    assert found("{") == [f"{path}: unexpected end of JSON input"]
+    assert found("[]") == [f"{path}: json: cannot unmarshal array into Go value of type map[string]interface {{}}"]
+
+
+def test_a_pod_is_put_on_a_node_by_a_binding_alone(api: Http) -> None:
+    api.ok("POST", f"{BASE}/pods", {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [CONTAINER]}})
+    assert api.send("PATCH", f"{BASE}/pods/p", {"spec": {"nodeName": "n"}}, content=MERGE).status == 422
+    managers = api.ok("GET", f"{BASE}/pods/p")["metadata"]["managedFields"]
+
+    def bind(metadata: Any, where: Any) -> Answer:
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": where}
+        return api.send("POST", f"{BASE}/pods/p/binding", body)
+
+    assert bind({"name": "q"}, {"name": "n"}).message == "name in URL does not match name in Binding object"
+    assert bind({"name": "p"}, {}).message == "target.name: Required value"
+    assert bind({"name": "p", "labels": {"l": "m"}}, {"name": "n"}).status == 201
+    bound = api.ok("GET", f"{BASE}/pods/p")
+    assert (bound["spec"]["nodeName"], bound["metadata"]["labels"]) == ("n", {"l": "m"})
+    assert (bound["metadata"]["generation"], bound["metadata"]["managedFields"]) == (1, managers)
+    assert [each["type"] for each in bound["status"]["conditions"]] == ["PodScheduled"]
