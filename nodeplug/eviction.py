@@ -8,9 +8,9 @@ Rules:
 1. Level, not edge: what is gone follows from the last scan and from the leases of the moment, so nothing is missed or
    repeated after a restart; the time begins again then.
 2. A device is gone when no scan finds any of it. A scan that could not read a class of devices says nothing of any.
-3. The pod must be this node's, and not being deleted; what is evicted is that very pod, by its uid. Where that is not
-   known, for the kubelet's file cannot be read, it is the one of that name which began before it got its device. A
-   PodDisruptionBudget may keep it: it is tried again.
+3. The pod must be this node's, and not being deleted; what is evicted is that very pod, by its uid, which the kubelet's
+   file says: until then it is nobody, for another one may have its name by now. A PodDisruptionBudget may keep it: it
+   is tried again.
 4. No more than `AT_ONCE` pods are evicted, then one every `PAUSE` seconds.
 """
 
@@ -19,7 +19,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -150,6 +149,8 @@ class Evictions:
                 pass
             case _:
                 return None
+        if not lease.pods:
+            return self._again("the kubelet's file does not say which pod of that name it is", lease)
         try:
             uid = _to_evict(await self._pods.get(name, namespace), self._node, lease)
             if uid and (self._is_blind or not self._is_gone(lease)):
@@ -196,17 +197,8 @@ class Evictions:
 
 def _to_evict(pod: Mapping[str, Any], node: str, lease: Lease) -> str:
     """Return the uid of a pod that is to be evicted; empty where it is another one, over, or being deleted."""
-    metadata, spec, status = (pod.get(name) or {} for name in ("metadata", "spec", "status"))
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     uid = str(metadata.get("uid") or "")
-    is_its_holder = uid in lease.pods if lease.pods else not _began_after(status.get("startTime"), lease.granted_at)
-    is_over = status.get("phase") in ("Succeeded", "Failed")
-    is_meant = spec.get("nodeName") == node and is_its_holder and not is_over and not metadata.get("deletionTimestamp")
-    return uid if is_meant else ""
-
-
-def _began_after(started: object, granted_at: float) -> bool:
-    """Tell whether a kubelet took on a pod after a lease was granted, which is then another's of the same name."""
-    try:
-        return isinstance(started, str) and datetime.fromisoformat(started).timestamp() > granted_at
-    except (ValueError, OverflowError):
-        return False
+    is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    is_meant = spec.get("nodeName") == node and uid in lease.pods and not is_over
+    return uid if is_meant and not metadata.get("deletionTimestamp") else ""
