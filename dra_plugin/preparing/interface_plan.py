@@ -26,17 +26,19 @@ _MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
 
 
 class Links(Struct, frozen=True):
-    """All interfaces at one moment: by name, their addresses (with details) by index, the indices that /sys shows.
+    """All interfaces at one moment: by name, the addresses that stay (with details) by index, the indices in /sys.
 
-    `connected`: the addresses, by index, over which the node has connections. `ways_out`: the indices of those over
-    which a default route leads, also as one of several, or of another table. `carrying`: the names of those on which an
-    interface of a claim is made, each with that one's name: it may be in its pod, and nobody sees it here.
+    `had`: all addresses, also by DHCP, by index; `connected`: those of them over which the node has connections.
+    `ways_out`: the indices of those over which a default route leads, also as one of several, or of another table.
+    `carrying`: the names of those on which an interface of a claim is made, each with that one's name: it may be in its
+    pod, and nobody sees it here.
     """
 
     links: Mapping[str, Link]
     addresses: Mapping[int, Mapping[str, bytes]]
     shown: Mapping[str, str]
     uplinks: Uplinks = Uplinks()
+    had: Mapping[int, tuple[str, ...]] = {}
     connected: Mapping[int, tuple[str, ...]] = {}
     ways_out: frozenset[int] = frozenset()
     carrying: Mapping[str, str] = {}
@@ -128,8 +130,8 @@ def _check_inside(inside: LinkState, link: Link, links: Links, where: str) -> No
         raise InterfaceRefused(f"{where}: {link.name} cannot have the MTU {inside.mtu}; it can have {between}")
     if len(inside.mac) == len("00:00:00:00:00:00") and not is_unicast(inside.mac):
         raise InterfaceRefused(f"{where}: {link.name} has no address ({inside.mac}); give it one (interface.mac)")
-    taken = {x.partition("/")[0]: index for index, each in links.addresses.items() for x in each}
+    taken = {x: index for index, each in links.had.items() if index != link.index for x in each}
     for text in inside.addresses:
-        if (index := taken.get(text.partition("/")[0], link.index)) != link.index:
+        if (index := taken.get(text.partition("/")[0])) is not None:
             name = next((x.name for x in links.links.values() if x.index == index), "another interface")
             raise InterfaceRefused(f"{where}: the node itself has the address {text}, at {name}; choose another one")

@@ -512,6 +512,12 @@ async def test_a_claim_chooses_what_the_node_lets_it(
     assert network.units() == network.files() == []
 
 
+@pytest.mark.parametrize("address", ["198.51.100.201/24", "2001:db8::201/64"])
+async def test_an_address_that_the_node_has_by_dhcp_is_the_nodes(network: Network, address: str) -> None:
+    ip("addr", "add", address, "dev", "np1", "valid_lft", "3600", "preferred_lft", "3600")
+    assert f"the node itself has the address {address}, at np1" in await network.refusal(wanted(addresses=[address]))
+
+
 async def test_what_the_node_needs_never_moves(network: Network) -> None:
     assert "np1 carries mv0 of the node" in await network.refusal(wanted("nic-np1"))
     ip("link", "add", "br0", "type", "bridge")
