@@ -10,10 +10,12 @@ Rules:
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from msgspec import Struct, structs
 
+from hostdevices.certainty import certainly
 from hostdevices.device import HEALTHY, Device, Health
 from hostdevices.errors import ReadStuck, UnreadableFile
 from hostdevices.host import Host
@@ -121,7 +123,7 @@ class HealthTracker:
 
         Devices whose ids are not among `offered` are passed over (all are meant without). A device that was read
         within the interval keeps its verdict; one without signals has no history, of which there would be thousands.
-        Blocks for as long as sysfs does: call it in a thread.
+        Blocks for as long as sysfs does: call it in a thread. Raises `HostExhausted`, and knows what it knew before.
         """
         now = self._clock()
         meant = inventory.devices.keys() if offered is None else offered
@@ -149,7 +151,7 @@ class HealthTracker:
             history = HealthHistory(device.syspath)
         if now - history.sampled < self._interval * 0.9:  # timers are not exact
             return history
-        return next_health(history, signals(host, device), now)
+        return next_health(history, certainly(partial(signals, host, device)), now)
 
 
 def _lacks_node(device: Device) -> bool:

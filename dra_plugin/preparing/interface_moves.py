@@ -98,12 +98,10 @@ class Interfaces:
                 ) from error
             found = {each.name: each for each in links(kernel)}
             shown = {nic.name: self._host.read(f"{nic.syspath}/ifindex") or "" for nic in nics}
-            connected = connected_addresses(self._host)
-            talking = {
-                index: tuple(x for y in each if (x := y.partition("/")[0]) in connected)
-                for index, each in addresses(kernel, all_of_them=True).items()
-            }
-            return Links(found, addresses(kernel), shown, uplinks(self._host), talking, ways_out(kernel))
+            connected, everything = connected_addresses(self._host), addresses(kernel, all_of_them=True)
+            had = {index: tuple(x.partition("/")[0] for x in each) for index, each in everything.items()}
+            talking = {index: tuple(x for x in each if x in connected) for index, each in had.items()}
+            return Links(found, addresses(kernel), shown, uplinks(self._host), had, talking, ways_out(kernel))
 
     def settle(self, record: Record) -> None:
         """Set up what is at home for its pod. Raises `InterfaceRefused`."""

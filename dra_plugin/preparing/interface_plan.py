@@ -22,21 +22,24 @@ from hostdevices.readers.uplinks import Uplinks
 from netlink import Link
 from resources.resource import InterfaceMoves
 
+_ETHERNET = len("00:00:00:00:00:00")
 _MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
 
 
 class Links(Struct, frozen=True):
-    """All interfaces at one moment: by name, their addresses (with details) by index, the indices that /sys shows.
+    """All interfaces at one moment: by name, the addresses that stay (with details) by index, the indices in /sys.
 
-    `connected`: the addresses, by index, over which the node has connections. `ways_out`: the indices of those over
-    which a default route leads, also as one of several, or of another table. `carrying`: the names of those on which an
-    interface of a claim is made, each with that one's name: it may be in its pod, and nobody sees it here.
+    `had`: all addresses, also by DHCP, by index; `connected`: those of them over which the node has connections.
+    `ways_out`: the indices of those over which a default route leads, also as one of several, or of another table.
+    `carrying`: the names of those on which an interface of a claim is made, each with that one's name: it may be in its
+    pod, and nobody sees it here.
     """
 
     links: Mapping[str, Link]
     addresses: Mapping[int, Mapping[str, bytes]]
     shown: Mapping[str, str]
     uplinks: Uplinks = Uplinks()
+    had: Mapping[int, tuple[str, ...]] = {}
     connected: Mapping[int, tuple[str, ...]] = {}
     ways_out: frozenset[int] = frozenset()
     carrying: Mapping[str, str] = {}
@@ -59,6 +62,8 @@ def plan_interface(
         raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MOST_KEPT} can move")
     # One that was left behind by a claim says itself how it was: its addresses are that claim's.
     left = marked(link.alias)
+    if left is not None and not _can_have_been(left, link):
+        left = None  # a pod has written it
     if left is not None and left.name != link.name and left.name in links.links:
         left = structs.replace(left, name=link.name)  # another one has that name now
     details = {text: x for text, x in addresses.items() if x}
@@ -84,6 +89,12 @@ def plan_interface(
         data=link.data,
         lower=lower if link.lower_namespace is None else "",
     )
+
+
+def _can_have_been(state: LinkState, link: Link) -> bool:
+    """Tell whether an interface can have been so: whoever may change interfaces inside a pod may write any mark."""
+    is_address = len(state.mac) == len(link.mac) and (len(state.mac) != _ETHERNET or is_unicast(state.mac))
+    return is_address and link.min_mtu <= state.mtu <= (link.max_mtu or state.mtu)
 
 
 def check_names(record: Record, others: Sequence[Record]) -> None:
@@ -126,10 +137,10 @@ def _check_inside(inside: LinkState, link: Link, links: Links, where: str) -> No
     if not link.min_mtu <= inside.mtu <= (link.max_mtu or inside.mtu):
         between = f"{link.min_mtu} to {link.max_mtu}"
         raise InterfaceRefused(f"{where}: {link.name} cannot have the MTU {inside.mtu}; it can have {between}")
-    if len(inside.mac) == len("00:00:00:00:00:00") and not is_unicast(inside.mac):
+    if len(inside.mac) == _ETHERNET and not is_unicast(inside.mac):
         raise InterfaceRefused(f"{where}: {link.name} has no address ({inside.mac}); give it one (interface.mac)")
-    taken = {x.partition("/")[0]: index for index, each in links.addresses.items() for x in each}
+    taken = {x: index for index, each in links.had.items() if index != link.index for x in each}
     for text in inside.addresses:
-        if (index := taken.get(text.partition("/")[0], link.index)) != link.index:
+        if (index := taken.get(text.partition("/")[0])) is not None:
             name = next((x.name for x in links.links.values() if x.index == index), "another interface")
             raise InterfaceRefused(f"{where}: the node itself has the address {text}, at {name}; choose another one")

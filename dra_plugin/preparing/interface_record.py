@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from netlink import Link
 
 MARK = "nodeplug:"
-_MARK = re.compile(rf"{MARK}([^,]+),([0-9]{{1,9}}),((?:[0-9a-f]{{2}}(?::[0-9a-f]{{2}})*)?),.*")
+_LONGEST_NAME = 15  # bytes of an interface's name
+_MARK = re.compile(rf"{MARK}([^,/:\s]+),([0-9]{{1,9}}),((?:[0-9a-f]{{2}}(?::[0-9a-f]{{2}})*)?),.*")
 
 
 class Place(Enum):
@@ -79,4 +80,6 @@ def mark(name: str, mtu: int, mac: str, uid: str) -> str:
 def marked(alias: str) -> LinkState | None:
     """Return how an interface was before it got this alias; None where it is not a mark of ours."""
     found = _MARK.fullmatch(alias)
-    return LinkState(found[1], int(found[2]), found[3]) if found else None
+    if found is None or found[1] in (".", "..") or len(found[1].encode()) > _LONGEST_NAME:
+        return None
+    return LinkState(found[1], int(found[2]), found[3])

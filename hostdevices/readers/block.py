@@ -17,6 +17,7 @@ from hostdevices.readers.sysfs import devnodes, known, natural, text
 
 _SECTOR = 512  # bytes; what `size` counts, whatever the disk's own sectors are
 _SCSI = re.compile(r"/[0-9]+:([0-9]+:[0-9]+:[0-9]+)/block/")  # host, channel, target, unit
+_ATA = re.compile(r".*/(ata[0-9]+)(?=/)")  # a port, by a number that all controllers count up together
 _CONTROLLER = re.compile(r"nvme[0-9]+")
 
 
@@ -41,7 +42,7 @@ class _Disks:
         """Return the disk at `syspath`. Raises `UnreadableFile`."""
         if syspath not in self._found:
             location = self._locations.of(syspath)
-            identity, parents = self._locations.identify("block", location, *_place_on_controller(syspath))
+            identity, parents = self._locations.identify("block", location, *_place_on_controller(self._host, syspath))
             if location.function and "/nvme/nvme" in syspath:
                 parents = (device_id("nvme", *location.facts), *parents)
             self._found[syspath] = _Disk(identity, parents, location)
@@ -51,13 +52,16 @@ class _Disks:
         return disk._replace(id=device_id("block", wwid), wwid=wwid) if wwid else disk
 
 
-def _place_on_controller(syspath: str) -> tuple[str, ...]:
+def _place_on_controller(host: Host, syspath: str) -> tuple[str, ...]:
     """Return where a SCSI disk is on its controller, `0:1:0`, without the host's number; nothing for the first place.
 
-    Disks that say no name of their own (of virtual machines, of card readers) are known by that, not by their order.
+    At a SATA controller each port is a host of its own: `ata2`, by its number there. Disks that say no name of their
+    own (of virtual machines, of card readers, drives for discs) are known by that, not by their order.
     """
-    found = _SCSI.search(syspath)
-    return (found[1],) if found and found[1] != "0:0:0" else ()
+    found, port = _SCSI.search(syspath), _ATA.match(syspath)
+    number = natural(host, f"{port[0]}/ata_port/{port[1]}/port_no") if port else None
+    place = (found[1],) if found and found[1] != "0:0:0" else ()
+    return (f"ata{number}", *place) if number is not None and number > 1 else place
 
 
 def read_block(host: Host) -> Iterator[Finding]:

@@ -84,6 +84,16 @@ def _video_role(host: Host, syspath: str) -> tuple[str, ...]:
     return (*((kind,) if kind != "video" else ()), *((f"index{index}",) if index else ()))
 
 
+def _paired_role(host: Host, syspath: str) -> tuple[str, ...]:
+    """Tell apart what is paired with a receiver: its place is that of all others, which come and go each for itself."""
+    parts = syspath.split("/")
+    depths = [depth for depth, part in enumerate(parts) if _HID.fullmatch(part)]
+    if len(depths) < 2:
+        return ()
+    unique = uevent(host, "/".join(parts[: depths[-1] + 1])).get("HID_UNIQ", "")
+    return tuple(filter(None, (parts[depths[-1]].split(":")[2].partition(".")[0].lower(), unique)))
+
+
 def _chip_select(_host: Host, syspath: str) -> tuple[str, ...]:
     return (f"cs{syspath.rpartition('.')[2]}",)
 
@@ -132,8 +142,24 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
         more_presets={"camera": _CAMERA},
     ),
     SmallClass("media", "/sys/bus/media/devices", r"media\d+", _model("model"), "media controllers"),
-    SmallClass("input", "/sys/class/input", r"event\d+", _input, "keyboards, pointers, joysticks: event nodes", _INPUT),
-    SmallClass("hidraw", "/sys/class/hidraw", r"hidraw\d+", _hidraw, "raw HID devices: security keys, sensors", _INPUT),
+    SmallClass(
+        "input",
+        "/sys/class/input",
+        r"event\d+",
+        _input,
+        "keyboards, pointers, joysticks: event nodes",
+        _INPUT,
+        role=_paired_role,
+    ),
+    SmallClass(
+        "hidraw",
+        "/sys/class/hidraw",
+        r"hidraw\d+",
+        _hidraw,
+        "raw HID devices: security keys, sensors",
+        _INPUT,
+        role=_paired_role,
+    ),
     SmallClass("i2c", "/sys/class/i2c-dev", r"i2c-\d+", _model("name", "device/name"), "I2C buses"),
     SmallClass(
         "spi", "/sys/class/spidev", r"spidev\d+\.\d+", _model("device/modalias"), "SPI devices", role=_chip_select

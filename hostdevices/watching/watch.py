@@ -12,9 +12,11 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, Self
 
 from folderwatch import FolderWatcher
+from hostdevices.certainty import certainly
 from hostdevices.errors import HostExhausted
 from hostdevices.host import Host
 from hostdevices.inventory import Diff, Inventory, diff
@@ -297,10 +299,10 @@ class Watcher:
         return task
 
     def _read(self, task: _Task) -> Change | None:
-        """Scan and compare, in the thread; nothing else writes `inventory` meanwhile."""
+        """Scan and compare, in the thread; nothing else writes `inventory` meanwhile. Raises `HostExhausted`."""
         found = self._scanner.scan(task.subsystems, task.syspaths)
         if self._enrich:
-            found = self._enrich(found)
+            found = certainly(partial(self._enrich, found))
         before = self.inventory or Inventory()
         found = found.sharing(before)
         return None if found == self.inventory else Change(found, diff(before, found))

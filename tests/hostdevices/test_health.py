@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from hostdevices import HEALTHY, Device, Health, HealthTracker, Host, Inventory, needs_polling, scan
-from hostdevices.health import INTERVAL, HealthHistory, next_health, signals
+from hostdevices.errors import HostExhausted
+from hostdevices.health import INTERVAL, RECOVER_AFTER, HealthHistory, next_health, signals
 from hostdevices.readers.signals import LINK_LOSSES, ErrorCounter, Signals
+from tests.descriptors import no_more_descriptors
 from tests.hostdevices.machine import build_machine, interface
 from tests.hostdevices.tree import Tree
 
@@ -345,3 +347,24 @@ def test_polling_is_for_what_sends_no_events(machine: Tree) -> None:
     assert not needs_polling(x for x in devices if x.kind in ("misc", "tty", "video", "usb", "block"))
     assert needs_polling([Device(id="pair", kind="group", name="pair", children=("misc-kvm", "gpu-0000-c1-00-0"))])
     assert not needs_polling([Device(id="pair", kind="group", name="pair", children=("misc-kvm", "misc-tun"))])
+
+
+def test_for_want_of_a_descriptor_nobody_becomes_well(machine: Tree) -> None:
+    """A file that cannot be opened is missing, and a missing file says nothing: three times of that would do."""
+    host, clock = machine.host, Clock()
+    tracker = HealthTracker(clock=clock)
+    inventory = scan(host)
+    identity = "usb-0403-6001-a50285bi-a0b615c19c"
+
+    def sampled() -> Health:
+        clock.now += INTERVAL
+        return tracker.sample(host, inventory, [identity]).devices[identity].health
+
+    machine.file(f"{USB}/authorized", "0")
+    assert not sampled().healthy
+    for _ in range(RECOVER_AFTER):
+        with no_more_descriptors(), pytest.raises(HostExhausted):
+            sampled()
+    assert not sampled().healthy
+    machine.file(f"{USB}/authorized", "1")
+    assert [sampled().healthy for _ in range(RECOVER_AFTER)] == [False, False, True]

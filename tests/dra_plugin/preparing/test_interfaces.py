@@ -295,12 +295,27 @@ async def test_whoever_has_its_name_now_is_not_moved_in_its_stead(network: Netwo
     assert state("np0") == (1400, MAC, "", (), False)
 
 
-@pytest.mark.parametrize("alias", ["nodeplug:np0,99999999999,,x", f"nodeplug:np0,1400,{MAC}0,x"])
-async def test_a_mark_that_a_pod_has_written_is_none(network: Network, alias: str) -> None:
+@pytest.mark.parametrize("interface", [WANTED, {}])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "np0,99999999999,,x",
+        f"np0,1400,{MAC}0,x",
+        f"np0,1,{MAC},x",
+        f"np0,999999999,{MAC},x",
+        "np0,1400,01:00:5e:00:00:01,x",
+        "np0,1400,02:00,x",
+        "np0,1400,,x",
+        f"{'a' * 16},1400,{MAC},x",
+        f"a/b,1400,{MAC},x",
+        f"..,1400,{MAC},x",
+    ],
+)
+async def test_a_mark_that_a_pod_has_written_is_none(network: Network, mark: str, interface: dict[str, Any]) -> None:
     """Whoever may change interfaces inside a pod may write what no interface ever was."""
-    ip("link", "set", "np0", "alias", alias)
+    ip("link", "set", "np0", "alias", f"nodeplug:{mark}")
     before = state("np0")
-    mine = wanted(**WANTED)
+    mine = wanted(**interface)
     await network.prepare(mine)
     await network.unprepare(mine)
     assert state("np0") == before
@@ -510,6 +525,12 @@ async def test_a_claim_chooses_what_the_node_lets_it(
         await network.prepare(wanted(**interface))
     assert state("np0") == before
     assert network.units() == network.files() == []
+
+
+@pytest.mark.parametrize("address", ["198.51.100.201/24", "2001:db8::201/64"])
+async def test_an_address_that_the_node_has_by_dhcp_is_the_nodes(network: Network, address: str) -> None:
+    ip("addr", "add", address, "dev", "np1", "valid_lft", "3600", "preferred_lft", "3600")
+    assert f"the node itself has the address {address}, at np1" in await network.refusal(wanted(addresses=[address]))
 
 
 async def test_what_the_node_needs_never_moves(network: Network) -> None:

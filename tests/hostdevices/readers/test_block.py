@@ -58,6 +58,24 @@ def test_a_disk_that_goes_leaves_its_id_to_none_of_its_controller(tree: Tree) ->
     assert after == {name: i for name, i in before.items() if name != "sdb"}
 
 
+def test_a_drive_at_a_sata_port_leaves_its_id_to_none_at_another(tree: Tree) -> None:
+    """Drives for discs say no name of their own, and the kernel counts the ports of all controllers up together."""
+    controller = tree.pci("0000:00:17.0", pci_class="010601")
+    for port in (2, 4):
+        ata = f"{controller}/ata{port + 6}"
+        tree.file(f"{ata}/ata_port/ata{port + 6}/port_no", port)
+        at = f"{ata}/host{port}/target{port}:0:0/{port}:0:0:0"
+        tree.child(at, f"block/sr{port}", group="class/block", node=f"sr{port}", kind="b", numbers=f"11:{port}")
+
+    def found() -> dict[str, str]:
+        return {x.name: x.id for x in scan(tree.host).devices.values() if x.kind == "block"}
+
+    both = found()
+    assert both == {"sr2": "block-0000-00-17-0-ata2", "sr4": "block-0000-00-17-0-ata4"}
+    tree.path("/sys/class/block/sr2").unlink()
+    assert found() == {"sr4": both["sr4"]}
+
+
 def test_an_nvme_controller_says_what_it_is(inventory: Inventory) -> None:
     assert (
         inventory.devices["nvme-0000-5e-00-0"].attributes.items()

@@ -140,3 +140,31 @@ def test_a_name_that_leads_out_of_dev_is_no_node(tree: Tree) -> None:
     )
     tree.node("/kvm", "10:232")
     assert not scan(tree.host).devices
+
+
+@pytest.mark.parametrize("is_first_there", [True, False])
+def test_what_is_paired_with_a_receiver_leaves_its_id_to_no_other(tree: Tree, is_first_there: bool) -> None:
+    """A mouse that is switched off is gone, and the keyboard at the same receiver is no mouse."""
+    stick = tree.usb(
+        tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="046d", product="c52b", interfaces=("03",)
+    )
+    receiver = tree.device(f"{stick}/1-2:1.0/0003:046D:C52B.0003", group="bus/hid/devices")
+    tree.child(receiver, "hidraw/hidraw0", group="class/hidraw", node="hidraw0")
+    paired = [("4002", "a1-b2", 1)] * is_first_there + [("4003", "c3-d4", 2), ("4003", "e5-f6", 3)]
+    for product, unique, number in paired:
+        facts = {"HID_ID": f"0003:0000046D:0000{product}", "HID_NAME": product, "HID_UNIQ": unique}
+        hid = tree.device(f"{receiver}/0003:046D:{product}.000{number + 3}", group="bus/hid/devices", uevent=facts)
+        tree.child(hid, f"hidraw/hidraw{number}", group="class/hidraw", node=f"hidraw{number}")
+        pointer = tree.device(f"{hid}/input/input{number}", group="class/input", name=product)
+        tree.child(pointer, f"event{number}", group="class/input", node=f"input/event{number}")
+    found = {x.id: x.name for x in scan(tree.host).devices.values() if x.kind in ("hidraw", "input")}
+    place = "046d-c52b-0000-00-14-0-0-2-if0"
+    first = {f"hidraw-{place}-4002-a1-b2": "hidraw1", f"input-{place}-4002-a1-b2": "event1"}
+    assert found == {
+        f"hidraw-{place}": "hidraw0",
+        f"hidraw-{place}-4003-c3-d4": "hidraw2",
+        f"hidraw-{place}-4003-e5-f6": "hidraw3",
+        f"input-{place}-4003-c3-d4": "event2",
+        f"input-{place}-4003-e5-f6": "event3",
+        **(first if is_first_there else {}),
+    }

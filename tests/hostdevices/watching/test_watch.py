@@ -389,6 +389,30 @@ async def test_who_has_no_descriptor_left_keeps_what_was_found_and_looks_again(
     assert [x.message.partition(":")[0] for x in caplog.records] == ["the host cannot be read"]
 
 
+async def test_what_is_added_without_a_descriptor_left_is_added_later(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Health is sampled without a scan, and where nothing can be read nothing is wrong."""
+    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    add(root, "misc", "fuse")
+    looks: list[None] = []
+
+    def enrich(inventory: Inventory) -> Inventory:
+        looks.append(None)
+        return inventory if Host(root).list("/sys/class/misc") else Inventory()
+
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [], interval=NEVER, enrich=enrich) as watcher:
+        await soon(watcher)
+        waiting = asyncio.ensure_future(soon(watcher))
+        await asyncio.sleep(0)
+        with no_more_descriptors():
+            watcher.request_rescan([])
+            await until(lambda: len(looks) > 1 and caplog.records)
+        assert not waiting.done()
+        waiting.cancel()
+    assert [x.message.partition(":")[0] for x in caplog.records] == ["the host cannot be read"]
+
+
 async def test_a_source_for_which_no_descriptor_was_left_is_heard_from_the_next_full_scan_on(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
