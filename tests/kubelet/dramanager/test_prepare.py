@@ -359,7 +359,7 @@ async def test_a_write_that_fails(kit: Kit) -> None:
     path.unlink()
     (path / "in the way").mkdir(parents=True)
     text = await refused(kit, user("p", "c1"))
-    assert text.startswith('failed to write checkpoint file "dra_manager_state": ')
+    assert text.startswith("checkpoint ResourceClaim cache: could not save checkpoint dra_manager_state: ")
     assert stub.called(PREPARE) == []
     (path / "in the way").rmdir()
     path.rmdir()
