@@ -368,6 +368,15 @@ async def test_a_write_that_fails(kit: Kit) -> None:
     assert os.stat(path).st_mode & 0o777 == 0o600
 
 
+async def test_a_stub_notes_calls_that_it_cannot_answer(kit: Kit) -> None:
+    stub = await kit.driver(prepare=by_claim({}))
+    kit.put(claim("c1"))
+    assert (await refused(kit, user("p", "c1"))).startswith("NodePrepareResources: rpc error: code = Unknown")
+    assert stub.claims(PREPARE) == [["c1"]]
+    stub.behaviours[PREPARE] = failing("not now")
+    assert "code = Internal desc = not now" in await refused(kit, user("p", "c1"))
+
+
 async def test_nobody_listens(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1"))
