@@ -94,13 +94,13 @@ class ScriptedPlugin(ABC):
         response = registration.RegistrationStatusResponse()
         return await self.reply_to("NotifyRegistrationStatus", request, response)
 
-    async def reply_to(self, method: str, request: Any, usual: StubReply) -> StubReply:
-        """Note a call; the usual reply, or what a test wants instead."""
+    async def reply_to(self, method: str, request: Any, usual: StubReply | Callable[[], StubReply]) -> StubReply:
+        """Note a call; the usual reply, which may have to be made only then, or what a test wants instead."""
         self.calls.append((method, request))
         self._notify()
         behaviour = self.behaviours.get(method)
         if behaviour is None:
-            return usual
+            return usual() if callable(usual) else usual
         return await behaviour(request)
 
     async def stream(self, first: Awaitable[StubReply]) -> AsyncIterator[StubReply]:

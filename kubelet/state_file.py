@@ -18,10 +18,11 @@ log = logging.getLogger(__name__)
 class StateFile:
     """A file whose whole content is replaced with every write. Its mode is 0600, as the kubelet's files have it."""
 
-    def __init__(self, path: Path, failure: type[KubeletError]) -> None:
-        """Name the file; nothing is read or written yet. A write that fails raises `failure`."""
+    def __init__(self, path: Path, failure: type[KubeletError], words: str = "") -> None:
+        """Name the file; nothing is read or written yet. A write that fails raises `failure`, which begins so."""
         self.path = path
         self._failure = failure
+        self._words = words or f'failed to write checkpoint file "{path.name}"'
         self._newest = b""
         self._next: asyncio.Future[None] | None = None  # ends when `_newest` is on disk
         self._writing: asyncio.Task[None] | None = None
@@ -54,7 +55,7 @@ class StateFile:
             try:
                 await asyncio.to_thread(self._write, self._newest)
             except OSError as error:
-                written.set_exception(self._failure(f'failed to write checkpoint file "{self.path.name}": {error}'))
+                written.set_exception(self._failure(f"{self._words}: {error}"))
             else:
                 written.set_result(None)
 

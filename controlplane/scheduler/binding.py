@@ -1,17 +1,20 @@
 """Carrying a placement out: allocate and reserve the claims, wait for binding conditions, bind the pod.
 
-Every step can be repeated. What is half done after a failure is found in the objects themselves and finished, or
-taken back, the next time.
+Devices are looked at in the order of their results: one that is not ready hides that a later one has failed. Every step
+can be repeated. What is half done after a failure is found in the objects themselves and finished, or taken back, the
+next time.
 """
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.cluster_writer import ClusterWriter
-from controlplane.scheduler.placement import Placement, Unschedulable
+from controlplane.scheduler.placement import Placement
+from resourceapi.cel.gotext import go_quote
 from resourceapi.objects import Condition, is_reserved_for, to_dict
 from resourceapi.objects.core import Pod, PodExtendedResourceClaimStatus
 from resourceapi.objects.v1 import (
@@ -19,6 +22,10 @@ from resourceapi.objects.v1 import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
+
+
+class BindingFailed(Exception):
+    """A device does not become ready; the text is kube-scheduler's."""
 
 
 class Binder:
@@ -38,17 +45,21 @@ class Binder:
         self._wake_at = wake_at
 
     async def bind(self, pod: Pod, placement: Placement) -> None:
-        """Bind the pod, or do what can be done before. Raises Unschedulable, Outdated, ClientError."""
+        """Bind the pod, or do what can be done before. Raises BindingFailed, Outdated, ClientError."""
         allocations = iter(placement.allocations)
         claims = [await self._reserve(pod, claim, allocations) for claim in placement.claims]
         if placement.special is not None:
             pod, special = await self._make_special(pod, placement, next(allocations))
             claims.append(special)
+        node = placement.node.metadata.name
+        is_reserved_now = any(claim not in placement.claims for claim in claims)
+        if is_reserved_now and any(True for claim in claims for _ in _with_conditions(claim)):
+            text = f"waiting for binding conditions for device on node {node}"
+            await self._writer.record_event(pod, "BindingConditionsPending", text, is_warning=False)
         for claim in claims:
             await self._check_conditions(claim)
-        if not all(is_ready(claim) for claim in claims):
+        if not all(readiness(claim).is_ready for claim in claims):
             return  # the driver's next word wakes us
-        node = placement.node.metadata.name
         bound = await self._writer.bind(pod, node)
         path = f"{pod.metadata.namespace}/{pod.metadata.name}"
         await self._writer.record_event(bound, "Scheduled", f"Successfully assigned {path} to {node}", is_warning=False)
@@ -76,25 +87,25 @@ class Binder:
         return await self._writer.set_pod_status(pod, {"extendedResourceClaimStatus": to_dict(status)}), claim
 
     async def _check_conditions(self, claim: ResourceClaim) -> None:
-        """Give the devices back if one of them will not become ready. Raises Unschedulable."""
+        """Give the devices back if one of them will not become ready. Raises BindingFailed."""
         allocation = claim.status.allocation
         assert allocation is not None, "it was reserved"
-        if is_ready(claim):
+        is_ready, failure = readiness(claim)
+        if is_ready:
             return
         due = (allocation.allocation_timestamp or self._now()) + self._timeout
         name = claim.metadata.name
-        failure = next(_failures(claim), None)
         if failure is not None:
-            why = f"claim {name} binding failed: {failure.type}, reason={failure.reason}, message={failure.message!r}"
+            why = f"failed: claim={name}, reason={failure.reason}, message={go_quote(failure.message)}"
         elif due <= self._now():
-            why = f"claim {name} binding timeout"
+            why = f"timeout: claim={name}"
         else:
             self._wake_at(due)
             return
         if not self._is_in_use(claim):
             emptied = replace(claim.status, allocation=None, reserved_for=())
             await self._writer.set_claim_status(replace(claim, status=emptied))
-        raise Unschedulable(why)
+        raise BindingFailed(f"device binding {why}")
 
     def _is_in_use(self, claim: ResourceClaim) -> bool:
         """Whether a pod runs with it."""
@@ -102,20 +113,20 @@ class Binder:
         return any(pod.spec.node_name and pod.metadata.uid in users for pod in self._cluster.pods.objects.values())
 
 
-def is_ready(claim: ResourceClaim) -> bool:
-    """Whether all conditions are there that binding waits for, and none that forbids it."""
-    for result, true in _with_conditions(claim):
-        failures = true.keys() & set(result.binding_failure_conditions)
-        if failures or not true.keys() >= set(result.binding_conditions):
-            return False
-    return True
+class Readiness(NamedTuple):
+    """Whether all conditions are there that binding waits for; `failure` is one that forbids it."""
+
+    is_ready: bool
+    failure: Condition | None = None
 
 
-def _failures(claim: ResourceClaim) -> Iterator[Condition]:
+def readiness(claim: ResourceClaim) -> Readiness:
+    """Whether a claim's devices are ready, as far as it is known of the first that is not."""
     for result, true in _with_conditions(claim):
-        for name in result.binding_failure_conditions:
-            if name in true:
-                yield true[name]
+        failure = next((true[name] for name in result.binding_failure_conditions if name in true), None)
+        if failure is not None or not true.keys() >= set(result.binding_conditions):
+            return Readiness(False, failure)
+    return Readiness(True)
 
 
 def _with_conditions(claim: ResourceClaim) -> Iterator[tuple[DeviceRequestAllocationResult, dict[str, Condition]]]:
@@ -124,7 +135,7 @@ def _with_conditions(claim: ResourceClaim) -> Iterator[tuple[DeviceRequestAlloca
     for result in claim.status.allocation.devices.results:
         if not result.binding_conditions:
             continue
-        device = (result.driver, result.pool, result.device, result.share_id)
-        status = next((x for x in claim.status.devices if (x.driver, x.pool, x.device, x.share_id) == device), None)
+        device = (result.driver, result.pool, result.device)  # whichever share, for the scheduler
+        status = next((x for x in claim.status.devices if (x.driver, x.pool, x.device) == device), None)
         conditions = status.conditions if status is not None else ()
         yield result, {condition.type: condition for condition in conditions if condition.status == "True"}

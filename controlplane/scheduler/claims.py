@@ -21,7 +21,7 @@ from resourceapi.objects import (
     to_dict,
 )
 from resourceapi.objects.core import Pod, PodResourceClaim, PodResourceClaimStatus
-from resourceapi.objects.v1 import ResourceClaim, ResourceClaimConsumerReference
+from resourceapi.objects.v1 import FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 
 ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 """On a claim that was made from a template: the pod's name for it."""
@@ -65,7 +65,12 @@ class ClaimController:
                 await self._writer.set_claim_status(replace(claim, status=replace(claim.status, reserved_for=kept)))
             return
         is_unwanted = pod is not None and owner is not None and (pod.metadata.uid != owner.uid or is_done(pod))
-        if users or claim.metadata.deletion_timestamp is not None:
+        if FINALIZER not in claim.metadata.finalizers:  # then no scheduler has allocated it, and it stays allocated
+            if users:
+                claim = await self._writer.set_claim_status(
+                    replace(claim, status=replace(claim.status, reserved_for=()))
+                )
+        elif users or claim.metadata.deletion_timestamp is not None:
             claim = await self._writer.deallocate(claim)
         if (is_unwanted or is_stray) and claim.metadata.deletion_timestamp is None:
             await self._writer.delete_claim(claim)  # those of pods that are gone are the garbage collector's
@@ -99,12 +104,12 @@ class ClaimController:
             namespace=pod.metadata.namespace,
             labels=template.spec.metadata.labels,
             annotations={**template.spec.metadata.annotations, ANNOTATION: reference.name},
-            owner_references=(owner_reference(pod, blocks_deletion=True),),
+            owner_references=(owner_reference(pod),),
         )
         try:
             claim = await self._writer.create_claim(ResourceClaim(metadata=metadata, spec=template.spec.spec))
         except Refused as refusal:
-            await self._complain(pod, reference.name, f"failed to create ResourceClaim: {refusal.message}")
+            await self._complain(pod, reference.name, f"create ResourceClaim : {refusal.message}")
             raise
         self._complaints.pop((pod.metadata.uid, reference.name), None)
         return claim

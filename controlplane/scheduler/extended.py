@@ -72,7 +72,7 @@ def special_claim(pod: Pod, node: Node, classes: Mapping[str, str]) -> SpecialCl
         namespace=pod.metadata.namespace,
         annotations={ANNOTATION: "true"},
         finalizers=(FINALIZER,),
-        owner_references=(owner_reference(pod, blocks_deletion=False),),
+        owner_references=(owner_reference(pod),),
     )
     claim = ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=tuple(requests))))
     return SpecialClaim(claim, tuple(mappings))

@@ -47,7 +47,7 @@ def device_plugin_requests(pod: Pod) -> dict[str, int]:
     return peak(pod, of)
 
 
-def owner_reference(pod: Pod, *, blocks_deletion: bool) -> OwnerReference:
+def owner_reference(pod: Pod) -> OwnerReference:
     """How an object says that it belongs to the pod."""
     return OwnerReference(
         api_version="v1",
@@ -55,7 +55,6 @@ def owner_reference(pod: Pod, *, blocks_deletion: bool) -> OwnerReference:
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         controller=True,
-        block_owner_deletion=True if blocks_deletion else None,
     )
 
 

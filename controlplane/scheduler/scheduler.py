@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
-from controlplane.scheduler.binding import Binder
+from controlplane.scheduler.binding import Binder, BindingFailed
 from controlplane.scheduler.claims import ClaimController
 from controlplane.scheduler.cluster_cache import Cache, ClusterCache, Key, key_of
 from controlplane.scheduler.cluster_writer import ClusterWriter, Outdated
@@ -183,6 +183,8 @@ class Scheduler:
                 )  # then the pod is tried again
         except AllocationError as error:
             await self._refuse(pod, "SchedulerError", f'running "DynamicResources" filter plugin: {error}')
+        except BindingFailed as error:
+            await self._refuse(pod, "SchedulerError", f'running PreBind plugin "DynamicResources": {error}')
 
     async def _refuse(self, pod: Pod, reason: str, text: str) -> None:
         if await self._writer.set_pod_condition(pod, "PodScheduled", "False", reason, text):

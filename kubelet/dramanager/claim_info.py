@@ -83,28 +83,33 @@ class ClaimInfoCache:
     def __init__(self, folder: Path, release: Release = LATEST) -> None:
         """Of the kubelet of `release` whose state is in `folder`."""
         self._release = release
-        self._file = StateFile(folder / kubelet_claims.FILE_NAME, ClaimError)
+        self._file = StateFile(
+            folder / kubelet_claims.FILE_NAME, ClaimError, f"could not save checkpoint {kubelet_claims.FILE_NAME}"
+        )
         self._claims: dict[tuple[str, str], ClaimInfo] = {}
 
     async def load(self) -> None:
         """Read the file, or create it. Raises `ClaimError`: a kubelet does not start with a file that it cannot use."""
+        failed = "create ResourceClaim cache: GetOrCreate() on checkpoint state: failed to {} checkpoint {}: {}"
         try:
             raw = await asyncio.to_thread(_read, self._file.path)
             if raw is None:
                 await self._file.write(kubelet_claims.encode(None))
                 return
             found = kubelet_claims.load(raw)
-        except (KubeletFileError, OSError, ClaimError) as error:
-            raise ClaimError(
-                "create ResourceClaim cache: GetOrCreate() on checkpoint state:"
-                f" failed to get checkpoint {kubelet_claims.FILE_NAME}: {error}"
-            ) from error
+        except (KubeletFileError, OSError) as error:
+            raise ClaimError(failed.format("get", kubelet_claims.FILE_NAME, error)) from error
+        except ClaimError as error:
+            raise ClaimError(failed.format("store", kubelet_claims.FILE_NAME, error)) from error
         for state in found.claims or ():
             self.add(ClaimInfo.of_state(state, self._release))
 
-    async def save(self) -> None:
-        """Return when the file has all that the cache has. Raises `ClaimError`."""
-        await self._file.write(kubelet_claims.encode([info.state() for info in self._claims.values()]))
+    async def save(self, what: str = "state") -> None:
+        """Return when the file has all that the cache has. Raises `ClaimError`, which calls it `what`."""
+        try:
+            await self._file.write(kubelet_claims.encode([info.state() for info in self._claims.values()]))
+        except ClaimError as error:
+            raise ClaimError(f"checkpoint ResourceClaim {what}: {error}") from error
 
     async def close(self, *, discard: bool = False) -> None:
         """Wait for what is being written, and unless it is to `discard` that for what is queued."""

@@ -208,7 +208,7 @@ class DRAManager:
             raise ClaimError(f"ResourceClaim {known.name} is being unprepared")
         info = known or self.cache.add(info)
         info.pods.add(pod.uid)
-        await self.cache.save()
+        await self.cache.save("cache")
         return info
 
     def _to_unprepare(self, pod: Pod) -> list[ClaimInfo]:

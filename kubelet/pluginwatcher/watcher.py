@@ -7,7 +7,7 @@ Source: device manager specification, section 2.4; observations 1.5.
 """
 
 import asyncio
-import contextlib
+import errno
 import logging
 import os
 import stat
@@ -25,6 +25,8 @@ from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 
 FIRST_BACK_OFF = 0.5  # seconds
 LONGEST_BACK_OFF = 122.0
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +72,12 @@ class PluginWatcher:
         self._running.clear()
 
     def scan(self) -> None:
-        """Bring the desired state up to date with the folder."""
-        found = dict(_sockets(self._folder))
+        """Bring the desired state up to date with the folder; one that cannot be read now is as it was."""
+        try:
+            found = dict(_sockets(self._folder))
+        except OSError as error:
+            log.warning("%s: %s", self._folder, error)
+            return
         for path in self._seen.keys() - found.keys():
             self.desired.remove(path)
         for path, identity in found.items():
@@ -123,17 +129,25 @@ class PluginWatcher:
 def _sockets(folder: Path) -> Iterator[tuple[Path, _Identity]]:
     """Sockets below `folder`; what starts with a dot is left out, and so is what vanishes while we look.
 
-    Links to sockets count, links to folders do not: the kubelet walks without them.
+    Links to sockets count, links to folders do not: the kubelet walks without them. Raises OSError where the machine
+    has nothing left to look with, which says nothing about sockets.
     """
-    with contextlib.suppress(OSError):
-        for entry in sorted(os.listdir(folder)):
-            path = folder / entry
-            if entry.startswith("."):
-                continue
-            with contextlib.suppress(OSError):
-                found = path.stat()
-                if stat.S_ISDIR(found.st_mode):
-                    if not path.is_symlink():
-                        yield from _sockets(path)
-                elif stat.S_ISSOCK(found.st_mode):
-                    yield path, (found.st_ino, found.st_ctime_ns)
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError as error:
+        if error.errno in _EXHAUSTED:
+            raise
+        return
+    for entry in entries:
+        path = folder / entry
+        if entry.startswith("."):
+            continue
+        try:
+            found = path.stat()
+            is_folder = stat.S_ISDIR(found.st_mode) and not path.is_symlink()
+        except OSError:
+            continue
+        if is_folder:
+            yield from _sockets(path)
+        elif stat.S_ISSOCK(found.st_mode):
+            yield path, (found.st_ino, found.st_ctime_ns)

@@ -29,7 +29,8 @@ Prepare = Callable[[Any], Iterable[v1.Device]]  # a claim of the request -> its 
 class DRAPluginStub(ScriptedPlugin):
     """A plugin of one driver.
 
-    It prepares every claim, by default without devices; `prepare` says what is in which claim.
+    It prepares every claim, by default without devices; `prepare` says what is in which claim, and may raise
+    `PluginFault`.
     """
 
     def __init__(
@@ -115,10 +116,13 @@ class _Methods:
         self._api: Any = _APIS[service]
 
     async def node_prepare_resources(self, request: Any, _: Context) -> StubReply:
-        response = v1.NodePrepareResourcesResponse()
-        for claim in request.claims:
-            response.claims[claim.uid].devices.extend(self._stub.prepare(claim))
-        return await self._stub.reply_to("NodePrepareResources", request, self._converted(response))
+        def prepared() -> StubReply:
+            response = v1.NodePrepareResourcesResponse()
+            for claim in request.claims:
+                response.claims[claim.uid].devices.extend(self._stub.prepare(claim))
+            return self._converted(response)
+
+        return await self._stub.reply_to("NodePrepareResources", request, prepared)
 
     async def node_unprepare_resources(self, request: Any, _: Context) -> StubReply:
         response = v1.NodeUnprepareResourcesResponse()

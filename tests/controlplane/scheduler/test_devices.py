@@ -143,7 +143,7 @@ async def test_admin_access_where_it_is_not_allowed() -> None:
         await stand.until_refused("p", "ResourceClaim not created yet")
         (told,) = await stand.events("FailedResourceClaimCreation")
         assert "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label" in told
-        assert "PodResourceClaim g: failed to create ResourceClaim" in told
+        assert "PodResourceClaim g: create ResourceClaim : " in told
 
 
 async def test_devices_that_several_nodes_can_use() -> None:

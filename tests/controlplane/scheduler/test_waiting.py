@@ -58,6 +58,23 @@ async def test_binding_waits_for_conditions() -> None:
         assert not (await stand.get("Pod", "p"))["spec"].get("nodeName")
         await stand.set_status("ResourceClaim", "c", devices=told("attached"))
         await stand.until_bound("p")
+        pending = await stand.events("BindingConditionsPending")
+        assert pending == ["waiting for binding conditions for device on node n1"]
+
+
+async def test_what_is_not_ready_hides_what_failed() -> None:
+    async with Stand() as stand:
+        more = CONDITIONED | {"name": "b"}
+        await stand.create(node(), device_class(), slice_("n1", CONDITIONED, more), claim("c", request("r", 2)))
+        await stand.create(pod("p", {"g": "c"}))
+        await until_allocated(stand, "c", "n1/a", "n1/b")
+        await stand.set_status("ResourceClaim", "c", devices=told("broken", "b"))
+        await stand.create(pod("later"))
+        await stand.until_bound("later")
+        assert devices(await stand.get("ResourceClaim", "c")) == ["n1/a", "n1/b"]
+        await stand.set_status("ResourceClaim", "c", devices=[*told("attached", "a"), *told("broken", "b")])
+        failed = 'device binding failed: claim=c, reason=Why, message="because"'
+        await stand.until_event("FailedScheduling", f'running PreBind plugin "DynamicResources": {failed}')
 
 
 async def test_a_scheduler_that_starts_again_goes_on_waiting() -> None:
@@ -81,7 +98,9 @@ async def test_a_failed_condition_gives_the_device_back() -> None:
         await stand.set_status("ResourceClaim", "c", devices=told("broken"))
         await stand.until_bound("p")
         assert devices(await stand.get("ResourceClaim", "c")) == ["n1/b"]
-        failed = "claim c binding failed: broken, reason=Why, message='because'"
+        failed = (
+            'running PreBind plugin "DynamicResources": device binding failed: claim=c, reason=Why, message="because"'
+        )
         await stand.until_event("FailedScheduling", failed)
 
 
@@ -91,7 +110,9 @@ async def test_conditions_are_not_waited_for_endlessly() -> None:
         await until_allocated(stand, "c", "n1/a")
         first = (await stand.get("ResourceClaim", "c"))["status"]["allocation"]["allocationTimestamp"]
         await stand.pass_time(61)
-        await stand.until_event("FailedScheduling", "claim c binding timeout")
+        await stand.until_event(
+            "FailedScheduling", 'running PreBind plugin "DynamicResources": device binding timeout: claim=c'
+        )
 
         async def again() -> bool:
             status = (await stand.get("ResourceClaim", "c")).get("status", {})
@@ -108,7 +129,7 @@ async def test_a_device_that_another_pod_runs_with_is_not_taken_away() -> None:
         await stand.until_bound("p")
         await stand.set_status("ResourceClaim", "c", devices=told("broken"))
         await stand.create(pod("q", {"g": "c"}))
-        await stand.until_refused("q", "claim c binding failed")
+        await stand.until_refused("q", "device binding failed: claim=c")
         assert devices(await stand.get("ResourceClaim", "c")) == ["n1/a"]
 
 

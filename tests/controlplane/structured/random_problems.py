@@ -24,10 +24,12 @@ SHARE_ID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 
 def random_problem(seed: int) -> Json:
     """One problem."""
-    return _Maker(random.Random(seed)).problem(f"seed-{seed}")
+    return Maker(random.Random(seed)).problem(f"seed-{seed}")
 
 
-class _Maker:
+class Maker:
+    """Makes one problem; what it mixes is decided at the beginning."""
+
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.tight = rng.random() < 0.35  # more is wanted than there is, nearly
@@ -241,7 +243,7 @@ class _Maker:
     def classes(self) -> list[Json]:
         classes: list[Json] = [{"metadata": {"name": "any"}, "spec": {}}]
         for driver in DRIVERS:
-            selectors = [_cel(f'device.driver == "{driver}"')]
+            selectors = [cel(f'device.driver == "{driver}"')]
             classes.append({"metadata": {"name": driver[:3]}, "spec": {"selectors": selectors}})
         if self.chance(0.4):
             classes[1]["spec"]["config"] = [{"opaque": {"driver": DRIVERS[0], "parameters": {"from": "class"}}}]
@@ -283,7 +285,7 @@ class _Maker:
             counts = (1, 1, 1, 1, 1, 2, 2, 3) if self.chance(0.98) else (20, 40)
             wanted["count"] = self.rng.choice(counts)
         if self.chance(0.4):
-            wanted["selectors"] = [_cel(self.expression()) for _ in range(self.rng.choice((1, 1, 2)))]
+            wanted["selectors"] = [cel(self.expression()) for _ in range(self.rng.choice((1, 1, 2)))]
             if self.wild and self.chance(0.03):
                 wanted["selectors"].append({})
         if self.with_taints and self.chance(0.5):
@@ -367,5 +369,5 @@ class _Maker:
         return state
 
 
-def _cel(expression: str) -> Json:
+def cel(expression: str) -> Json:
     return {"cel": {"expression": expression}}

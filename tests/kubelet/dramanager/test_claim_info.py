@@ -123,7 +123,8 @@ async def test_a_new_folder_gets_a_file(folder: Path) -> None:
 
 @scenario(104)
 async def test_a_folder_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(ClaimError, match='failed to write checkpoint file "dra_manager_state"'):
+    failed = "failed to store checkpoint dra_manager_state: could not save checkpoint dra_manager_state: "
+    with pytest.raises(ClaimError, match=failed):
         await ClaimInfoCache(folder / "nowhere").load()
 
 

@@ -359,13 +359,22 @@ async def test_a_write_that_fails(kit: Kit) -> None:
     path.unlink()
     (path / "in the way").mkdir(parents=True)
     text = await refused(kit, user("p", "c1"))
-    assert text.startswith('failed to write checkpoint file "dra_manager_state": ')
+    assert text.startswith("checkpoint ResourceClaim cache: could not save checkpoint dra_manager_state: ")
     assert stub.called(PREPARE) == []
     (path / "in the way").rmdir()
     path.rmdir()
     await kit.manager.prepare_resources(user("p", "c1"))
     assert list(kit.stored()) == ["c1"]
     assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+async def test_a_stub_notes_calls_that_it_cannot_answer(kit: Kit) -> None:
+    stub = await kit.driver(prepare=by_claim({}))
+    kit.put(claim("c1"))
+    assert (await refused(kit, user("p", "c1"))).startswith("NodePrepareResources: rpc error: code = Unknown")
+    assert stub.claims(PREPARE) == [["c1"]]
+    stub.behaviours[PREPARE] = failing("not now")
+    assert "code = Internal desc = not now" in await refused(kit, user("p", "c1"))
 
 
 async def test_nobody_listens(kit: Kit) -> None:

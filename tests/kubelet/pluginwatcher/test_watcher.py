@@ -18,6 +18,7 @@ from kubelet.pluginwatcher import DesiredState, PluginWatcher
 from kubelet.rpc import Timeouts
 from kubelet.stubs import DevicePluginStub, Gate, failing
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
+from tests.descriptors import no_more_descriptors
 from tests.kubelet.kit import PATIENT, R1, healthy
 from tests.kubelet.scenarios import scenario
 
@@ -314,3 +315,17 @@ async def test_before_1_36_a_plugin_that_cannot_be_told_is_kept(watched: Watched
         await watched.watcher.idle()
         assert len(plugin.called("GetInfo")) == 1
         await plugin.until(lambda: plugin.streams == 1)
+
+
+async def test_a_kubelet_without_descriptors_loses_no_plugin(watched: Watched) -> None:
+    """It cannot look, and takes nothing for gone."""
+    (watched.registry / "below").mkdir()
+    async with watched.plugin("below/p.sock") as plugin:
+        await watched.told(plugin)
+        before = watched.watcher.desired.sockets()
+        with no_more_descriptors():
+            watched.watcher.scan()
+        assert watched.watcher.desired.sockets() == before
+        os.unlink(plugin.socket)
+        watched.watcher.scan()
+        assert watched.watcher.desired.sockets() == []
