@@ -105,13 +105,17 @@ class Ledger:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
+        is_waiting = False
         while True:
             try:
                 await self.load()
                 break
-            except StateLocked:
+            except StateLocked as error:
                 if loop.time() >= deadline:
                     raise
+                if not is_waiting:
+                    log.info("%s; it has %g s for that (settings.lockWaitSeconds)", error, patience)
+                    is_waiting = True
             except LedgerUnavailable as error:
                 log.error("%s", error)
                 break

@@ -35,7 +35,7 @@ class Select(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw
         Mapping[str, Value | tuple[Value, ...]],
         Meta(
             description="Attributes by name. Texts are globs; numbers and versions may also be compared "
-            '(`">=2"`) or be a range (`"2..7"`).'
+            '(`">=2"`) or be a range (`"2..7"`), and `memory` and `size` be written as in `">=10Gi"`.'
         ),
     ] = {}
     all: Annotated["tuple[str | Select, ...] | UnsetType", Meta(description="Selectors that must all agree.")] = UNSET

@@ -19,12 +19,16 @@ KINDS = tuple(sorted({reader.kind for reader in READERS} | {"path"}))
 _WILDCARDS = 6  # of one glob
 _ELSEWHERE = {"pciAddress": "pciBusID", "pciAddresses": "pciBusID", "rootDevices": "pf", "linkTypes": "linkType"}
 """What other device plugins call an attribute where no likeness tells."""
+_BYTES = frozenset({"memory", "size"})
+_AMOUNT = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[KMGTP]i|[kMGTP])(?![A-Za-z])")  # of bytes, as in 10Gi
+_LINKS = {"ether": "ethernet"}  # as the SR-IOV plugin has it
 _COMPARISON = re.compile(r"(>=|<=|>|<|=)?\s*-?[0-9]{1,19}|-?[0-9]{1,19}\.\.-?[0-9]{1,19}")
 _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
 _NUMBERED = re.compile(r"(.+)#([0-9]+)(?:-([0-9]+))?.*")  # as the SR-IOV plugin has it
 _HEXADECIMAL = re.compile(r"(0x)?[0-9a-fA-F*?\[\]!^-]+")
 _FORMS = {
     "integer": 'a whole number, a comparison (">=2") or a range ("2..7")',
+    "bytes": 'an amount of bytes (10Gi), a comparison (">=10Gi") or a range ("10Gi..40Gi")',
     "boolean": "true or false",
     "hexadecimal": 'hexadecimal digits in quotes ("10de"), or a glob',
     "text": "a text or a glob",
@@ -163,13 +167,19 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
     type_ = ATTRIBUTES.get(full)
     if type_ is None:
         return AnyOf(())
-    for place, wanted in zip(places, values, strict=True):
+    written = values
+    if full in _BYTES:
+        values = tuple(map(_in_bytes, values))
+    for place, said, wanted in zip(places, written, values, strict=True):
         if not _fits(type_, wanted):
-            shown = str(wanted).lower() if isinstance(wanted, bool) else str(wanted)
+            shown = str(said).lower() if isinstance(said, bool) else str(said)
             hint = f'write it in quotes: "{shown}"' if type_ != "boolean" and not isinstance(wanted, str) else ""
             if type_ == "boolean" and shown in ("true", "false"):
                 shown, hint = f'"{shown}"', "leave the quotes out"
-            document.at(place, f"{name} is {_FORMS[type_]}, not {shown}", hint)
+            form = _FORMS["bytes" if full in _BYTES else type_]
+            document.at(place, f"{name} is {form}, not {shown}", hint)
+        elif full == "linkType" and wanted in _LINKS:
+            document.at(place, f"no link is of the type {wanted}", f"write {_LINKS[str(wanted)]}")
         elif full == "pfName" and isinstance(wanted, str) and (numbered := _NUMBERED.fullmatch(wanted)):
             pf, first, last = numbered.groups()
             hint = f'write pfName: {pf} and vfIndex: "{first}..{last or first}"'
@@ -177,10 +187,20 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
         elif type_ == "integer" and isinstance(wanted, str) and (ends := _RANGE.fullmatch(wanted)):
             first, last = map(int, ends.groups())
             if first > last:
-                document.at(place, f"nothing is in the range {wanted}", f'write "{last}..{first}"')
+                low, _, high = str(said).partition("..")
+                document.at(place, f"nothing is in the range {said}", f'write "{high}..{low}"')
     if type_ == "hexadecimal":
         values = tuple(str(x).lower().removeprefix("0x") for x in values)
     return Attribute(full, values)
+
+
+def _in_bytes(value: Value) -> Value:
+    """Return what is said of an amount of bytes in plain numbers: `>=10737418240` for `>=10Gi`."""
+    if not isinstance(value, str) or not _AMOUNT.search(value):
+        return value
+    from resourceapi.objects import Quantity  # for those alone who write it so
+
+    return _AMOUNT.sub(lambda found: str(Quantity.parse(found[0]).value()), value)
 
 
 def _fits(type_: str, value: Value) -> bool:

@@ -368,10 +368,16 @@ async def test_a_successor_reads_what_is_on_record_and_its_requests_wait_for_the
     await successor.close()
 
 
-async def test_a_successor_that_must_wait_too_long_says_so(ledger: Ledger, tmp_path: Path) -> None:
+async def test_a_successor_that_must_wait_too_long_says_so(
+    ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     successor = Ledger(tmp_path / "state", "boot-1")
+    caplog.set_level("INFO", "nodeplug.leases")
     with pytest.raises(StateLocked):
         await successor.take(patience=0.1)
+    (line,) = (each for each in caplog.messages if "lockWaitSeconds" in each)  # once, and before it gives up
+    assert "another nodeplug uses this state directory; stop it" in line
+    assert "it has 0.1 s for that" in line
     await successor.close()
 
 

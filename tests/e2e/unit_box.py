@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from controlplane.apiserver import write_kubeconfig
-from tests.controlplane.scheduler.kit import claim, device_class, pod, request
 from tests.e2e.conftest import CHECKOUT
 from tests.e2e.debian_box import DebianBox
-from tests.nodeplug.cluster import NODE, ClusterStand, using
+from tests.e2e.functions import Functions
+from tests.nodeplug.cluster import NODE, ClusterStand
 
 USUAL = "/var/lib/kubelet"
 DEVICES = {"fuse": 229, "tun": 200, "kvm": 232}
@@ -54,15 +54,13 @@ def debian_package(folder: Path) -> Path:
     return made
 
 
-class UnitBox:
+class UnitBox(Functions):
     """The unit in a `box` that has the package unpacked, and `stand`, whose kubelet's folder is `kubelet`."""
 
     def __init__(self, box: DebianBox, stand: ClusterStand, kubelet: Path) -> None:
-        self.stand = stand
+        super().__init__(stand)
         self._box = box
         self._kubelet = kubelet
-        self._made: dict[str, str] = {}  # by function, the pod of this start
-        self._starts = 0
         self._unit = "\n".join(self._text(x) for x in ("systemd/nodeplug.service", "systemd/drop-ins/dra.conf"))
 
     def rights(self) -> set[tuple[str, str]]:
@@ -93,9 +91,7 @@ class UnitBox:
         }
         for path, text in files.items():
             await self.run(f"mkdir -p $(dirname {path}) && cat >{path}", text)
-        selector = 'device.attributes["nodeplug.dev"].resource == "example.com/kvm"'
-        await self.stand.create(device_class("kvm.example.com", selector))
-        await self.stand.until(lambda: self.stand.get("Node", NODE))
+        await self.prepare_claims()
 
     async def start(self, drop_in: str) -> None:
         """Start the unit with nothing of a life before, and with one more drop-in."""
@@ -105,25 +101,14 @@ class UnitBox:
 
     async def stop(self) -> None:
         """End the unit, and all that it has written; what its pods leave at the kubelet the next one gives back."""
-        for name in self._made.values():
-            await self.stand.delete("Pod", name)
-        self._made.clear()
+        await self.end_pods()
         await self.run("systemctl stop nodeplug; systemctl reset-failed nodeplug; journalctl --rotate --vacuum-time=1s")
         await self.run("rm -rf /var/lib/nodeplug /run/cdi/nodeplug*")
-        for each in await self.stand.all("ResourceSlice"):
-            await self.stand.delete("ResourceSlice", each["metadata"]["name"])
+        await self.forget_slices()
 
     async def log(self) -> str:
         """What the daemon and systemd have said since the start."""
         return await self.run("journalctl -u nodeplug -o cat --no-pager", fails=True)
-
-    async def until_said(self, words: str) -> None:
-        """Return once a line of the log has words, which are a regular expression."""
-
-        async def said() -> bool:
-            return re.search(words, await self.log()) is not None
-
-        await self.until(said, words)
 
     async def run(self, command: str, answers: str = "", *, fails: bool = False) -> str:
         """Run a command in the box; return what it prints."""
@@ -131,49 +116,12 @@ class UnitBox:
         assert fails or done.returncode == 0, (command, done.stdout)
         return done.stdout
 
-    async def until(self, holds: Callable[[], Awaitable[object]], what: str) -> None:
-        """Let the kubelet's time go on until it is so. Raises AssertionError with what was waited for, and the log."""
-        try:
-            async with asyncio.timeout(60):
-                while not await holds():
-                    await self.stand.clock.advance(1.0)
-                    await asyncio.sleep(0.05)  # the daemon is another process
-        except TimeoutError as error:
-            raise AssertionError(f"{what}\n{await self.log()}") from error
-
     def functions(self) -> dict[str, Callable[[], Awaitable[object]]]:
-        """What is to work, each with what is true once it does; asking makes it happen."""
-        return {
-            "units": lambda: self._runs("fuse", "example.com/fuse"),
-            "units with CDI": lambda: self._runs("tun", "example.com/tun"),
-            "slices": lambda: self.stand.all("ResourceSlice"),
-            "claims": self._claim_runs,
-            "status": self._has_status,
-            "events": self._hears,
-        }
-
-    async def _runs(self, name: str, resource: str) -> bool:
-        if name not in self._made:
-            self._made[name] = f"{name}-{self._starts}"
-            await self.stand.create(pod(self._made[name], limits=[{resource: "1"}]))
-        return await self._is_running(name)
-
-    async def _claim_runs(self) -> bool:
-        if "kvm" not in self._made:
-            name = self._made["kvm"] = f"kvm-{self._starts}"
-            made = claim(name, request(deviceClassName="kvm.example.com"))
-            await self.stand.create(made, using(name, ["mine"], claims={"mine": name}))
-        return await self._is_running("kvm")
-
-    async def _is_running(self, name: str) -> bool:
-        found = await self.stand.get("Pod", self._made[name])
-        return bool(found.get("status", {}).get("phase") == "Running")
+        """Those of `Functions`, and what `nodeplug status` says."""
+        return {**super().functions(), "status": self._has_status}
 
     async def _has_status(self) -> bool:
         return "example.com/fuse" in await self.run("/opt/nodeplug/bin/nodeplug status", fails=True)
-
-    async def _hears(self) -> bool:
-        return "registered" in (said := await self.log()) and "wait for a rescan" not in said
 
     def _text(self, file: str) -> str:
         return (CHECKOUT / file).read_text().replace(USUAL, str(self._kubelet))

@@ -66,9 +66,10 @@ class Stand:
         version: str = "",
         line: "Line | None" = None,
         authorization: AuthorizationMode = "AlwaysAllow",
+        tls: bool = False,
         **options: Any,
     ) -> None:
-        self.server = Server(token="t", collect_after=0.0, authorization=authorization)
+        self.server = Server(token="t", collect_after=0.0, authorization=authorization, tls=tls)
         if version:
             for kind in [each for each in self.server.registry if each.group == "resource.k8s.io"]:
                 served = tuple(each for each in kind.versions if each.name == version)
@@ -80,7 +81,7 @@ class Stand:
     async def __aenter__(self) -> Self:
         self._changed = self.server.store.subscribe().changed
         await self.server.__aenter__()
-        credentials = Credentials(server=self.server.url, token="t")
+        credentials = Credentials(server=self.server.url, token="t", ca=self.server.ca)
         self.client = Client(lambda: credentials)
         self._schedulers_client = client_on(self.server, self._line) if self._line else self.client
         self.scheduler = Scheduler(self._schedulers_client, **self._options)

@@ -54,6 +54,20 @@ def test_all_keys_agree_and_of_a_list_one_entry() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        (">=10Gi", ">=10737418240"),
+        ("1.5Gi..2G", "1610612736..2000000000"),
+        ("8Gi", "8589934592"),
+        ("< 1k", "< 1000"),
+        ("1000", "1000"),
+    ],
+)
+def test_an_amount_of_bytes_is_written_as_kubernetes_does(said: str, means: str) -> None:
+    assert one(f"select: {{attributes: {{memory: '{said}'}}}}").selector == Attribute("memory", (means,))
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("gpus", "unknown preset gpus; did you mean gpu?"),
@@ -86,6 +100,13 @@ def test_all_keys_agree_and_of_a_list_one_entry() -> None:
         ("{attributes: {mtu: big}}", 'mtu is a whole number, a comparison (">=2") or a range ("2..7"), not big'),
         (f"{{attributes: {{mtu: '1..{'9' * 5000}'}}}}", "mtu is a whole number, a comparison"),  # no int of Python's
         ("{attributes: {mtu: []}}", "mtu has no value that it could have"),
+        ("{attributes: {mtu: 9k}}", 'mtu is a whole number, a comparison (">=2") or a range ("2..7"), not 9k'),
+        (
+            "{attributes: {memory: '>=10GB'}}",
+            'memory is an amount of bytes (10Gi), a comparison (">=10Gi") or a range ("10Gi..40Gi"), not >=10GB',
+        ),
+        ("{attributes: {memory: 80Gi..40Gi}}", 'nothing is in the range 80Gi..40Gi; write "40Gi..80Gi"'),
+        ("{attributes: {linkType: ether}}", "no link is of the type ether; write ethernet"),
         ("{}", "this selects every device; say which ones; `all: []` for really all of them"),
         ("{any: [kvm, {}]}", "this selects every device; say which ones; `all: []` for really all of them"),
         ("{any: [kvm, [tun]]}", "this must be a text or a mapping, not a list"),

@@ -1,0 +1,89 @@
+"""What a daemon is for, as a cluster of stand-ins sees it: each function with what is true once it works."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+
+from tests.controlplane.scheduler.kit import claim, device_class, pod, request
+from tests.nodeplug.cluster import NODE, ClusterStand, using
+
+
+class Functions:
+    """The functions of a daemon that is started again and again, each time with other pods.
+
+    It offers `example.com/fuse`, `example.com/tun` with CDI, and `example.com/kvm` for claims.
+    """
+
+    def __init__(self, stand: ClusterStand) -> None:
+        self.stand = stand
+        self._made: dict[str, str] = {}  # by function, the pod of this start
+        self._starts = 0
+
+    async def log(self) -> str:
+        """What the daemon has said since the start."""
+        raise NotImplementedError
+
+    def functions(self) -> dict[str, Callable[[], Awaitable[object]]]:
+        """What is to work, each with what is true once it does; asking makes it happen."""
+        return {
+            "units": lambda: self._runs("fuse", "example.com/fuse"),
+            "units with CDI": lambda: self._runs("tun", "example.com/tun"),
+            "slices": lambda: self.stand.all("ResourceSlice"),
+            "claims": self._claim_runs,
+            "events": self._hears,
+        }
+
+    async def prepare_claims(self) -> None:
+        """Create the DeviceClass, once the kubelet has made its node."""
+        selector = 'device.attributes["nodeplug.dev"].resource == "example.com/kvm"'
+        await self.stand.create(device_class("kvm.example.com", selector))
+        await self.stand.until(lambda: self.stand.get("Node", NODE))
+
+    async def end_pods(self) -> None:
+        """Delete what was made since the start; what the kubelet has left to unprepare the next daemon does."""
+        for name in self._made.values():
+            await self.stand.delete("Pod", name)
+        self._made.clear()
+
+    async def forget_slices(self) -> None:
+        """Delete what the daemon has published."""
+        for each in await self.stand.all("ResourceSlice"):
+            await self.stand.delete("ResourceSlice", each["metadata"]["name"])
+
+    async def until_said(self, words: str) -> None:
+        """Return once a line of the log has words, which are a regular expression."""
+
+        async def said() -> bool:
+            return re.search(words, await self.log()) is not None
+
+        await self.until(said, words)
+
+    async def until(self, holds: Callable[[], Awaitable[object]], what: str) -> None:
+        """Let the kubelet's time go on until it is so. Raises AssertionError with what was waited for, and the log."""
+        try:
+            async with asyncio.timeout(60):
+                while not await holds():
+                    await self.stand.clock.advance(1.0)
+                    await asyncio.sleep(0.05)  # the daemon is another process
+        except TimeoutError as error:
+            raise AssertionError(f"{what}\n{await self.log()}") from error
+
+    async def _runs(self, name: str, resource: str) -> bool:
+        if name not in self._made:
+            self._made[name] = f"{name}-{self._starts}"
+            await self.stand.create(pod(self._made[name], limits=[{resource: "1"}]))
+        return await self._is_running(name)
+
+    async def _claim_runs(self) -> bool:
+        if "kvm" not in self._made:
+            name = self._made["kvm"] = f"kvm-{self._starts}"
+            made = claim(name, request(deviceClassName="kvm.example.com"))
+            await self.stand.create(made, using(name, ["mine"], claims={"mine": name}))
+        return await self._is_running("kvm")
+
+    async def _is_running(self, name: str) -> bool:
+        found = await self.stand.get("Pod", self._made[name])
+        return bool(found.get("status", {}).get("phase") == "Running")
+
+    async def _hears(self) -> bool:
+        return "registered" in (said := await self.log()) and "wait for a rescan" not in said

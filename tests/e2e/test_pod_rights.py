@@ -1,0 +1,90 @@
+"""Each right of the DaemonSet is there for something: without it that is lost and said, and the rest goes on.
+
+`docs/promises.md` has the table.
+"""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import to_builtins
+
+from resourceapi.manifests import read_documents
+from tests.e2e.pod_box import ACCOUNT, MANIFEST, PodBox, why_not
+from tests.nodeplug.cluster import ClusterStand
+from tests.ports import free_ports
+
+pytestmark = pytest.mark.e2e
+UNITS = ["units", "units with CDI"]
+CLASSES, ALL = "classes", ["all"]
+_KUBELET = "/var/lib/kubelet"
+_STARTED = "offering resources"
+LOST: dict[str, tuple[list[str], str]] = {  # functions, and what is said
+    "/etc/nodeplug": (ALL, "config.yaml:1:1: this file cannot be read"),
+    ACCOUNT: (ALL, "DRA needs the API server: .*/token: No such file"),
+    "NODE_NAME": (["slices", "claims", "ready"], "ResourceSlices: .* nodes .* not found"),
+    "NODEPLUG_METRICS_ADDRESS": (["ready"], _STARTED),
+    "/dev": ([*UNITS, "claims", CLASSES], "device is unhealthy: it has no device node"),
+    "/sys": ([*UNITS, "claims", CLASSES], _STARTED),
+    f"{_KUBELET}/device-plugins": (
+        [*UNITS, "ready", CLASSES],
+        "waiting for the kubelet: there is no .*/device-plugins;",
+    ),
+    f"{_KUBELET}/plugins/nodeplug.dev": (["slices", "claims", "ready"], "there is no .*/plugins/nodeplug.dev;"),
+    f"{_KUBELET}/plugins_registry": (["slices", "claims", "ready"], "there is no .*/plugins_registry;"),
+    f"{_KUBELET}/pod-resources": (["ends of pods"], "devices of ended pods are not released"),
+    "/var/lib/nodeplug": ([*UNITS, "claims"], "cannot open the lease database .*: Read-only file system"),
+    "/var/run/cdi": (["units with CDI", "claims"], "cannot write CDI specs: .*Read-only file system"),
+    "/sys/fs/cgroup": ([], _STARTED),
+    "/tmp": ([], _STARTED),
+    "NODEPLUG_LOCK_WAIT_SECONDS": ([], _STARTED),
+    "POD_UID": ([], _STARTED),
+}
+"""What nothing is lost without is for an update, for the time in which the kubelet is away, and for a kubeconfig."""
+
+
+@pytest.fixture
+def node() -> Iterator[Path]:
+    """A folder with a short path, for a node's files."""
+    if reason := why_not():
+        pytest.skip(reason)
+    made = Path(tempfile.mkdtemp(prefix="np", dir="/srv"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+async def pod(node: Path) -> AsyncIterator[PodBox]:
+    """The container, made and not started."""
+    PodBox.kubelet(node).mkdir(parents=True)
+    stand = ClusterStand(PodBox.kubelet(node), authorization="RBAC", tls=True)
+    for manifest in to_builtins(read_documents(MANIFEST.read_bytes())):
+        stand.server.write(manifest)
+    async with stand:
+        made = PodBox(node, stand, *free_ports(1))
+        await made.prepare()
+        yield made
+        await made.kill()
+
+
+async def test_every_right_is_needed_by_something_and_the_rest_goes_on_without_it(pod: PodBox) -> None:
+    functions = pod.functions()
+    assert LOST.keys() == pod.rights()
+    await pod.start()
+    for function, holds in functions.items():
+        await pod.until(holds, function)
+    await pod.stop()
+    for right, (lost, words) in LOST.items():
+        expected = {x for x in functions if x in lost or lost is ALL or (x in pod.classes() and CLASSES in lost)}
+        if right == "/dev":
+            expected -= {"class nic", "class pci"}  # which need no node
+        await pod.start(right)
+        await pod.until_said(words)
+        for function, holds in functions.items():
+            if function not in expected:
+                await pod.until(holds, f"{function} without {right}")
+        for function in expected:  # each has been asked for meanwhile, or is asked for now, and refused
+            assert not await functions[function](), (right, function)
+        await pod.stop()
