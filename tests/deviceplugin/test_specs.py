@@ -83,3 +83,29 @@ async def test_what_no_thread_was_left_to_write_is_written_later(tmp_path: Path)
             assert specs.problem == "cannot write CDI specs: can't start new thread"
         await until(lambda: not specs.problem)
     assert list(tmp_path.glob("*.json"))
+
+
+class LateDirectory(SlowDirectory):
+    """A folder of which it is known only some time later that it was looked at."""
+
+    def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
+        CdiDirectory.sync(self, wanted)
+        self.is_writing.set()
+        assert self.may_write.wait(30)
+
+
+async def test_what_is_removed_while_one_container_starts_is_there_before_the_next_one_does(tmp_path: Path) -> None:
+    directory = LateDirectory(tmp_path)
+    specs = Specs(directory, lambda: None)
+    specs.want(described(device("tty-1", "tty", "/dev/ttyUSB0")))
+    async with running(specs.run()):
+        await specs.settled(30)
+        (path,) = tmp_path.glob("*.json")
+        directory.stop()
+        specs.recheck()
+        await until(directory.is_writing.is_set)
+        path.unlink()
+        specs.recheck()
+        directory.may_write.set()
+        await specs.settled(30)
+        assert path.exists()
