@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
+from hostdevices.errors import HostExhausted
+
 _AT_ONCE = 8  # calls of either kind: in threads that is mostly waiting
 QUICK = 0.002  # seconds; a call that takes longer makes threads do the next ones
 _QUICK_AGAIN = 16  # calls in a row of at most `QUICK` in threads until the loop does them again
@@ -53,11 +55,26 @@ class HostWork:
 
     async def close(self) -> None:
         """Return when nothing is done any more, also for callers that are gone."""
-        await asyncio.to_thread(self._threads.shutdown)
+        try:
+            await asyncio.to_thread(self._threads.shutdown)
+        except RuntimeError:  # no thread is left to wait in
+            self._threads.shutdown()
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns. Raises what it raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        """Return what `call` returns. Raises what it raises, and `HostExhausted` where no thread is left."""
+        refused: list[HostExhausted] = []
+
+        def work() -> T:
+            if refused:  # another thread has come by it: nobody waits any more
+                raise refused[0]
+            return call()
+
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except RuntimeError as error:
+            refused.append(HostExhausted(f"no thread is left: {error}"))
+            raise refused[0] from error
+        return await future
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

@@ -57,6 +57,7 @@ from dra_plugin.preparing.sharing import check_shares
 from dra_plugin.preparing.together import together
 from dra_plugin.preparing.turns import ClaimTurns
 from hostdevices import Host, HostDevicesError
+from hostdevices.errors import HostExhausted
 from hostdevices.presence import Presence
 from resourceapi.objects import v1
 from resources.reset import reset
@@ -234,7 +235,10 @@ class Preparer:
             if self._ledger.is_complete and not any(map(_has_other_files, leases)):
                 kept = list(dict.fromkeys(map(_ref, leases)))
             idle = [record for record in self._records() if not self._turns.is_busy(record.claim.uid)]
-            return await self._work.in_thread(partial(self._files.sync, idle, kept))
+            try:
+                return await self._work.in_thread(partial(self._files.sync, idle, kept))
+            except HostExhausted as error:
+                return [f"files of claims: {error}"]
 
     async def _prepare(self, claim: v1.ResourceClaim) -> Prepared:
         ref = ref_of(claim)
