@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
@@ -15,7 +15,7 @@ from deviceplugin.errors import AllocationRefused, InvalidRequest, StateUnavaila
 from deviceplugin.preferred import prefer
 from deviceplugin.units import API
 from grpcunix import Context, RpcError, Status
-from hostdevices import Host
+from hostdevices import Device, Host
 from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.reset import ResetFailed, reset
@@ -179,12 +179,18 @@ class DevicePluginServicer:
                 devices = await self._allocator.prepare_start(request.devices_ids)
                 if self._allocator.resource.reset:
                     with part("reset devices"):
-                        await asyncio.to_thread(reset, self._host, devices)
+                        await self._reset(devices)
             except (AllocationRefused, ResetFailed) as refusal:
                 raise self._refused(refusal, request.devices_ids) from refusal
             finally:
                 self._end_call()
         return api.PreStartContainerResponse()
+
+    async def _reset(self, devices: Sequence[Device]) -> None:
+        try:
+            await asyncio.to_thread(reset, self._host, devices)
+        except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+            raise StateUnavailable(f"{self._allocator.resource.name}: {error}; try again") from error
 
     def _count_sent(self) -> None:
         if self._noticed_at is not None:

@@ -81,8 +81,9 @@ class Specs:
         self._written, self._writing = None, wanted
         try:
             await asyncio.to_thread(self._sync, wanted)
-        except (OSError, RuntimeError, cdi.CdiError) as error:  # RuntimeError: no thread is left
-            self._described = {}
+        except (OSError, RuntimeError, cdi.CdiError) as error:
+            if not isinstance(error, RuntimeError):  # for which no thread was left, so that nothing was touched
+                self._described = {}
             reason = str(error)
             if isinstance(error, OSError) and error.filename:
                 reason = f"{error.filename}: {error.strerror}"

@@ -12,7 +12,7 @@ from resources.resource import Resource
 from resources.selector import NOTHING
 from tests.hostdevices.made import device
 from tests.running import running, until
-from tests.threads import no_more_threads
+from tests.threads import no_free_threads, no_more_threads
 
 TERMS = Terms.of(Resource("example.com/gps", NOTHING))
 KIND = "example.com/gps"
@@ -75,14 +75,20 @@ async def test_a_device_is_described_while_another_ones_description_is_written(t
 
 
 async def test_what_no_thread_was_left_to_write_is_written_later(tmp_path: Path) -> None:
-    specs = Specs(CdiDirectory(tmp_path, "device-plugin"), lambda: None, 0.01)
+    specs, stick = Specs(CdiDirectory(tmp_path, "device-plugin"), lambda: None, 0.01), device("tty-1", "tty", "/dev/x")
     async with running(specs.run()):
         with no_more_threads():
-            specs.want(described(device("tty-1", "tty", "/dev/ttyUSB0")))
+            specs.want(described(stick))
             await until(lambda: specs.problem)
             assert specs.problem == "cannot write CDI specs: can't start new thread"
+            assert not specs.has(KIND, TERMS, stick)
         await until(lambda: not specs.problem)
-    assert list(tmp_path.glob("*.json"))
+        assert list(tmp_path.glob("*.json"))
+        async with no_free_threads():
+            specs.recheck()
+            await until(lambda: specs.problem)
+            assert specs.has(KIND, TERMS, stick)  # nobody has touched it
+        await until(lambda: not specs.problem)
 
 
 class LateDirectory(SlowDirectory):
