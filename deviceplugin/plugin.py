@@ -8,6 +8,7 @@ not for this API, until the last of those leases ends.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -129,7 +130,11 @@ class DevicePlugins:
 
         The first list waits for the CDI specs: it is a promise, and the kubelet may replay answers that name them.
         """
-        remove_stale_sockets(self._paths.plugins_registry if self._through_watcher else self._paths.device_plugins)
+        folders = (self._paths.device_plugins, self._paths.plugins_registry)
+        own, other = reversed(folders) if self._through_watcher else folders
+        remove_stale_sockets(own)
+        with contextlib.suppress(OSError):  # a kubelet calls at what was left when they were registered otherwise
+            remove_stale_sockets(other)
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._specs.run(), name="CDI specs")

@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 
 from deviceplugin.advertise import Advertised
@@ -16,7 +16,7 @@ from deviceplugin.errors import AllocationRefused, InvalidRequest, StateUnavaila
 from deviceplugin.preferred import prefer
 from deviceplugin.units import API
 from grpcunix import Context, RpcError, Status
-from hostdevices import Host
+from hostdevices import Device, Host
 from hostdevices.errors import HostExhausted
 from hostdevices.shown import shown
 from hostdevices.threads import in_thread
@@ -182,12 +182,18 @@ class DevicePluginServicer:
                 devices = await self._allocator.prepare_start(request.devices_ids)
                 if self._allocator.resource.reset:
                     with part("reset devices"):
-                        await in_thread(partial(reset, self._host, devices))
-            except (AllocationRefused, ResetFailed, HostExhausted) as refusal:
+                        await self._reset(devices)
+            except (AllocationRefused, ResetFailed) as refusal:
                 raise self._refused(refusal, request.devices_ids) from refusal
             finally:
                 self._end_call()
         return api.PreStartContainerResponse()
+
+    async def _reset(self, devices: Sequence[Device]) -> None:
+        try:
+            await in_thread(partial(reset, self._host, devices))
+        except HostExhausted as error:
+            raise StateUnavailable(f"{self._allocator.resource.name}: {error}; try again") from error
 
     def _count_sent(self) -> None:
         if self._noticed_at is not None:
@@ -203,7 +209,7 @@ class DevicePluginServicer:
         span.set(RESOURCE, self._allocator.resource.name)
         return span
 
-    def _refused(self, refusal: AllocationRefused | ResetFailed | HostExhausted, units: Iterable[str]) -> RpcError:
+    def _refused(self, refusal: AllocationRefused | ResetFailed, units: Iterable[str]) -> RpcError:
         name = self._allocator.resource.name
         log.warning("refused: %s", refusal, extra={"resource": name})
         reason = refusal.reason if isinstance(refusal, AllocationRefused) else "state-unavailable"

@@ -33,13 +33,14 @@ class Specs:
         self._described: Mapping[str, Descriptions] = {}  # what was on disk last for certain
         self._writing: Mapping[str, Descriptions] | None = None  # what takes its place, file by file
         self._wake = asyncio.Event()
-        self._settled = asyncio.Event()
+        self._asked = self._settled = 0  # how often something was asked for, and up to which time that was done
+        self._progress = asyncio.Condition()  # of the latter
 
     def want(self, specs: Mapping[str, Descriptions]) -> None:
         """Have exactly these on disk, by their kinds."""
         if specs != self._wanted:
             self._wanted = specs
-            self._settled.clear()
+            self._asked += 1
             self._wake.set()
         elif self._written is self._wanted:
             self._wanted = self._written = self._described = specs  # the same of devices that there are now
@@ -47,7 +48,7 @@ class Specs:
     def recheck(self) -> None:
         """Have what is on disk compared with what is wanted: somebody may have removed it."""
         self._written = None
-        self._settled.clear()
+        self._asked += 1
         self._wake.set()
 
     def has(self, kind: str, terms: Terms, device: Device) -> bool:
@@ -57,10 +58,11 @@ class Specs:
         return all(known is not None and known.has(terms, device) for known in found)
 
     async def settled(self, patience: float) -> None:
-        """Return once what is wanted was written, or could not be; after `patience` seconds at the latest."""
+        """Return once what was asked for until now was written, or could not be; after `patience` seconds anyway."""
+        asked = self._asked
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await self._settled.wait()
+            async with asyncio.timeout(patience), self._progress:
+                await self._progress.wait_for(lambda: self._settled >= asked)
 
     async def run(self) -> None:
         """Write what is wanted, whenever that changes; again after a while where it could not be."""
@@ -69,11 +71,12 @@ class Specs:
                 async with asyncio.timeout(self._retry if self.problem else None):
                     await self._wake.wait()
             self._wake.clear()
-            wanted, before = self._wanted, self._described
+            asked, wanted, before = self._asked, self._wanted, self._described
             if wanted is not None and wanted is not self._written:
                 await self._write(wanted)
-            if wanted is self._wanted:
-                self._settled.set()
+            async with self._progress:
+                self._settled = asked
+                self._progress.notify_all()
             if self._described != before:
                 self._changed()
 
@@ -82,7 +85,8 @@ class Specs:
         try:
             await in_thread(partial(self._sync, wanted))
         except (OSError, cdi.CdiError, HostExhausted) as error:
-            self._described = {}
+            if not isinstance(error, HostExhausted):  # for which no thread was left, so that nothing was touched
+                self._described = {}
             reason = str(error)
             if isinstance(error, OSError) and error.filename:
                 reason = f"{error.filename}: {error.strerror}"
@@ -91,7 +95,8 @@ class Specs:
                 log.error("%s; it is tried again every %g s", problem, self._retry)
             self.problem = problem
         else:
-            self.problem, self._written, self._described = "", wanted, wanted
+            self.problem, self._described = "", wanted
+            self._written = None if self._wake.is_set() else wanted  # it may have been removed since it was looked at
         finally:
             self._writing = None
 

@@ -33,5 +33,5 @@ async def in_thread(call: Callable[[], T], threads: Executor | None = None) -> T
         asyncio.get_running_loop().run_in_executor(threads, work)
     except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
         if done.cancel():  # or else one that was just free does it
-            raise HostExhausted(f"nothing can be done to the host: {error}") from error
+            raise HostExhausted(f"no thread is left: {error}") from error
     return await asyncio.wrap_future(done)

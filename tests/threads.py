@@ -1,8 +1,9 @@
 """A process that gets no thread any more."""
 
+import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 _TOO_LARGE = 1 << 46  # bytes; more than the kernel maps for a process, be it root's
 
@@ -15,3 +16,18 @@ def no_more_threads() -> Iterator[None]:
         yield
     finally:
         threading.stack_size(before)
+
+
+@asynccontextmanager
+async def no_free_threads() -> AsyncIterator[None]:
+    """Have all of the loop's own threads busy, too."""
+    loop, over, busy = asyncio.get_running_loop(), threading.Event(), list[asyncio.Future[bool]]()
+    with no_more_threads():
+        try:
+            with suppress(RuntimeError):
+                while True:
+                    busy.append(loop.run_in_executor(None, over.wait))
+            yield
+        finally:
+            over.set()
+            await asyncio.gather(*busy)

@@ -55,7 +55,10 @@ class HostWork:
 
     async def close(self) -> None:
         """Return when nothing is done any more, also for callers that are gone."""
-        await asyncio.to_thread(self._threads.shutdown)
+        try:
+            await asyncio.to_thread(self._threads.shutdown)
+        except RuntimeError:  # no thread is left to wait in
+            self._threads.shutdown()
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Return what `call` returns. Raises what it raises, and `HostExhausted` where no thread is left."""

@@ -14,13 +14,14 @@ from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
 from nodeplug.commands.group import CommandGroup
 from nodeplug.commands.options import Output, output_option
-from nodeplug.commands.running_daemon import ask, check_resource, clock, state_option
+from nodeplug.commands.running_daemon import ask, check_resource, clock, failure, state_option
 from nodeplug.commands.structured import as_text
 from nodeplug.config.document import did_you_mean
+from nodeplug.control import client, witnesses
 from nodeplug.control import release as releasing
-from nodeplug.control import witnesses
-from nodeplug.control.client import LONG
+from nodeplug.control.client import LONG, NotRunning
 from nodeplug.control.leases import Answer, LeaseView, Question
+from nodeplug.control.protocol import Refusal
 
 _MOST_NAMED = 8  # units in a message
 _NOT_REPORTED = "a pod that the kubelet has not reported yet"
@@ -68,9 +69,7 @@ def show(state: Path, output: Output, name: str) -> None:
     NAME is a unit, a device, a pod or a claim, of one namespace as NAMESPACE/NAME. Being looked at ends a lease that is
     over.
     """
-    found = tuple(
-        ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer, LONG) for x in _meant(state, name)
-    )
+    found = tuple(_looked_at(state, x) for x in _meant(state, name))
     if output in ("json", "yaml"):
         click.echo(as_text(_Shown(found), output), nl=False)
         return
@@ -133,6 +132,15 @@ def _meant(state: Path, name: str) -> list[LeaseView]:
     if not found:
         raise _no_such(name, leased)
     return found
+
+
+def _looked_at(state: Path, x: LeaseView) -> witnesses.Answer:
+    try:
+        return client.ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer, LONG)
+    except Refusal:  # it has ended since, as with being asked for another lease of the pod
+        return witnesses.Answer(x, ())
+    except NotRunning as error:
+        raise failure(error) from None
 
 
 def _names(x: LeaseView) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from nodeplug.config import Settings
 from nodeplug.doctor.finding import Finding
 from resourceapi.client import Client, ClientError, CredentialsError, from_kubeconfig, in_cluster
-from resourceapi.objects import v1
+from resourceapi.objects import DecodeError, v1
 
 _SUBJECT = "API server"
 _TIMEOUT = 5.0  # seconds
@@ -23,7 +23,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     client = Client(credentials, timeout=_TIMEOUT, attempts=1)
     try:
         page = client.any_version(v1.ResourceSlice).list(field_selector=f"spec.driver={settings.driver_name}")
-    except ClientError as error:
+    except (ClientError, DecodeError) as error:
         yield Finding("wrong", _SUBJECT, f"{server}: {error}", "DRA needs it, with rights to resourceslices")
     else:
         yield Finding("ok", _SUBJECT, f"ResourceSlices of {settings.driver_name} at {server}: {len(page.items)}")

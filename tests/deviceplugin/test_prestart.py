@@ -16,6 +16,7 @@ from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import KubeletEnd, allocate, kubelet_end
 from tests.running import until
+from tests.threads import no_free_threads
 
 BUS_ID = "resource.kubernetes.io/pciBusID"
 
@@ -238,6 +239,23 @@ async def test_a_pci_device_is_reset_through_sysfs(start: StartPlugins, paths: P
         await allocate(kubelet, "misc-fuse")
         await pre_start(kubelet, "misc-fuse")
         assert (made_up.root / "sys/devices/pci0000:00/0000:00:05.0/reset").read_text() == "1"
+
+
+async def test_a_reset_for_which_no_thread_is_left_is_tried_again(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    make_resettable(made_up, "0000:00:05.0")
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(reset=True, cdi=False)])
+        await kubelet.lists.get()
+        device = replace(made_up.devices()["misc-fuse"], attributes={BUS_ID: "0000:00:05.0"})
+        side.update({"example.com/fuse": (device,)})
+        await allocate(kubelet, "misc-fuse")
+        async with no_free_threads():
+            with pytest.raises(RpcError, match=r"fuse: no thread is left: can't start new thread; try again") as error:
+                await pre_start(kubelet, "misc-fuse")
+        assert error.value.code is Status.UNAVAILABLE
+        await pre_start(kubelet, "misc-fuse")
 
 
 @pytest.mark.parametrize(

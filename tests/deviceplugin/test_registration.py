@@ -204,16 +204,19 @@ async def test_equal_lists_are_not_sent_again(start: StartPlugins, paths: Paths)
 
 
 async def test_stale_sockets_of_ours_are_removed_and_nobody_elses(start: StartPlugins, paths: Paths) -> None:
-    for name in ("nodeplug-old-a.sock", "other.sock"):
-        with socket.socket(socket.AF_UNIX) as dead:
-            dead.bind(str(paths.device_plugins / name))
+    """Also where they were before `registerThroughPluginWatcher` said otherwise: a kubelet calls there for ever."""
+    for folder in (paths.device_plugins, paths.plugins_registry):
+        for name in ("nodeplug-old-a.sock", "other.sock"):
+            with socket.socket(socket.AF_UNIX) as dead:
+                dead.bind(str(folder / name))
     kubelet = KubeletEnd(paths.device_plugins)
     await kubelet.start(wipe=False)
     await start([resource()])
     await kubelet.lists.get()
-    left = {path.name for path in paths.device_plugins.iterdir()}
-    assert "other.sock" in left
-    assert "nodeplug-old-a.sock" not in left
+    for folder in (paths.device_plugins, paths.plugins_registry):
+        left = {path.name for path in folder.iterdir()}
+        assert "other.sock" in left
+        assert "nodeplug-old-a.sock" not in left
     await kubelet.stop()
 
 

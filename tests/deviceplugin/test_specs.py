@@ -4,8 +4,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import pytest
-
 from cdi import CdiDirectory, Spec
 from deviceplugin.descriptions import Descriptions, Terms
 from deviceplugin.specs import Specs
@@ -14,7 +12,7 @@ from resources.resource import Resource
 from resources.selector import NOTHING
 from tests.hostdevices.made import device
 from tests.running import running, until
-from tests.threads import no_more_threads
+from tests.threads import no_free_threads, no_more_threads
 
 TERMS = Terms.of(Resource("example.com/gps", NOTHING))
 KIND = "example.com/gps"
@@ -76,12 +74,44 @@ async def test_a_device_is_described_while_another_ones_description_is_written(t
     assert changes == [False, True, True]
 
 
-async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    stick, changes = device("tty-1", "tty", "/dev/ttyUSB0"), []
-    specs = Specs(CdiDirectory(tmp_path, "device-plugin"), lambda: changes.append("changed"), retry=0.01)
-    specs.want(described(stick))
+async def test_what_no_thread_was_left_to_write_is_written_later(tmp_path: Path) -> None:
+    specs, stick = Specs(CdiDirectory(tmp_path, "device-plugin"), lambda: None, 0.01), device("tty-1", "tty", "/dev/x")
     async with running(specs.run()):
         with no_more_threads():
-            await until(lambda: "can't start new thread" in specs.problem)
-        await until(lambda: specs.has(KIND, TERMS, stick))
-    assert caplog.text.count("cannot write CDI specs") == 1
+            specs.want(described(stick))
+            await until(lambda: specs.problem)
+            assert specs.problem == "cannot write CDI specs: no thread is left: can't start new thread"
+            assert not specs.has(KIND, TERMS, stick)
+        await until(lambda: not specs.problem)
+        assert list(tmp_path.glob("*.json"))
+        async with no_free_threads():
+            specs.recheck()
+            await until(lambda: specs.problem)
+            assert specs.has(KIND, TERMS, stick)  # nobody has touched it
+        await until(lambda: not specs.problem)
+
+
+class LateDirectory(SlowDirectory):
+    """A folder of which it is known only some time later that it was looked at."""
+
+    def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
+        CdiDirectory.sync(self, wanted)
+        self.is_writing.set()
+        assert self.may_write.wait(30)
+
+
+async def test_what_is_removed_while_one_container_starts_is_there_before_the_next_one_does(tmp_path: Path) -> None:
+    directory = LateDirectory(tmp_path)
+    specs = Specs(directory, lambda: None)
+    specs.want(described(device("tty-1", "tty", "/dev/ttyUSB0")))
+    async with running(specs.run()):
+        await specs.settled(30)
+        (path,) = tmp_path.glob("*.json")
+        directory.stop()
+        specs.recheck()
+        await until(directory.is_writing.is_set)
+        path.unlink()
+        specs.recheck()
+        directory.may_write.set()
+        await specs.settled(30)
+        assert path.exists()

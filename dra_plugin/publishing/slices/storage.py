@@ -1,8 +1,13 @@
 """The API server as the publisher sees it, in whichever version there is."""
 
+from collections.abc import Awaitable
+from typing import TypeVar
+
 from dra_plugin.publishing.slices.compare import comparable
-from resourceapi.client import AsyncClient
-from resourceapi.objects import core, v1
+from resourceapi.client import AsyncClient, InvalidAnswer
+from resourceapi.objects import DecodeError, core, v1
+
+T = TypeVar("T")
 
 
 class ApiStorage:
@@ -14,11 +19,11 @@ class ApiStorage:
 
     async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
         """Return the new slice as it was stored."""
-        return comparable(await self.slices.create(wanted, dry_run=dry_run))
+        return comparable(await _read(self.slices.create(wanted, dry_run=dry_run)))
 
     async def update(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
         """Return the changed slice as it was stored."""
-        return comparable(await self.slices.update(wanted, dry_run=dry_run))
+        return comparable(await _read(self.slices.update(wanted, dry_run=dry_run)))
 
     async def delete(self, stored: v1.ResourceSlice) -> None:
         """Delete this very version of this very slice."""
@@ -27,8 +32,16 @@ class ApiStorage:
 
     async def get(self, name: str) -> v1.ResourceSlice:
         """Return a slice as it is now."""
-        return comparable(await self.slices.get(name))
+        return comparable(await _read(self.slices.get(name)))
 
     async def node_uid(self, name: str) -> str:
         """Return the uid of a Node."""
-        return (await self._nodes.get(name)).metadata.uid
+        return (await _read(self._nodes.get(name))).metadata.uid
+
+
+async def _read(answer: Awaitable[T]) -> T:
+    """Return an object of the server's. What nobody can read is no answer: whether it did what was asked who knows."""
+    try:
+        return await answer
+    except DecodeError as error:
+        raise InvalidAnswer(str(error)) from error

@@ -7,6 +7,7 @@ import pytest
 
 from dra_plugin.preparing.host_work import HostWork
 from hostdevices.errors import HostExhausted
+from tests.dra_plugin.preparing.world import World
 from tests.threads import no_more_threads
 
 
@@ -29,9 +30,28 @@ async def test_a_device_that_does_not_answer_holds_up_no_file() -> None:
         await work.close()
 
 
-async def test_without_a_thread_left_it_is_said() -> None:
-    work = HostWork()
-    with no_more_threads(), pytest.raises(HostExhausted, match="can't start new thread"):
-        await work.wait(lambda: "done")
-    assert await work.wait(lambda: "done") == "done"
-    await work.close()
+async def test_what_no_thread_was_left_for_is_refused_and_not_done_later() -> None:
+    """A driver that is bound after its claim was refused would be nobody's."""
+    work, done = HostWork(), list[str]()
+    with no_more_threads(), pytest.raises(HostExhausted, match="no thread is left: can't start new thread"):
+        await work.wait(lambda: done.append("refused"))
+    await work.wait(lambda: done.append("later"))
+    assert done == ["later"]
+    with no_more_threads():
+        await work.close()
+
+
+async def test_a_repair_for_which_no_thread_is_left_is_one_that_is_made_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = threading.Event()
+    waiting = asyncio.ensure_future(world.preparer._work.wait(answers.wait))  # in the thread that there is
+    try:
+        await asyncio.sleep(0)
+        with no_more_threads():
+            assert not await world.preparer.repair()
+        assert "files of claims: no thread is left: can't start new thread; it is tried again" in caplog.text
+    finally:
+        answers.set()
+        await waiting
+    assert await world.preparer.repair()

@@ -445,7 +445,7 @@ async def test_without_a_thread_left_a_claim_is_looked_after_later(
     await asyncio.sleep(0)
     with no_more_threads():
         network.preparer.update()
-        await until(lambda: "nothing can be done to the host: can't start new thread" in caplog.text)
+        await until(lambda: "no thread is left: can't start new thread" in caplog.text)
         assert "can't start new thread" in await network.refusal(wanted("nic-np1", number=2))
         assert not await network.preparer.repair()
     answers.set()

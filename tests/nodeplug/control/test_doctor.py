@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from kubelet.node import Node
 from nodeplug.cli import main
 from nodeplug.config import Settings
+from nodeplug.doctor import cluster
 from nodeplug.doctor.examination import findings
 from nodeplug.doctor.observers import examine
 from tests.deviceplugin.host import MadeUpHost
@@ -20,6 +21,7 @@ from tests.hostdevices.pci_kernel import PciKernel
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, Asked
 from tests.nodeplug.machine import Machine
+from tests.resourceapi.client.peer import Request, serving
 
 _NOBODY = 65534
 CRI = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
@@ -181,6 +183,22 @@ async def test_an_api_server(machine: Machine, tmp_path: Path) -> None:
     machine.kubeconfig.unlink()
     _, found = await examined(tmp_path / "config0.yaml", machine.host.root)
     assert [x[0] for x in found if x[1] == "API server"] == ["wrong"]
+
+
+async def test_an_api_server_that_answers_nonsense(tmp_path: Path) -> None:
+    async def answer(request: Request) -> None:
+        items = [{"metadata": {"name": "a"}, "spec": 3}]
+        await request.answer({"kind": "ResourceSliceList", "metadata": {"resourceVersion": "1"}, "items": items})
+
+    async with serving(answer) as peer:
+        config = tmp_path / "kubeconfig"
+        clusters = [{"name": "c", "cluster": {"server": peer.url}}]
+        contexts = [{"name": "x", "context": {"cluster": "c", "user": ""}}]
+        config.write_text(json.dumps({"clusters": clusters, "contexts": contexts, "current-context": "x"}))
+        settings = Settings(kubeconfig=str(config))
+        (found,) = await asyncio.to_thread(lambda: list(cluster.examine(settings)))
+    assert (found.outcome, found.subject) == ("wrong", "API server")
+    assert "spec" in found.says
 
 
 async def test_what_the_kernel_needs_to_give_devices_another_driver(tmp_path: Path) -> None:

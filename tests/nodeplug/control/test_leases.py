@@ -2,7 +2,12 @@
 
 import json
 
+import pytest
+
+from checkpoint.reconciler import Reconciler
 from kubelet.node import Node
+from kubelet.pods import container
+from kubelet.pods import pod as a_pod
 from tests.checkpoint.build import lease, opened
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, Asked, cells
@@ -66,6 +71,24 @@ async def test_a_lease_by_its_pods_name_and_names_that_are_none(asked: Asked) ->
     result = await asked.run("events", "--resource", "example.com/fuze")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "did you mean example.com/fuse?" in result.stderr
+
+
+async def test_all_that_ends_with_being_looked_at_is_shown(
+    asked: Asked, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first question of several has all leases of the pod ended."""
+    defaults = dict(Reconciler.__init__.__kwdefaults__ or {})
+    monkeypatch.setattr(Reconciler.__init__, "__kwdefaults__", defaults | {"grace": 0.0})  # nothing is too young
+    ledger = await opened(asked.state)
+    units = [lease(f"misc-fuse.{i}", "example.com/fuse", shares=2, holder=POD, pods="u1") for i in range(2)]
+    await ledger.grant(units)
+    await ledger.close()
+    await asked.start(FUSE, KVM)
+    await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+    assert (await node.admit(a_pod("other", container("c")))).phase == "Running"
+    shown = await asked.run("leases", "show", "default/a")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert shown.stdout.count("it has ended, or nobody could be asked") == 2
 
 
 async def test_silent_witnesses(asked: Asked) -> None:

@@ -124,17 +124,17 @@ class Faults:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._planned: list[tuple[str, int, dict[str, str], bool]] = []
+        self._planned: list[tuple[str, int, dict[str, str], bytes]] = []
         self.requests: list[str] = []
         self.watched = asyncio.Event()
 
     def refuse(self, method: str, code: int, **headers: str) -> None:
         """The next request with this method is answered like that, and not done."""
-        self._planned.append((method, code, headers, False))
+        self._planned.append((method, code, headers, b""))
 
-    def do_and_garble(self, method: str) -> None:
-        """The next request with this method is done, but its answer cannot be read."""
-        self._planned.append((method, 200, {}, True))
+    def do_and_garble(self, method: str, body: bytes = b"no JSON") -> None:
+        """The next request with this method is done, but its answer is that, which cannot be read."""
+        self._planned.append((method, 200, {}, body))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request."""
@@ -146,11 +146,11 @@ class Faults:
         if not self._planned or self._planned[0][0] != scope["method"]:
             await self._application(scope, receive, send)
             return
-        _, code, headers, is_done = self._planned.pop(0)
-        if is_done:
+        _, code, headers, garbled = self._planned.pop(0)
+        if garbled:
             await self._application(scope, receive, _nowhere)
         status = {"kind": "Status", "code": code, "reason": "Scripted", "message": "scripted"}
-        body = b"no JSON" if is_done else json.dumps(status).encode()
+        body = garbled or json.dumps(status).encode()
         shown = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": code, "headers": shown})
         await send({"type": "http.response.body", "body": body})

@@ -252,12 +252,19 @@ async def test_a_refused_write_is_told_and_tried_again(stand: Stand, method: str
         assert len({each.spec.pool.generation for each in await stand.slices()}) == 1
 
 
-async def test_what_may_have_been_created_is_looked_for_first(stand: Stand) -> None:
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"no JSON", "POST"),
+        (b'{"metadata": {"name": "00000-driver.example.com-owner-x"}, "spec": 3}', "apiVersion"),
+    ],
+)
+async def test_what_may_have_been_created_is_looked_for_first(stand: Stand, answer: bytes, says: str) -> None:
     """The slice was stored but the answer got lost: no second one is made."""
-    stand.faults.do_and_garble("POST")
+    stand.faults.do_and_garble("POST", answer)
     async with stand.controller(one_pool(*slices(D1)), limits=QUICK) as controller:
         (error,) = stand.errors
-        assert error.startswith("processing ResourceSlice objects: create resource slice: POST")
+        assert error.startswith(f"processing ResourceSlice objects: create resource slice: {says}")
         controller.update(one_pool(*slices(D2)))
 
         async def is_updated() -> bool | None:
