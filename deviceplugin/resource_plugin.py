@@ -293,7 +293,7 @@ class ResourcePlugin:
             return why_taken(lease, self.resource, device)
         if (held := peer_lease(device, self._ledger.of_device)) is not None:
             return str(held)
-        if self.resource.needs_cdi and device.devnodes and not self.allocator.is_described(device):
+        if self.resource.needs_cdi and self._is_whole(device) and not self.allocator.is_described(device):
             if device.id in self._held:
                 return "a pod has it from before other devices came to it"
             return NOT_DESCRIBED

@@ -3,12 +3,15 @@
     FOLDER/usr/local/nvidia/lib64/libcuda.so.1 -> libcuda.so.550.54.14     as containers see it, from / on
 
 Rules:
-1. A folder is complete when it appears: made beside, renamed. It never changes afterwards: containers have it mounted.
+1. A folder is complete while it is there: made beside, renamed, and renamed before it is removed. It never changes in
+   between: containers have it mounted. What another daemon makes just now, in an update, is locked.
 2. Files are linked where the disk can, so that they take no room and outlive an upgrade of the package; else copied.
 3. A folder goes once no lease is left from when containers were given it.
 """
 
+import contextlib
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Collection, Iterator
@@ -46,12 +49,13 @@ class DriverFolders:
         new = self.path / f"{_NEW}{os.urandom(6).hex()}"
         try:
             new.mkdir(0o755)
-            self._fill(new, files, sizes)
-            try:
-                os.rename(new, whole)
-            except OSError:
-                if not whole.is_dir():  # another daemon was first
-                    raise
+            with _locked(new):
+                self._fill(new, files, sizes)
+                try:
+                    os.rename(new, whole)
+                except OSError:
+                    if not whole.is_dir():  # another daemon was first
+                        raise
         finally:
             shutil.rmtree(new, ignore_errors=True)
         return whole
@@ -84,10 +88,11 @@ class DriverFolders:
             left = self._holders.get(folder.name, now) & now
             self._holders[folder.name] = left
             if not left:
-                shutil.rmtree(folder)
+                os.rename(folder, self.path / f"{_NEW}{os.urandom(6).hex()}")
                 del self._holders[folder.name]
         for new in self.path.glob(f"{_NEW}*"):
-            shutil.rmtree(new, ignore_errors=True)
+            with contextlib.suppress(BlockingIOError, FileNotFoundError), _locked(new, fcntl.LOCK_NB):
+                shutil.rmtree(new, ignore_errors=True)
 
     def _folders(self) -> list[Path]:
         return sorted(self.path.glob(f"{_PREFIX}*"))
@@ -117,6 +122,17 @@ class DriverFolders:
             raise NoRoom(
                 errno.ENOSPC, f"the driver's files need {(sizes + _ROOM) // mib} MiB, {free // mib} are free", self.path
             )
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, option: int = 0) -> Iterator[None]:
+    """Have a folder for ourselves; with LOCK_NB raises `BlockingIOError` where another daemon has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | option)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def mounts(folder: Path) -> tuple[DriverMount, ...]:

@@ -66,11 +66,17 @@ async def test_who_does_not_ask_for_the_driver_does_not_get_it(
 async def test_no_container_starts_without_the_drivers_files(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
+    """Nobody else can get what a pod has, so that stays as it is to the kubelet."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([WITH_DRIVER])
-        side.plugins.update({NAME: given(made_up, "/old")})
+        whole = given(made_up, "/old")
+        side.plugins.update({NAME: whole})
+        side.presence.update({x.id: x for x in whole}, whole)
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
-        await until(lambda: mounted(paths.cdi).keys() == {"misc-fuse", "misc-kvm"})
-        lacking = replace(given(made_up, "/old")[0], driver_files=DriverFiles(problem="it is half installed"))
-        side.plugins.update({NAME: (lacking, given(made_up, "/old")[1])})
-        await until(lambda: mounted(paths.cdi).keys() == {given(made_up, "/old")[1].id})
+        await allocate(kubelet, "misc-fuse")
+        half = DriverFiles(problem="it is half installed")
+        lacking = tuple(replace(x, driver_files=half, unavailable=half.problem) for x in whole)
+        side.presence.update({x.id: x for x in lacking}, lacking)
+        side.plugins.update({NAME: lacking})
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Unhealthy"})
+        await until(lambda: mounted(paths.cdi) == {})

@@ -3,6 +3,7 @@
 import os
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -206,6 +207,55 @@ def test_a_folder_goes_with_the_last_lease_from_its_time(machine: Machine) -> No
     assert machine.folders() == [f"nvidia-{NEW}"]
     machine.userspace.prune([])
     assert machine.folders() == [f"nvidia-{NEW}"]
+
+
+def test_a_folder_that_could_not_be_removed_whole_is_no_folder(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power went meanwhile, say; then the driver of before is installed again, whose files have the times of before."""
+
+    def install_package(version: str) -> None:
+        install(machine.root, version)
+        for path in machine.root.rglob("*"):
+            os.utime(path, (1e9, 1e9), follow_symlinks=False)
+        machine.load(version)
+
+    def rmtree(folder: Path, **_: object) -> None:
+        next(Path(folder).rglob("libcuda.so.*")).unlink()
+
+    install_package(OLD)
+    before = machine.found()
+    remove(machine.root, OLD)
+    install_package(NEW)
+    machine.found()
+    with monkeypatch.context() as fault:
+        fault.setattr("shutil.rmtree", rmtree)
+        machine.userspace.prune([])
+    install_package(OLD)
+    after = machine.found()
+    assert [x.container_path for x in after.mounts] == [x.container_path for x in before.mounts]
+    assert sorted(x.name for x in Path(after.mounts[0].host_path).glob("lib64/libcuda*")) == [
+        "libcuda.so", "libcuda.so.1", f"libcuda.so.{OLD}"
+    ]  # fmt: skip
+
+
+def test_what_another_daemon_puts_together_is_not_removed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an update there are two for a moment."""
+    install(machine.root, OLD)
+    link, other = os.link, NvidiaUserspace(machine.tree.host, "/", machine.state)
+
+    def link_and_prune(*arguments: Any, **options: Any) -> None:
+        link(*arguments, **options)
+        other.prune([])
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("os.link", link_and_prune)
+        (folder, *_) = machine.found().mounts
+    assert (Path(folder.host_path) / "lib64/libcuda.so.1").is_file()
+    assert machine.folders() == [f"nvidia-{OLD}"]
+    (machine.state / ".new-of-a-crash").mkdir()
+    other.prune(["a"])
+    assert machine.folders() == [f"nvidia-{OLD}"]
 
 
 def test_another_package_of_the_same_version_is_another_folder(machine: Machine) -> None:
