@@ -26,7 +26,13 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 _STRATEGIC = "application/strategic-merge-patch+json"
-_WARNINGS = ("Failed", "FailedPrepareDynamicResources", "TopologyAffinityError", "UnexpectedAdmissionError")
+_WARNINGS = (
+    "Failed",
+    "FailedCreatePodContainer",
+    "FailedPrepareDynamicResources",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+)
 
 
 class ClusterNode:
