@@ -117,8 +117,14 @@ class PodRun:
         self._set_container(name, ContainerState(waiting=waiting))
 
     def run_container(self, name: str) -> None:
-        """A container runs. Raises `NodeError`."""
-        self._set_container(name, ContainerState(running=ContainerStateRunning()), ready=True, started=True)
+        """A container runs; an init container is ready only once it has ended. Raises `NodeError`."""
+        running = ContainerState(running=ContainerStateRunning())
+        self._set_container(name, running, ready=not self._has_to_end(name), started=True)
+
+    def _has_to_end(self, name: str) -> bool:
+        """Tell whether others wait for the container's end, as they do for an init container's."""
+        container = self.container(name)
+        return self.pod.is_init_container(container) and not container.is_sidecar
 
     def _set_container(self, name: str, state: ContainerState, **changes: Any) -> None:
         changes = {"ready": False, "started": False, **changes}
@@ -136,9 +142,9 @@ class PodRun:
                 self.wait_container(container.name, reason)
 
     def end_container(self, name: str, code: int) -> None:
-        """A container ends with an exit code. Raises `NodeError`."""
+        """A container ends with an exit code; an init container that succeeded is ready. Raises `NodeError`."""
         ended = ContainerStateTerminated(exit_code=code, reason=_SUCCESS if code == 0 else _FAILURE)
-        self._set_container(name, ContainerState(terminated=ended))
+        self._set_container(name, ContainerState(terminated=ended), ready=code == 0 and self._has_to_end(name))
 
     def end_running(self, code: int) -> None:
         """All containers that run end with an exit code."""

@@ -102,11 +102,12 @@ class PodWorker:
         if run.phase() in ("Succeeded", "Failed"):
             run.meet(Change.ENDED)
             return None
-        self._cgroups.create(run.pod)
         if not run.has_sandbox:
             run.await_sandbox()
-            if not await self._prepare():
-                return PREPARE_RETRY_PERIOD
+        if not self._make_cgroup():
+            return RETRY_PERIOD
+        if not run.has_sandbox and not await self._prepare():
+            return PREPARE_RETRY_PERIOD
         if run.state is not State.SYNCING:  # since a moment ago
             return None
         run.has_sandbox = True
@@ -121,6 +122,16 @@ class PodWorker:
         self._managers.refresh_health(run)
         run.set(phase=run.phase())
         return RETRY_PERIOD if is_failed else None
+
+    def _make_cgroup(self) -> bool:
+        """Have the pod's cgroup made; tell whether it is there."""
+        try:
+            self._cgroups.create(self._run.pod)
+        except OSError as error:
+            text = f"unable to ensure pod container exists: {error}"
+            self._notify(Event("FailedCreatePodContainer", self._run.name, text))
+            return False
+        return True
 
     async def _prepare(self) -> bool:
         """Have the pod's claims prepared; tell whether they are."""

@@ -6,6 +6,7 @@ Source: the kubelet's `syncLoopIteration`, `HandlePodAdditions` and `HandlePodCl
 """
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Iterable
 
@@ -24,6 +25,8 @@ from kubelet.pods.sources import PodSources, Source
 from kubelet.pods.worker import Managers, PodWorker
 from kubelet.topology import TopologyAffinityError
 from resourceapi.objects.core import Pod, PodStatus
+
+log = logging.getLogger(__name__)
 
 
 class PodWorkers:
@@ -101,8 +104,12 @@ class PodWorkers:
         return [run for run in self._runs.values() if run.is_listed]
 
     def bind(self, pod: Pod, source: Source = "api") -> PodRun:
-        """A source names a pod from now on. Raises `NodeError` where its name is taken."""
+        """A source names a pod from now on. Raises `NodeError` where its name is taken, or its uid names no folder."""
         pod = for_admission(pod)
+        if {"/", "\0"} & set(pod.uid):
+            raise NodeError(
+                f"pod {full_name(pod)}: metadata.uid {pod.uid!r}: cgroups are named by it, so no / may be in it"
+            )
         for run in self.all():
             if run.name == full_name(pod) and not run.is_terminated:
                 raise NodeError(f"pod {run.name} is on the node already; remove it first")
@@ -213,7 +220,10 @@ class PodWorkers:
                 self._terminated(run)
 
     def _terminated(self, run: PodRun) -> None:
-        self._cgroups.remove(run.pod)
+        try:
+            self._cgroups.remove(run.pod)
+        except OSError as error:  # it is no reason to keep the pod
+            log.warning("cgroup of pod %s stays: %s", run.name, error)
         if self._managers is not None:
             self._managers.topology.forget(run.pod.uid)
         if run.is_deleted:

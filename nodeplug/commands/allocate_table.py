@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from controlplane.structured.explain import NodeReport, RequestReport
+from hostdevices.shown import escaped
 
 
 def show(
@@ -24,12 +25,12 @@ def show(
     for same in _alike(reports) if claims is None else [[report] for report in reports]:
         report, names = same[0], _names(same)
         if report.allocations is not None:
-            console.print(Text.assemble("\n", (names, "bold green"), "  fits"))
+            console.print(Text.assemble("\n", _text(names, "bold green"), "  fits"))
             console.print(_devices(report, claims))
             continue
-        console.print(Text.assemble("\n", (names, "bold red"), f"  {report.reason}"))
+        console.print(Text.assemble("\n", _text(names, "bold red"), _text(f"  {report.reason}")))
         for fault in report.pools:
-            console.print(Text(f"  {fault}", style="yellow"))
+            console.print(_text(f"  {fault}", "yellow"))
         if report.requests:
             console.print(_requests(report.requests))
 
@@ -59,30 +60,30 @@ def _show_change(console: Console, before: Sequence[NodeReport], after: Sequence
         parts.append(f"would fit now: {', '.join(sorted(now - was))}")
     if was - now:
         parts.append(f"would fit no more: {', '.join(sorted(was - now))}")
-    console.print(Text(f"what if: {'; '.join(parts) or 'the same nodes fit'}", style="bold"))
+    console.print(_text(f"what if: {'; '.join(parts) or 'the same nodes fit'}", "bold"))
 
 
 def _show_summary(console: Console, reports: Sequence[NodeReport]) -> None:
     fits = [report.node for report in reports if report.allocations is not None]
     total = f"{len(reports)} node{'' if len(reports) == 1 else 's'}"
     if fits:
-        console.print(Text(f"{len(fits)} of {total} can serve the claims: {', '.join(fits)}", style="bold"))
+        console.print(_text(f"{len(fits)} of {total} can serve the claims: {', '.join(fits)}", "bold"))
     else:
         reasons = list(dict.fromkeys(report.reason for report in reports))
         more = " (other nodes: see below)" if len(reasons) > 1 else ""
-        console.print(Text(f"none of {total} can serve the claims: {reasons[0]}{more}", style="bold"))
+        console.print(_text(f"none of {total} can serve the claims: {reasons[0]}{more}", "bold"))
 
 
 def _devices(report: NodeReport, claims: Sequence[str] | None) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     for number, allocation in enumerate(report.allocations or ()):
-        claim = () if claims is None else (f"  {claims[number]}",)
+        claim = () if claims is None else (_text(f"  {claims[number]}"),)
         for result in allocation.devices.results:
             notes = ["admin access"] if result.admin_access else []
             notes += [f"share {result.share_id}"] if claims is not None and result.share_id else []
             notes += [f"{name} {amount}" for name, amount in result.consumed_capacity.items()]
             device = f"{result.driver}/{result.pool}/{result.device}"
-            table.add_row(*claim, f"  {result.request}", device, Text(", ".join(notes), "dim"))
+            table.add_row(*claim, _text(f"  {result.request}"), _text(device), _text(", ".join(notes), "dim"))
     return table
 
 
@@ -91,11 +92,16 @@ def _requests(requests: Sequence[RequestReport]) -> Table:
     for request in requests:
         wanted = "all" if request.wanted is None else str(request.wanted)
         table.add_row(
-            f"  {request.claim} {request.request}",
+            _text(f"  {request.claim} {request.request}"),
             f"wants {wanted}",
             f"{request.considered} considered",
             f"{request.left} left",
         )
         for removal in request.removed:
-            table.add_row("", "", f"- {removal.count}", Text(f"{removal.rule}  {removal.detail}".rstrip(), "dim"))
+            table.add_row("", "", f"- {removal.count}", _text(f"{removal.rule}  {removal.detail}".rstrip(), "dim"))
     return table
+
+
+def _text(text: str, style: str = "") -> Text:
+    """What others wrote, and no markup."""
+    return Text(escaped(text), style)

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +26,13 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 _STRATEGIC = "application/strategic-merge-patch+json"
-_WARNINGS = ("Failed", "FailedPrepareDynamicResources", "TopologyAffinityError", "UnexpectedAdmissionError")
+_WARNINGS = (
+    "Failed",
+    "FailedCreatePodContainer",
+    "FailedPrepareDynamicResources",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+)
 
 
 class ClusterNode:
@@ -119,25 +125,31 @@ class ClusterNode:
                 self._untold.append((event.about, "Normal", "Started", "Container started"))
 
     async def _compare(self) -> None:
-        """Bring both sides together. What the server does not take now is tried again."""
-        try:
-            await self._tell_of_node()
-            if self._is_listed:
-                for uid, pod in list(self._bound.items()):
-                    self._take_in(uid, pod)
-                self._has_taken_in.set()
-                for uid in list(self._admitted):
-                    await self._look_after(uid)
-                for uid, pod in list(self._bound.items()):
-                    if uid not in self._admitted and _is_deleted(pod):  # it never ran here
-                        await self._delete(pod)
-                while self._untold:
-                    await self._record(*self._untold.popleft())
-        except ClientError as error:
-            self._failures += 1
-            log.warning("cannot tell the cluster: %s", error)
-        else:
-            self._failures = 0
+        """Bring both sides together. What the server refuses is tried again, and holds up nothing else."""
+        failed = False
+        for step in self._steps():
+            try:
+                await step
+            except ClientError as error:
+                failed = True
+                log.warning("cannot tell the cluster: %s", error)
+                if not isinstance(error, Refused):  # nobody answers
+                    break
+        self._failures = self._failures + 1 if failed else 0
+
+    def _steps(self) -> Iterator[Coroutine[Any, Any, None]]:
+        yield self._tell_of_node()
+        if self._is_listed:
+            for uid, pod in list(self._bound.items()):
+                self._take_in(uid, pod)
+            self._has_taken_in.set()
+            for uid in list(self._admitted):
+                yield self._look_after(uid)
+            for uid, pod in list(self._bound.items()):
+                if uid not in self._admitted and _is_deleted(pod):  # it never ran here
+                    yield self._delete(pod)
+            while self._untold:
+                yield self._record(*self._untold.popleft())
 
     def _take_in(self, uid: str, pod: Pod) -> None:
         """Have the kubelet admit a pod that is new here."""

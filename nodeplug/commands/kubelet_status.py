@@ -32,7 +32,9 @@ def pod_status(pod: Pod, status: PodStatus, before: Json, now: str) -> Json:
         if found:
             told[member] = found
     earlier = {each["type"]: each for each in before.get("conditions", ())}
-    told["conditions"] = [_stamped(each, earlier.get(each["type"], {}), now) for each in _conditions(told)]
+    was_initialized = earlier.get("Initialized", {}).get("status") == "True"
+    seen = _conditions(pod, told, was_initialized=was_initialized)
+    told["conditions"] = [_stamped(each, earlier.get(each["type"], {}), now) for each in seen]
     return told
 
 
@@ -60,23 +62,32 @@ def _timed(container: Json, before: Json, now: str) -> Json:
     return container
 
 
-def _conditions(told: Json) -> Iterator[Json]:
-    """In the order of the kubelet."""
+def _conditions(pod: Pod, told: Json, *, was_initialized: bool) -> Iterator[Json]:
+    """In the order of the kubelet; source: its `status/generate.go`."""
+    phase: str = told["phase"]
     apps: Sequence[Json] = told.get("containerStatuses", ())
     inits: Sequence[Json] = told.get("initContainerStatuses", ())
+    sidecars = {each.name for each in pod.spec.init_containers if each.is_sidecar}
+    completed = {"reason": "PodCompleted"} if phase == "Succeeded" else {}
     is_begun = any("waiting" not in each["state"] for each in (*inits, *apps))
-    is_initialized = all("waiting" not in each["state"] for each in inits)
-    unready = [each["name"] for each in apps if not each["ready"]]
-    yield _condition("PodReadyToStartContainers", is_begun and told["phase"] in ("Pending", "Running"))
-    yield _condition("Initialized", is_initialized)
-    why: Json = {}
-    if told["phase"] == "Succeeded":
-        why = {"reason": "PodCompleted"}
-    elif unready:
+    yield _condition("PodReadyToStartContainers", is_begun and phase in ("Pending", "Running"))
+    incomplete = [each["name"] for each in inits if not each["started" if each["name"] in sidecars else "ready"]]
+    is_initialized = was_initialized or bool(completed) or any("waiting" not in each["state"] for each in apps)
+    if incomplete and not is_initialized:
+        message = f"containers with incomplete status: [{' '.join(incomplete)}]"
+        yield _condition("Initialized", False) | {"reason": "ContainersNotInitialized", "message": message}
+    else:
+        yield _condition("Initialized", True) | completed
+    lasting = (*(each for each in inits if each["name"] in sidecars), *apps)
+    unready = [each["name"] for each in lasting if not each["ready"]]
+    why: Json = completed
+    if phase == "Failed":
+        why = {"reason": "PodFailed"}
+    elif unready and not completed:
         message = f"containers with unready status: [{' '.join(unready)}]"
         why = {"reason": "ContainersNotReady", "message": message}
     for type_ in ("Ready", "ContainersReady"):
-        yield _condition(type_, not unready) | why
+        yield _condition(type_, not why) | why
     yield _condition("PodScheduled", True)
 
 

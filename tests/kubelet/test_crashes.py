@@ -1,6 +1,7 @@
 """The kubelet stops and starts again at any moment, with and without a word, and the machine with it."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -170,26 +171,33 @@ async def test_sockets_stay_as_files(node: Node) -> None:
         await node.start()
 
 
+class WithoutEntropy(random.Random):
+    """Chance on a machine that has none left."""
+
+    def shuffle(self, x: object) -> None:
+        raise OSError(f"no entropy for {x}")
+
+
 async def test_a_kubelet_that_dies_is_noticed(folder: Path) -> None:
-    """Whatever it dies of; here it cannot make a cgroup."""
-    node = Node(folder, cgroups=folder / "cgroup")
+    """Whatever it dies of; here it cannot choose a device."""
+    node = Node(folder, shuffle=WithoutEntropy())
     events = node.events()
     await node.start()
     listening = asyncio.create_task(_until_failed(events))
-    await asyncio.sleep(0)
-    (folder / "cgroup" / "kubepods.slice" / "kubepods-besteffort.slice").rmdir()
-    (folder / "cgroup" / "kubepods.slice" / "kubepods-besteffort.slice").write_text("in the way")
-    assert (await node.admit(pod("p", container("c")))).phase == "Pending"
-    await listening
+    async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a"), Device("b")]) as plugin:
+        await plugin.register(node.kubelet_socket)
+        await node.until(lambda: node.allocatable().get(R) == 2)
+        assert (await node.admit(pod("p", container("c", {R: 1})))).phase == "Pending"
+        await listening
     assert not node.is_running
     with pytest.raises(NodeError, match="the kubelet is stopped"):
         await node.admit(pod("q", container("c")))
     with pytest.raises(ExceptionGroup) as error:
         await node.stop()
     assert error.value.subgroup(OSError) is not None
-    (folder / "cgroup" / "kubepods.slice" / "kubepods-besteffort.slice").unlink()
     async with node:
-        assert node.status("p").phase == "Running"
+        assert node.status("p").reason == "UnexpectedAdmissionError", "its plugin is gone"
+        assert (await node.admit(pod("q", container("c")))).phase == "Running"
 
 
 async def _until_failed(events: AsyncIterator[Event]) -> None:

@@ -1,11 +1,16 @@
-"""Where the cgroup of a pod lies."""
+"""Where the cgroup of a pod lies, and what becomes of a pod that can have none."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from kubelet import Pod, container, pod
+from kubelet import FakeClock, Node, NodeError, Pod, container, pod
+from kubelet.events import Event
 from kubelet.pods.cgroups import CgroupDriver, PodCgroups, qos_level
+from kubelet.pods.worker import RETRY_PERIOD
+from tests.small_disk import mounted
 
 UID = "d37f6d4b-5c0a-437a-bbf6-467696514850"
 
@@ -95,3 +100,41 @@ def test_without_a_root_there_are_none() -> None:
     cgroups.remove(owner)
     cgroups.clear()
     assert cgroups.path(owner) is None
+
+
+async def until_refused(events: AsyncIterator[Event]) -> str:
+    async for event in events:
+        if event.kind == "FailedCreatePodContainer":
+            return event.text
+    raise AssertionError("events have no end")
+
+
+async def test_a_pod_whose_cgroup_cannot_be_made_waits_and_others_do_not(folder: Path) -> None:
+    clock = FakeClock()
+    async with Node(folder / "node", clock=clock, cgroups=folder / "cgroups", cgroup_driver="cgroupfs") as node:
+        in_the_way = folder / "cgroups/kubepods/besteffort/podu"
+        in_the_way.write_text("")
+        refused = asyncio.create_task(until_refused(node.events()))
+        await asyncio.sleep(0)
+        assert (await node.admit(pod("p", container("c"), uid="u"))).phase == "Pending"
+        assert (await refused).startswith("unable to ensure pod container exists: ")
+        assert (await node.admit(pod("q", container("c")))).phase == "Running"
+        in_the_way.unlink()
+        await clock.advance(RETRY_PERIOD)
+        await node.until(lambda: node.status("p").phase == "Running")
+
+
+@pytest.mark.parametrize("uid", ["../../x", "/x", "x\0"])
+async def test_no_cgroup_lies_outside(folder: Path, uid: str) -> None:
+    async with Node(folder, cgroups=folder / "cgroups", cgroup_driver="cgroupfs") as node:
+        with pytest.raises(NodeError, match=r"metadata\.uid"):
+            await node.admit(pod("p", container("c"), uid=uid))
+
+
+async def test_a_pod_whose_cgroup_cannot_be_removed_ends(folder: Path) -> None:
+    async with Node(folder / "node", cgroups=folder / "cgroups", cgroup_driver="cgroupfs") as node:
+        await node.admit(pod("p", container("c"), uid="u"))
+        with mounted(folder / "cgroups/kubepods/besteffort/podu", "size=1m") as busy:
+            await node.remove("p")
+            assert (node.pods(), busy.is_dir()) == ([], True)
+            assert (await node.admit(pod("q", container("c")))).phase == "Running"

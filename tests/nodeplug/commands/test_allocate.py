@@ -85,6 +85,22 @@ def test_wide_shows_each_node_with_whose_device_is_which(folder: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("output", ["table", "wide"])
+def test_names_are_shown_as_they_are_and_mean_nothing_to_the_terminal(folder: Path, count: int, output: str) -> None:
+    """Brackets are no markup, and escapes are escaped."""
+    (folder / "claim.yml").write_text(CLAIM.replace("NAME", r'"[/red]\x1b[31m"').replace("COUNT", str(count)))
+    dump = DUMP.replace("node-a", r'"node[/a]\x1b[31m"').replace("name: gpu-1", r'name: "gpu[/b]\x07"')
+    (folder / "dump.yaml").write_text(dump)
+    result = _run(folder, "-o", output)
+    assert (result.exit_code, result.output.replace("\n", "").isprintable()) == (count - 1, True)
+    assert r"node[/a]\x1b[31m" in result.output
+    if count == 1:
+        assert r"gpu.example.com/node[/a]\x1b[31m/gpu[/b]\x07" in result.output
+    if count == 2 or output == "wide":
+        assert r"default/[/red]\x1b[31m" in result.output
+
+
 def test_yaml_is_the_claims_as_allocated(folder: Path) -> None:
     result = _run(folder, "-o", "yaml")
     written = yaml.safe_load(result.output)
