@@ -7,7 +7,8 @@ Rules:
    place: a node must come up again. What pods hold without a lease is then leased again (reconciler.py).
 3. Memory is the truth once it was loaded: after any failure the file is opened again and made equal to it.
 4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut. It is
-   kept short and used again (`tidy`): on a small disk it would leave no room for the end of a lease.
+   kept short and used again (`tidy`), also as soon as the database is to grow: on a disk that others have filled there
+   would be no room for the end of a lease.
 """
 
 import contextlib
@@ -116,9 +117,12 @@ class Database:
     def load(self) -> Book:
         """Take the lock, open the file, return what it holds. Raises `StateLocked` or `LedgerUnavailable`."""
         try:
-            return self._open()
+            book = self._open()
         except _TROUBLE as error:
             raise self._unavailable("open", error) from error
+        if self._has_grown():  # it is new
+            self.tidy()
+        return book
 
     def write(self, book: Book, changes: Sequence[Change]) -> None:
         """Make `changes` durable, which `book` has already, in one transaction.
@@ -126,28 +130,37 @@ class Database:
         Raises `LedgerUnavailable`: nothing is.
         """
         try:
-            connection, is_rewritten = self._connection, False
-            if connection is None or not self._in_place():
-                self._close_file()
-                self._open()
-                connection, is_rewritten = self._connection, True
-                assert connection is not None
-            connection.execute("BEGIN IMMEDIATE")
             try:
-                if is_rewritten:
-                    _rewrite(connection, book)
-                else:
-                    for change in changes:
-                        _apply(connection, change)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+                self._write(book, changes)
+            except sqlite3.Error as error:
+                if _code(error) != sqlite3.SQLITE_FULL:
+                    raise
+                self.tidy()  # the log's own blocks are room for the end of a lease
+                self._write(book, changes)
         except _TROUBLE as error:
             raise self._unavailable("write", error) from error
         self.commits += 1
         self._untidy += 1
+
+    def _write(self, book: Book, changes: Sequence[Change]) -> None:
+        connection, is_rewritten = self._connection, False
+        if connection is None or not self._in_place():
+            self._close_file()
+            self._open()
+            connection, is_rewritten = self._connection, True
+            assert connection is not None
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if is_rewritten:
+                _rewrite(connection, book)
+            else:
+                for change in changes:
+                    _apply(connection, change)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
     def tidy(self) -> None:
         """Fold the write-ahead log into the database; a disk that refuses is met at the next write.
@@ -161,8 +174,15 @@ class Database:
 
     @property
     def is_untidy(self) -> bool:
-        """Tell whether it is time for `tidy`."""
-        return self._untidy >= _TIDY_AFTER
+        """Tell whether it is time for `tidy`: after a while, or before the database cannot grow on a full disk."""
+        return self._untidy >= _TIDY_AFTER or (self._untidy > 0 and self._has_grown())
+
+    def _has_grown(self) -> bool:
+        if self._connection is None:
+            return False
+        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+        (size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        return bool(pages * size > _size(self.path))
 
     def note_restored(self) -> None:
         """Note for the next process that what pods have is on record; a disk that refuses has it find out again."""

@@ -104,9 +104,9 @@ def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
         _put(root / "DEBIAN/conffiles", "/etc/nodeplug/config.yaml\n")
         for name, text in _SCRIPTS.items():
             _put(root / "DEBIAN" / name, text, 0o755)
-        for path in [root, *root.rglob("*")]:
-            if path.is_dir() and not path.is_symlink():
-                path.chmod(0o755)
+        for path in [root, *root.rglob("*")]:  # whatever the umask is
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
         # dpkg-deb itself takes SOURCE_DATE_EPOCH for what is newer, and sorts
         subprocess.run(
             ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, out], check=True, capture_output=True

@@ -71,10 +71,11 @@ def read(text: str) -> Template:
     for i, part in enumerate(parts):
         if part in ("{{", "}}"):
             continue
-        names = _FIELD.findall(part)
+        names = dict.fromkeys(_FIELD.findall(part))  # a claim may name one a thousand times
         unknown += [name for name in names if STANDARD.get(name, name) not in ATTRIBUTES and name not in FIELDS]
         is_unbalanced |= bool(set(_FIELD.sub("", part)) & set("{}"))
-        parts[i] = _FIELD.sub(lambda found: "{" + STANDARD.get(found[1], found[1]) + "}", part)
+        for name in names.keys() & STANDARD.keys():
+            parts[i] = parts[i].replace(f"{{{name}}}", f"{{{STANDARD[name]}}}")
     return Template("".join(parts), tuple(unknown), is_unbalanced)
 
 

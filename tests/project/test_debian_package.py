@@ -22,9 +22,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.parent.mkdir(parents=True)
     program.write_text("def main():\n    import sys\n    print(__file__, *sys.argv[1:])\n")
     built = []
-    for name in ("one", "two"):
+    for name, mode in (("one", 0o644), ("two", 0o600)):  # as the libraries are by the umask of who builds
         (tmp_path / name).mkdir()
         program.touch()
+        program.chmod(mode)
         built.append(debian_package.write(tmp_path / "site", tmp_path / name, "amd64", "1.2.3"))
     assert built[0].read_bytes() == built[1].read_bytes()
     return built[0]

@@ -1,0 +1,22 @@
+"""The wheel of the pytest plugin: the same tree gives the same bytes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_two_builds_of_it_have_the_same_bytes(tmp_path: Path) -> None:
+    built = []
+    for name, umask in (("one", 0o022), ("another", 0o077)):
+        tree = tmp_path / name / "nodeplug-pytest"
+        shutil.copytree(ROOT / "nodeplug-pytest", tree, copy_function=shutil.copyfile)  # as new as this run
+        words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / name)]
+        environment = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
+        subprocess.run(words, cwd=tree, env=environment, umask=umask, check=True, capture_output=True)
+        (wheel,) = (tmp_path / name).glob("*.whl")
+        built.append(wheel.read_bytes())
+    assert built[0] == built[1]
