@@ -28,6 +28,7 @@ from controlplane.apiserver.negotiation import (
     VIEWS,
     Form,
     accepts,
+    check_json,
     read_body,
     read_delete_options,
     written,
@@ -112,10 +113,18 @@ class Application:
         if first not in _OPEN_TO_ALL:
             self._let_in(request, steps)
         if first in _HEALTH:
+            if steps[1:] not in ([], ["ping"], ["etcd"]) or request.url.path == f"/{first}/":
+                raise PlainNotFound
             is_verbose = "verbose" in request.query_params
             return Response(f"[+]ping ok\n{first} check passed\n" if is_verbose else "ok", media_type="text/plain")
         if steps == ["version"]:
+            if request.method != "GET":
+                raise method_not_allowed()
+            check_json(request.headers.get("Accept", ""))
             return Response(written(discovery.version_info(self._rest.release), Form(pretty=True)), media_type=JSON)
+        if not steps:
+            paths = {"paths": discovery.paths(self._registry)}
+            return Response(written(paths, Form(pretty=True)), media_type=JSON)
         if first == "openapi":
             return self._openapi.answer(request, steps[1:])
         if first == "api":
@@ -142,7 +151,7 @@ class Application:
         request.state.caller = Caller(user, wanted.verb)
 
     def _discover_groups(self, request: Request, *, core: bool) -> Response:
-        if request.method != "GET":
+        if core and request.method != "GET":
             raise method_not_allowed()
         accept = request.headers.get("Accept", "")
         for version, media_type in itertools.product(("v2", "v2beta1"), (JSON, PROTOBUF)):
@@ -166,8 +175,10 @@ class Application:
         else:
             document = discovery.group(self._registry, group)
         if document is None:
+            if self._is_custom(group):
+                raise PlainNotFound
             raise no_such_resource()
-        if request.method != "GET":
+        if rest and request.method != "GET":
             raise method_not_allowed()
         return answered(request, document)
 
@@ -182,7 +193,7 @@ class Application:
             namespace, steps = steps[1], steps[2:]
         kind = self._registry.find(group, version, steps[0])
         if kind is None or len(steps) > 3 or bool(namespace) > kind.namespaced:
-            if group and all(each.from_definition for each in self._registry if each.group == group):
+            if self._is_custom(group):
                 raise PlainNotFound
             raise no_such_resource()
         name, subresource = (*steps[1:], "", "")[:2]
@@ -198,6 +209,10 @@ class Application:
         if target.name:
             return await self._object(request, target)
         return await self._collection(request, target)
+
+    def _is_custom(self, group: str) -> bool:
+        """Whether all kinds of a group are of definitions."""
+        return bool(group) and all(each.from_definition for each in self._registry if each.group == group)
 
     async def _collection(self, request: Request, target: Target) -> Response:
         everywhere = target.kind.namespaced and not target.namespace
@@ -250,7 +265,7 @@ class Application:
             body = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind)
             write(self._rest, target, body, options)
             await self._store.commit()
-            return Response(written(success(), form), 201, media_type=form.media_type)
+            return Response(written({**success(), "code": 201}, form), 201, media_type=form.media_type)
         if target.kind.id == ACCOUNTS and target.subresource == "token":
             return await self._token(request, target)
         served, version = target.kind, target.kind.served(target.version)

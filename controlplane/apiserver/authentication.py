@@ -11,12 +11,14 @@ import urllib.parse
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from controlplane.apiserver.identity import ADMIN, AUTHENTICATED, MASTERS, User
+from controlplane.apiserver.identity import ADMIN, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User
 from controlplane.apiserver.peers import USER
-from controlplane.apiserver.status import forbidden, unauthorized
+from controlplane.apiserver.status import bad_request, forbidden, unauthorized
 from controlplane.apiserver.tokens import Tokens
+from resourceapi.objects import quoted_text
 
 _EXTRA = "impersonate-extra-"
+_ANONYMOUS = "system:anonymous"
 
 
 class Authenticator:
@@ -41,22 +43,39 @@ class Authenticator:
 
 def _impersonated(user: User, headers: Headers) -> User:
     """The user that the headers ask for; only an administrator may ask."""
-    name = headers.get("Impersonate-User", "")
-    if not name:
-        return user
-    if MASTERS not in user.groups:
-        why = f'User "{user.name}" cannot impersonate resource "users" in API group "" at the cluster scope'
-        raise forbidden("", "users", name, why)
+    name, uid = headers.get("Impersonate-User", ""), headers.get("Impersonate-Uid", "")
+    groups = [*headers.getlist("Impersonate-Group")]
     extra: dict[str, list[str]] = {}
     for header, value in headers.items():
         if header.startswith(_EXTRA):
             extra.setdefault(urllib.parse.unquote(header.removeprefix(_EXTRA)), []).append(value)
-    groups = [*headers.getlist("Impersonate-Group")]
+    if not name:
+        if uid or groups or extra:
+            raise bad_request(_without_user(uid, groups, extra))
+        return user
+    if MASTERS not in user.groups:
+        why = f'User "{user.name}" cannot impersonate resource "users" in API group "" at the cluster scope'
+        raise forbidden("", "users", name, why)
     parts = name.split(":")
     if not groups and parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{parts[2]}"]
+    of_all = UNAUTHENTICATED if name == _ANONYMOUS else AUTHENTICATED
+    if not {AUTHENTICATED, UNAUTHENTICATED} & {*groups}:
+        groups.append(of_all)
     told = {key: tuple(values) for key, values in extra.items()}
-    return User(name, (*groups, AUTHENTICATED), headers.get("Impersonate-Uid", ""), told)
+    return User(name, tuple(groups), uid, told)
+
+
+def _without_user(uid: str, groups: list[str], extra: dict[str, list[str]]) -> str:
+    """Why nobody can be meant, with Go's syntax for who was."""
+    shown = ", ".join(f"{quoted_text(key)}:{_texts(extra[key])}" for key in sorted(extra))
+    members = f"Extra:map[string][]string{{{shown}}}" if extra else "Extra:map[string][]string(nil)"
+    found = f'&user.DefaultInfo{{Name:"", UID:{quoted_text(uid)}, Groups:{_texts(groups)}, {members}}}'
+    return f"requested {found} without impersonating a user name"
+
+
+def _texts(texts: list[str]) -> str:
+    return f"[]string{{{', '.join(map(quoted_text, texts))}}}" if texts else "[]string(nil)"
 
 
 def _credential(request: Request) -> bytes:

@@ -345,6 +345,8 @@ def policy_kinds() -> Iterator[Kind]:
 def _name_rule(row: _Row, release: Release) -> Callable[[str], list[str]] | None:
     if row.group == "rbac.authorization.k8s.io":
         return path_segment
+    if row.kind == "StatefulSet":
+        return dns_label
     if row.kind == "Service":
         return dns_label if release.relaxes_service_names else dns_1035_label
     return None

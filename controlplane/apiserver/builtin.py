@@ -18,10 +18,10 @@ from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.pod_admission import check_pod, readmitted
-from controlplane.apiserver.pod_defaults import with_pod_defaults
+from controlplane.apiserver.pod_defaults import with_addresses_in_sync, with_pod_defaults
 from controlplane.apiserver.pod_rules import check_node
 from controlplane.apiserver.pod_warnings import pod_warnings
-from controlplane.apiserver.service_defaults import with_ranges
+from controlplane.apiserver.service_defaults import with_node_defaults
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
 from resourceapi.objects.names import dns_label
@@ -153,7 +153,7 @@ def _core() -> list[Kind]:
             status=True,
             namespaced=False,
             has_status_at_first=True,
-            fill=with_ranges,
+            fill=with_node_defaults,
             check=check_node,
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
@@ -224,7 +224,8 @@ def _deprecation(kind: str, version: str, release: Release) -> str:
 
 
 def _pod(obj: Plain) -> Plain:
-    return {**obj, "spec": with_pod_defaults(obj["spec"])}
+    filled = {**obj, "spec": with_pod_defaults(obj["spec"])}
+    return {**filled, "status": with_addresses_in_sync(obj["status"])} if obj.get("status") else filled
 
 
 def _pending(new: Plain, old: Plain | None) -> Plain:

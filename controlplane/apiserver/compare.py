@@ -22,6 +22,9 @@ def compare(old: Plain, new: Plain, schema: Schema) -> Changes:
     return Changes(frozenset(walk.added), frozenset(walk.modified), frozenset(walk.removed))
 
 
+_WHOLE: Schema = {"type": "array", "x-kubernetes-list-type": "atomic"}
+
+
 class _Walk:
     def __init__(self) -> None:
         self.added: set[Path] = set()
@@ -58,13 +61,16 @@ class _Walk:
     def _items(self, old: Any, new: Any, schema: Schema, path: Path) -> None:
         before = _by_step(old or [], schema)
         after = _by_step(new or [], schema)
-        items = schema.get("items", OPEN)
         for step in {**before, **after}:
-            self.visit(before.get(step), after.get(step), step in before, step in after, items, (*path, step))
+            was, now, items = before.get(step, []), after.get(step, []), schema.get("items", OPEN)
+            if len(was) > 1 or len(now) > 1:  # what is there twice is owned as a whole
+                was, now, items = [was] if was else [], [now] if now else [], _WHOLE
+            one, other = (each[0] if each else None for each in (was, now))
+            self.visit(one, other, bool(was), bool(now), items, (*path, step))
 
 
-def _by_step(items: list[Any], schema: Schema) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _by_step(items: list[Any], schema: Schema) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
     for step, item in zip(item_steps(items, schema), items, strict=True):
-        found[step] = [*found[step], item] if step in found and isinstance(found[step], list) else item
+        found.setdefault(step, []).append(item)
     return found

@@ -45,15 +45,19 @@ _FIXED = "field is immutable"
 
 def _keys(errors: ErrorList, path: str, data: Plain | None) -> None:
     for key in data or {}:
-        here = f"{path}[{key}]"
-        if len(key) > _LONGEST_KEY:
-            errors.invalid(here, key, f"must be no more than {_LONGEST_KEY} characters")
-        if not _KEY.fullmatch(key):
-            errors.invalid(here, key, _NO_KEY)
-        if key in (".", ".."):
-            errors.invalid(here, key, f"must not be '{key}'")
-        elif key.startswith(".."):
-            errors.invalid(here, key, "must not start with '..'")
+        config_key(errors, f"{path}[{key}]", key)
+
+
+def config_key(errors: ErrorList, path: str, key: str) -> None:
+    """A key of a ConfigMap or a Secret."""
+    if len(key) > _LONGEST_KEY:
+        errors.invalid(path, key, f"must be no more than {_LONGEST_KEY} characters")
+    if not _KEY.fullmatch(key):
+        errors.invalid(path, key, _NO_KEY)
+    if key in (".", ".."):
+        errors.invalid(path, key, f"must not be '{key}'")
+    elif key.startswith(".."):
+        errors.invalid(path, key, "must not start with '..'")
 
 
 def _stays_as_it_is(errors: ErrorList, new: Plain, old: Plain | None, *members: str) -> None:

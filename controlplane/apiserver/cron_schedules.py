@@ -30,6 +30,7 @@ _NAMED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", 
 _EVERY = "@every "
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DURATION = re.compile(r"[+-]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", re.ASCII)
 _ZONE_PART = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 
 
@@ -87,7 +88,8 @@ def _why_not_named(schedule: str) -> str:
     duration = schedule.removeprefix(_EVERY)
     if _DURATION.fullmatch(duration):
         return ""
-    return f"failed to parse duration {schedule}: time: invalid duration {quoted_text(duration)}"
+    what = "missing unit in" if _NUMBER.fullmatch(duration) else "invalid"
+    return f"failed to parse duration {schedule}: time: {what} duration {quoted_text(duration)}"
 
 
 def _read_range(text: str, bounds: _Bounds) -> None:

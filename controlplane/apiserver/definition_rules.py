@@ -39,14 +39,16 @@ _IMMUTABLE = "field is immutable"
 
 def check_definition(errors: ErrorList, new: Plain, old: Plain | None, release: Release) -> None:
     """Add what is wrong with a definition of a good shape, which replaces another one."""
-    spec, names = new["spec"], new["spec"]["names"]
+    spec, names, status = new["spec"], new["spec"]["names"], new.get("status") or {}
+    if old is not None and json_equal(spec, old["spec"]) and not json_equal(status, old.get("status") or {}):
+        _check_names(errors, "status.acceptedNames", status.get("acceptedNames") or {})
+        return  # of a status that changes alone, a real server looks at no more
     name = new["metadata"].get("name", "")
     if old is None and name != f"{names['plural']}.{spec['group']}":
         errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
     _check_spec(errors, spec, release)
     if old is not None:
         _check_changes(errors, new, old)
-    status = new.get("status") or {}
     _check_names(errors, "status.acceptedNames", status.get("acceptedNames") or {})
     _check_stored(errors, status.get("storedVersions"), spec["versions"] or ())
     _check_approval(errors, new, old)
@@ -356,19 +358,21 @@ def _check_changes(errors: ErrorList, new: Plain, old: Plain) -> None:
 
 
 def _check_stored(errors: ErrorList, stored: list[str] | None, versions: Iterable[Plain]) -> None:
-    path, names = "status.storedVersions", [(each or {}).get("name") for each in versions]
+    path = "status.storedVersions"
     if not stored:
         errors.invalid(path, None, "must have at least one stored version")
         return
+    left = {name: index for index, name in enumerate(stored)}
     for each in versions:
-        if (each or {}).get("storage") and each.get("name") not in stored:
-            errors.invalid(path, stored, f"must have the storage version {each.get('name')}")
-    for index, name in enumerate(stored):
-        if name not in names:
-            until = f"until a storage migration ensures no data remains persisted in {name}"
-            why = f"{name} was previously a storage version, and must remain in spec.versions {until}"
-            text = f"missing from spec.versions; {why} and removes {name} from status.storedVersions"
-            errors.invalid(f"{path}[{index}]", name, text)
+        name = (each or {}).get("name") or ""
+        if (each or {}).get("storage") and name not in left:  # which the second version of a name is, too
+            errors.invalid(path, stored, f"must have the storage version {name}")
+        left.pop(name, None)
+    for name, index in left.items():
+        until = f"until a storage migration ensures no data remains persisted in {name}"
+        why = f"{name} was previously a storage version, and must remain in spec.versions {until}"
+        text = f"missing from spec.versions; {why} and removes {name} from status.storedVersions"
+        errors.invalid(f"{path}[{index}]", name, text)
 
 
 def _check_approval(errors: ErrorList, new: Plain, old: Plain | None) -> None:

@@ -99,6 +99,7 @@ def definition_kind(release: Release) -> Kind:
         advance=_with_stored_version,
         check=functools.partial(check_definition, release=release),
         warn=functools.partial(definition_warnings, release=release),
+        put_back=_put_back_empties,
     )
     return Kind(
         group=GROUP,
@@ -213,6 +214,19 @@ class Definitions:
         first = self._first.get(definition["metadata"]["name"])
         if first is None or first.from_definition:
             self._registry.add(kind_of(definition))
+
+
+def _put_back_empties(held: Any, read: Any) -> None:
+    """What is refused even if it is empty, and would be lost as such: nothing of it is ever stored."""
+    if isinstance(held, dict) and isinstance(read, dict):
+        for name, item in read.items():
+            if name in ("versions", "dependencies") and item is not None and not item and held.get(name) is None:
+                held[name] = item
+            else:
+                _put_back_empties(held.get(name), item)
+    elif isinstance(held, list) and isinstance(read, list):
+        for each in zip(held, read, strict=False):
+            _put_back_empties(*each)
 
 
 def _filled(definition: Plain) -> Plain:

@@ -92,6 +92,15 @@ def etag(document: Any) -> str:
     return f'"{hashlib.sha512(msgspec.json.encode(document)).hexdigest().upper()}"'
 
 
+def paths(registry: Registry) -> list[str]:
+    """What is served, as the root of a server lists it."""
+    found = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+    for name, versions in _groups(registry).items():
+        root = f"/apis/{name}" if name else "/api"
+        found += [*([root] if name else []), *(f"{root}/{version}" for version in versions)]
+    return sorted(found)
+
+
 def is_served(registry: Registry, name: str, version: str = "") -> bool:
     """Whether a group, or a version of it, has resources."""
     versions = _groups(registry).get(name, ())

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 MASTERS = "system:masters"
 """Whoever is in this group may do everything."""
-AUTHENTICATED = "system:authenticated"
+AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 _ACCOUNT = "system:serviceaccount:"
 

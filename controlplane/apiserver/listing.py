@@ -1,21 +1,24 @@
 """Lists: which objects, as of when, how many at once (allocator.md 5.11)."""
 
 import base64
-import binascii
 import itertools
 import json
+import posixpath
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from controlplane.apiserver.history import Expired
+from controlplane.apiserver.json_faults import why_no_json
 from controlplane.apiserver.kinds import Key, Kind, Plain
 from controlplane.apiserver.options import ListOptions, uint
-from controlplane.apiserver.status import bad_request, expired, version_in_the_future
+from controlplane.apiserver.status import bad_request, expired, go_name, version_in_the_future
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.subscriptions import mark_of
 from controlplane.apiserver.target import Target
 
 _META = "meta.k8s.io/v1"
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without"
     " the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
@@ -116,27 +119,46 @@ def _write_token(version: int, key: Key, namespace: str) -> str:
 
 
 def _read_token(token: str, target: Target) -> tuple[int, Key]:
+    """Of which version a list goes on, and from where; raises ApiError 400 in the reference's words."""
     try:
-        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-    except (binascii.Error, ValueError) as error:
-        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
-    try:
-        document = json.loads(text)
-        version, start = int(document["rv"]), str(document["start"])
-    except (ValueError, KeyError, TypeError):
-        shown = text.decode("utf-8", "replace")[:1]
-        if text[:1] >= b"\x80":
-            shown = text[:1].decode("latin-1")
-        why = f"invalid character '{shown}' looking for beginning of value" if shown else "unexpected end of JSON input"
-        raise bad_request(f"invalid continue token: continue key is not valid: {why}") from None
-    if document.get("v") != _META or version <= 0 or not start.startswith("/"):
-        why = f"server does not recognize this encoded version {json.dumps(document.get('v'))}"
-        raise bad_request(f"invalid continue token: continue key is not valid: {why}")
+        version, start = _token_of(token)
+    except ValueError as error:
+        raise bad_request(f"invalid continue token: continue key is not valid{error}") from None
     path = start.removeprefix("/").removesuffix("\0")
     if target.namespace or not target.kind.namespaced:
         return version, (target.namespace, path)
     namespace, _, name = path.partition("/")
     return version, (namespace, name)
+
+
+def _token_of(token: str) -> tuple[int, str]:
+    """A version and a key with a slash before it. Raises ValueError with what follows `not valid`."""
+    wrong = _NO_BASE64.search(token)
+    if wrong or len(token) % 4 == 1:
+        raise ValueError(f": illegal base64 data at input byte {wrong.start() if wrong else len(token) - 1}")
+    data = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    if why := why_no_json(data):
+        raise ValueError(f": {why}")
+    document = json.loads(data)
+    if not isinstance(document, dict):
+        raise ValueError(f": json: cannot unmarshal {go_name(document)} into Go value of type storage.continueToken")
+    found = [document.get(name, default) for name, default in (("v", ""), ("rv", 0), ("start", ""))]
+    for name, value, kind in zip(("v", "rv", "start"), found, (str, int, str), strict=True):
+        if value is not None and type(value) is not kind:
+            of = "int64" if kind is int else "string"
+            why = f"cannot unmarshal {go_name(value)} into Go struct field continueToken.{name} of type {of}"
+            raise ValueError(f": json: {why}")
+    api_version, version, start = found
+    if api_version != _META:
+        raise ValueError(f": server does not recognize this encoded version {api_version or ''}")
+    if not version:
+        raise ValueError(f": incorrect encoded start resourceVersion (version {_META})")
+    if not start:
+        raise ValueError(f": encoded start key empty (version {_META})")
+    key = f"/{start.removeprefix('/')}"
+    if posixpath.normpath(key) != key or start.startswith("//"):
+        raise ValueError(f": {start}")
+    return version, key
 
 
 def _version(text: str) -> int:

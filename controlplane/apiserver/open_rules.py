@@ -71,6 +71,7 @@ class OpenRules(Rules):
         kept: frozenset[str] = frozenset(),
         own_schemas: Mapping[str, Schema] | None = None,
         warn: Warn | None = None,
+        put_back: Callable[[Plain, Plain], None] | None = None,
     ) -> None:
         self._group, self._kind, self._storage = group, kind, storage
         self._schemas, self._own_schemas = schemas, own_schemas or schemas
@@ -82,6 +83,7 @@ class OpenRules(Rules):
         self._fill, self._advance = fill, advance
         self._check, self._warn, self._name_rule = check, warn, name_rule
         self._kept = kept
+        self._put_back = put_back
         self._has_rules = is_validated and has_rules(schemas[storage])
         self._has_embedded = is_validated and any(map(has_embedded, schemas.values()))
         # older kinds do: network plugins annotate nodes so
@@ -208,6 +210,8 @@ class OpenRules(Rules):
         held.pop("metadata", None)
         for path in self._kept:
             _put_back(held, known, path.split("."))
+        if self._put_back is not None:
+            self._put_back(held, known)
         return held
 
     def _refuse(

@@ -22,6 +22,7 @@ from resourceapi.objects.metadata_rules import MAX_MANAGER
 
 _VALIDATIONS = ["", "Ignore", "Strict", "Warn"]
 _POLICIES = ["Foreground", "Background", "Orphan", "nil"]
+_NOT_OLDER = "NotOlderThan"
 _DIGITS = 20  # of the largest number of 64 bits
 
 
@@ -95,7 +96,10 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         raise bad_request(str(error)) from None
     errors = ErrorList()
     if watch:
-        _check_watch(errors, match, token, initial)
+        if initial is None and not match and version in ("", "0"):  # which means the same
+            _check_watch(errors, _NOT_OLDER, token, True)
+        else:
+            _check_watch(errors, match, token, initial)
     else:
         _check_list(errors, version, match, token, initial)
     if errors:
@@ -116,7 +120,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
 
 def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | None) -> DeleteOptions:
     """The options of a delete, from the body if there is one, else from the query."""
-    if body:
+    if body is not None:
         dry_runs = _member(body, "dryRun", "[]string") or []
         policy, orphan = _member(body, "propagationPolicy", "string"), _member(body, "orphanDependents", "bool")
         grace = _member(body, "gracePeriodSeconds", "int64")
@@ -155,18 +159,15 @@ def uint(text: str) -> int:
 
 
 def _check_watch(errors: ErrorList, match: str, token: str, initial: bool | None) -> None:
-    if initial is not None and match != "NotOlderThan":
-        errors.forbidden(
-            "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        )
-        if match:
-            errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"])
-    elif initial is None and match:
-        errors.forbidden(
-            "resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        )
-    if token and initial is not None:
-        errors.forbidden("continue", "watch does not support continue")
+    path = "resourceVersionMatch"
+    if initial is not None and match != _NOT_OLDER:
+        errors.forbidden(path, f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER}")
+    if match and initial is None:
+        errors.forbidden(path, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+    if match and match != _NOT_OLDER:
+        errors.not_supported(path, match, [_NOT_OLDER])
+    if match and token:
+        errors.forbidden(path, "resourceVersionMatch is forbidden when continue is provided")
 
 
 def _check_list(errors: ErrorList, version: str, match: str, token: str, initial: bool | None) -> None:

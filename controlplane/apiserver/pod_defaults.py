@@ -42,7 +42,10 @@ def with_pod_defaults(spec: Plain) -> Plain:
 def with_template_defaults(spec: Plain) -> Plain:
     """The spec of a template of pods with its defaults; the pods made from it have the rest."""
     filled = {**_SPEC, **{name: item for name, item in spec.items() if item is not None}}
-    for name in ("containers", "initContainers"):
+    account = filled.get("serviceAccountName") or filled.get("serviceAccount")
+    if account:  # two names of one field
+        filled |= {"serviceAccountName": account, "serviceAccount": account}
+    for name in ("containers", "initContainers", "ephemeralContainers"):
         if isinstance(filled.get(name), list):
             filled[name] = [_container(each) if isinstance(each, dict) else each for each in filled[name]]
     if isinstance(filled.get("volumes"), list):
@@ -102,4 +105,17 @@ def _handler(handler: Plain) -> Plain:
 
 def _variable(variable: Any) -> Any:
     source = variable.get("valueFrom") if isinstance(variable, dict) else None
-    return variable if source is None else {**variable, "valueFrom": with_field_version(source)}
+    if source is None:
+        return variable
+    filled = with_field_version(source)
+    if isinstance(filled.get("fileKeyRef"), dict):
+        filled = {**filled, "fileKeyRef": {"optional": False, **filled["fileKeyRef"]}}
+    return {**variable, "valueFrom": filled}
+
+
+def with_addresses_in_sync(status: Plain) -> Plain:
+    """A pod's status whose one address is the first of all; where they differ, the one counts."""
+    one, several = status.get("podIP") or "", status.get("podIPs") or []
+    if one and (not several or several[0].get("ip") != one):
+        return {**status, "podIPs": [{"ip": one}]}
+    return {**status, "podIP": several[0].get("ip") or ""} if several and not one else status

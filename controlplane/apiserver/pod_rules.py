@@ -1,16 +1,25 @@
 """What a pod's spec, or that of a template of pods, must be: containers, volumes, claims, and the words it knows.
 
-Not all that upstream checks: affinity, security contexts, probes, DNS and most sources of volumes are taken as they
-come. Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go.
+Not all that upstream checks: most sources of volumes, sysctls and what is for Windows are taken as they come. Source:
+k8s.io/kubernetes pkg/apis/core/validation/validation.go.
 """
 
 import ipaddress
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.pod_placement import check_affinity, check_aliases, check_names, check_spread
+from controlplane.apiserver.pod_probes import (
+    check_ids,
+    check_life,
+    check_no_life,
+    check_port,
+    check_rights,
+    check_seccomp,
+)
 from controlplane.apiserver.pod_resources import check_pod_requests
+from controlplane.apiserver.pod_variables import check_variables
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
@@ -24,19 +33,12 @@ _PULL = ["Always", "IfNotPresent", "Never"]
 _MESSAGES = ["File", "FallbackToLogsOnError"]
 PROTOCOLS = ["SCTP", "TCP", "UDP"]
 _EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
-_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
+_PATHS = ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"]
+_RIGHTS = ("fsGroup", "runAsUser", "runAsGroup")
 _MOST_SECONDS = 2**31 - 1
-_VARIABLE = re.compile(r"[ -<>-~]+")
-_NO_VARIABLE = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
 _WHICH_CLAIM = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
 _TWO_CLAIMS = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-
-
-def check_port(errors: ErrorList, path: str, port: Any) -> None:
-    """A number of a port."""
-    if not isinstance(port, int) or not 0 < port < 65536:
-        errors.invalid(path, port, "must be between 1 and 65535, inclusive")
 
 
 def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
@@ -92,31 +94,47 @@ def _check_taints(errors: ErrorList, taints: Sequence[Plain]) -> None:
 
 
 def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec") -> None:
-    """A pod's spec with its defaults."""
+    """A pod's spec with its defaults, or that of a template at a path."""
     volumes = _volumes(errors, spec.get("volumes") or (), f"{path}.volumes")
     claims = _claims(errors, spec.get("resourceClaims") or (), f"{path}.resourceClaims")
     names: set[str] = set()
     containers = spec.get("containers") or ()
     if not containers:
         errors.required(f"{path}.containers")
+    is_host_user, grace = spec.get("hostUsers") is not False, spec.get("terminationGracePeriodSeconds")
     for member, some in (("containers", containers), ("initContainers", spec.get("initContainers") or ())):
         for index, each in enumerate(some):
             here = f"{path}.{member}[{index}]"
-            _container(errors, each, here, volumes, claims)
+            _container(errors, each, here, volumes, claims, is_host_user=is_host_user)
             if each.get("name") and each["name"] in names:
                 errors.duplicate(f"{here}.name", each["name"])
             names.add(each.get("name") or "")
-            if spec.get("hostNetwork"):
-                _host_ports(errors, each, f"{here}.ports")
+            if member == "containers" or each.get("restartPolicy") == "Always":
+                check_life(errors, each, here, grace)
+            else:
+                check_no_life(errors, each, here)
+        if member == "containers":
+            _unique_host_ports(errors, some, f"{path}.{member}")
     check_pod_requests(errors, spec, path)
+    for index, each in enumerate(containers if spec.get("hostNetwork") else ()):
+        _host_ports(errors, each, f"{path}.containers[{index}].ports", is_pod=path == "spec")
     _known(errors, f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
     _known(errors, f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     check_labels(errors, f"{path}.nodeSelector", spec.get("nodeSelector"))
+    _rights(errors, spec.get("securityContext") or {}, f"{path}.securityContext")
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        why = "ShareProcessNamespace and HostPID cannot both be enabled"
+        errors.invalid(f"{path}.shareProcessNamespace", True, why)
+    check_affinity(errors, spec.get("affinity") or {}, f"{path}.affinity")
+    check_names(errors, spec, path)
+    for index, each in enumerate(spec.get("readinessGates") or ()):
+        label_name(errors, f"{path}.readinessGates[{index}].conditionType", each.get("conditionType") or "")
     gates: set[str] = set()
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
         if gate.get("name") in gates:
             errors.duplicate(f"{path}.schedulingGates[{index}]", gate["name"])
         gates.add(gate.get("name") or "")
+    check_spread(errors, spec.get("topologySpreadConstraints") or [], f"{path}.topologySpreadConstraints")
     for member in ("serviceAccountName", "nodeName"):
         if spec.get(member):
             complaints(errors, f"{path}.{member}", spec[member], dns_subdomain(spec[member]))
@@ -128,6 +146,16 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec") -> None:
             dns_label(errors, f"{path}.{member}", spec[member])
     for index, each in enumerate(spec.get("tolerations") or ()):
         _toleration(errors, each, f"{path}.tolerations[{index}]")
+    check_aliases(errors, spec.get("hostAliases") or [], f"{path}.hostAliases")
+
+
+def _rights(errors: ErrorList, context: Plain, path: str) -> None:
+    """With which rights all of its containers run."""
+    check_ids(errors, context, path, _RIGHTS)
+    for index, group in enumerate(context.get("supplementalGroups") or ()):
+        name = f"supplementalGroups[{index}]"
+        check_ids(errors, {name: group}, path, (name,))
+    check_seccomp(errors, context.get("seccompProfile"), f"{path}.seccompProfile")
 
 
 def _known(errors: ErrorList, path: str, value: Any, words: list[str]) -> None:
@@ -149,11 +177,7 @@ def _volumes(errors: ErrorList, volumes: Sequence[Plain], path: str) -> set[str]
             if kinds == [member] and not volume[member].get(needed):
                 errors.required(f"{here}.{member}.{needed}")
         if kinds == ["hostPath"]:
-            where = volume["hostPath"].get("path") or ""
-            if not where:
-                errors.required(f"{here}.hostPath.path")
-            elif ".." in where.split("/"):
-                errors.invalid(f"{here}.hostPath.path", where, "must not contain '..'")
+            _host_path(errors, volume["hostPath"], f"{here}.hostPath")
         if not name:
             errors.required(f"{here}.name")
         else:
@@ -162,6 +186,17 @@ def _volumes(errors: ErrorList, volumes: Sequence[Plain], path: str) -> set[str]
                 errors.duplicate(f"{here}.name", name)
         names.add(name)
     return names
+
+
+def _host_path(errors: ErrorList, source: Plain, path: str) -> None:
+    where, kind = source.get("path") or "", source.get("type") or ""
+    if not where:
+        errors.required(f"{path}.path")
+        return
+    if ".." in where.split("/"):
+        errors.invalid(f"{path}.path", where, "must not contain '..'")
+    if kind not in _PATHS:
+        errors.not_supported(f"{path}.type", kind, _PATHS)
 
 
 def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> list[str]:
@@ -188,7 +223,9 @@ def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> list[str]:
     return names
 
 
-def _container(errors: ErrorList, container: Plain, path: str, volumes: set[str], claims: list[str]) -> None:
+def _container(
+    errors: ErrorList, container: Plain, path: str, volumes: set[str], claims: list[str], *, is_host_user: bool
+) -> None:
     if container.get("name"):
         dns_label(errors, f"{path}.name", container["name"])
     else:
@@ -197,8 +234,7 @@ def _container(errors: ErrorList, container: Plain, path: str, volumes: set[str]
         errors.required(f"{path}.image")
     _known(errors, f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
     _ports(errors, container.get("ports") or (), f"{path}.ports")
-    for index, variable in enumerate(container.get("env") or ()):
-        _variable(errors, variable, f"{path}.env[{index}]")
+    check_variables(errors, container, path)
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         here, name = f"{path}.volumeMounts[{index}]", mount.get("name") or ""
         if not name:
@@ -207,12 +243,9 @@ def _container(errors: ErrorList, container: Plain, path: str, volumes: set[str]
             errors.not_found(f"{here}.name", name)
         if not mount.get("mountPath"):
             errors.required(f"{here}.mountPath")
-    for member in ("livenessProbe", "readinessProbe", "startupProbe"):
-        probe = container.get(member)
-        if probe is not None and not any(probe.get(handler) is not None for handler in _HANDLERS):
-            errors.required(f"{path}.{member}", "must specify a handler type")
     _known(errors, f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
     _resources(errors, container.get("resources") or {}, f"{path}.resources", claims)
+    check_rights(errors, container.get("securityContext") or {}, f"{path}.securityContext", is_host_user=is_host_user)
 
 
 def _ports(errors: ErrorList, ports: Sequence[Plain], path: str) -> None:
@@ -231,21 +264,24 @@ def _ports(errors: ErrorList, ports: Sequence[Plain], path: str) -> None:
         _known(errors, f"{here}.protocol", port.get("protocol"), PROTOCOLS)
 
 
-def _host_ports(errors: ErrorList, container: Plain, path: str) -> None:
+def _unique_host_ports(errors: ErrorList, containers: Sequence[Plain], path: str) -> None:
+    seen: set[str] = set()
+    for number, container in enumerate(containers):
+        for index, port in enumerate(container.get("ports") or ()):
+            if port.get("hostPort"):
+                shown = f"{port.get('protocol')}/{port.get('hostIP') or ''}/{port['hostPort']}"
+                if shown in seen:
+                    errors.duplicate(f"{path}[{number}].ports[{index}].hostPort", shown)
+                seen.add(shown)
+
+
+def _host_ports(errors: ErrorList, container: Plain, path: str, *, is_pod: bool) -> None:
+    """With the host's network ports are the host's; a template may leave that to the pod."""
     for index, port in enumerate(container.get("ports") or ()):
-        if port.get("hostPort") != port.get("containerPort"):
+        is_open = not is_pod and not port.get("hostPort")
+        if not is_open and port.get("hostPort") != port.get("containerPort"):
             text = "must match `containerPort` when `hostNetwork` is true"
             errors.invalid(f"{path}[{index}].hostPort", port.get("hostPort", 0), text)
-
-
-def _variable(errors: ErrorList, variable: Plain, path: str) -> None:
-    name = variable.get("name") or ""
-    if not name:
-        errors.required(f"{path}.name")
-    elif not _VARIABLE.fullmatch(name):
-        errors.invalid(f"{path}.name", name, _NO_VARIABLE)
-    if variable.get("valueFrom") and variable.get("value"):
-        errors.invalid(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
 
 
 def _resources(errors: ErrorList, resources: Plain, path: str, claims: list[str]) -> None:

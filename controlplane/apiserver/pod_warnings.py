@@ -68,7 +68,11 @@ def _name(obj: Plain, use: str) -> list[str]:
 def _workload_warnings(new: Plain, old: Plain | None, *, kind: str) -> list[str]:
     """Of what makes pods: of its name when it is new, of its template when it is another one."""
     found = _name(new, _PODS_OF) if old is None and kind in _NAMED else []
-    if old is None or new["metadata"].get("generation") != old["metadata"].get("generation"):
+    if kind == "DaemonSet" and old is not None:
+        is_other = new["spec"].get("template") != old["spec"].get("template")
+    else:
+        is_other = old is None or new["metadata"].get("generation") != old["metadata"].get("generation")
+    if is_other:
         path, holder = ("", new) if kind == "PodTemplate" else ("spec.", new["spec"])
         if kind == "CronJob":
             path, holder = "spec.jobTemplate.spec.", holder["jobTemplate"]["spec"]

@@ -20,8 +20,8 @@ _TOLD = ("annotations", "labels")
 def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> None:
     """Put a pod on the node that a Binding names, say so in its status, and give it the Binding's labels.
 
-    The pod is the same for its rules, its generation and its field managers, as on a real server. Raises ApiError, also
-    for a pod that is on a node, or that is another one than the Binding means by its uid or version.
+    That counts as no generation and makes no field manager, as on a real server. Raises ApiError, also for a pod that
+    is on a node, or that is another one than the Binding means by its uid.
     """
     metadata, where = (_object(binding.get(name)) for name in ("metadata", "target"))
     if metadata.get("name") != target.name:
@@ -63,7 +63,7 @@ def _check_node(kind: str, name: str) -> None:
         errors.not_supported("target.kind", kind, ["Node", "<empty>"])
     if not name:
         errors.required("target.name")
-    else:
+    elif not errors:
         complaints(errors, "target.name", name, dns_subdomain(name))
     if errors:
         texts = list(map(str, errors))
@@ -76,6 +76,8 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
     Raises ApiError, also for another pod than the Eviction means by its uid.
     """
     one = target._replace(subresource="")
+    if _object(eviction.get("metadata")).get("name") != target.name:
+        raise bad_request("name in URL does not match name in Eviction object")
     pod = rest.get(one)
     asked = eviction.get("deleteOptions") or {}
     preconditions = (asked.get("preconditions") if isinstance(asked, dict) else None) or {}
@@ -100,8 +102,8 @@ def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, man
 def _with_condition(rest: Rest, status: Plain, condition: Plain) -> Plain:
     """A status that says from now on that a condition is true."""
     others = [each for each in status.get("conditions") or () if each.get("type") != condition["type"]]
-    true = {**condition, "status": "True", "lastTransitionTime": format_time(rest.clock())}
-    return {**status, "conditions": [*others, true]}
+    times = {"lastProbeTime": None, "lastTransitionTime": format_time(rest.clock())}
+    return {**status, "conditions": [*others, {**condition, "status": "True", **times}]}
 
 
 def _object(value: Any) -> Plain:

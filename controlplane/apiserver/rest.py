@@ -194,16 +194,16 @@ class Rest:
             metadata["deletionTimestamp"] = format_time(self.clock() + timedelta(seconds=grace))
             if not is_namespace:
                 metadata["deletionGracePeriodSeconds"] = grace
-            if metadata.get("generation"):
+            if metadata.get("generation") and "deletionTimestamp" not in old["metadata"]:
                 metadata["generation"] += 1
         marked = {**old, "metadata": _with_finalizers(metadata, finalizers)}
         if is_namespace:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
-        if is_gone:
-            return Outcome(marked if options.dry_run else self.remove(target.kind, target.key, marked), told)
         if not json_equal(marked, old) and not options.dry_run:
             marked = self._put(target.kind, target.key, marked)
-        return Outcome(marked, told, is_gone=False)
+        if is_gone and not options.dry_run:  # who watches it hears of its end twice
+            marked = self.remove(target.kind, target.key)
+        return Outcome(marked, told, is_gone=is_gone)
 
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
         old = self.store.get(target.kind.table, target.key)
@@ -309,7 +309,7 @@ class Rest:
         if options.dry_run:
             return Outcome(saved, told)
         if is_finished(saved) and kind.id != NAMESPACES:
-            self.remove(kind, target.key, saved)
+            self.remove(kind, target.key)
             return Outcome(saved, told)
         return Outcome(self._put(kind, target.key, saved), told)
 
@@ -320,7 +320,7 @@ class Rest:
         """
         key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         if is_finished(obj) and kind.id != NAMESPACES:
-            self.remove(kind, key, obj)
+            self.remove(kind, key)
         else:
             self._put(kind, key, obj)
 
@@ -330,9 +330,9 @@ class Rest:
             self._definitions.changed(stored)
         return stored
 
-    def remove(self, kind: Kind, key: Key, last: Plain | None = None) -> Plain:
-        """Remove an object whatever holds it; returns its last state, `last` where that differs."""
-        gone = self.store.remove(kind.table, key, last)
+    def remove(self, kind: Kind, key: Key) -> Plain:
+        """Remove an object whatever holds it; returns its last state, which watches show, too."""
+        gone = self.store.remove(kind.table, key)
         if kind.id == DEFINITIONS:
             self._definitions.removed(gone)
         return gone

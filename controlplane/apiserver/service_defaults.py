@@ -65,8 +65,11 @@ def _service(obj: Plain) -> Plain:
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if spec["type"] == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
-    if spec["sessionAffinity"] == "ClientIP":
-        spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": _STICKY_SECONDS}})
+    config = spec.get("sessionAffinityConfig") or {}
+    if spec["sessionAffinity"] == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif spec["sessionAffinity"] == "ClientIP" and (config.get("clientIP") or {}).get("timeoutSeconds") is None:
+        spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _STICKY_SECONDS}}
     if spec.get("ports"):
         spec["ports"] = [{**each, "targetPort": each.get("targetPort") or each.get("port")} for each in spec["ports"]]
     return {**obj, "spec": spec}
@@ -74,7 +77,7 @@ def _service(obj: Plain) -> Plain:
 
 def _autoscaler(obj: Plain) -> Plain:
     spec = {"minReplicas": 1, "metrics": [_CPU], **obj["spec"]}
-    if spec.get("behavior"):  # each way of one that is said has its rules
+    if spec.get("behavior") is not None:  # each way has its rules then
         spec["behavior"] = {way: {**rules, **(spec["behavior"].get(way) or {})} for way, rules in _BEHAVIOR.items()}
     return {**obj, "spec": spec}
 
@@ -149,8 +152,17 @@ def _volume(obj: Plain) -> Plain:
     }
 
 
+def _attachment(obj: Plain) -> Plain:
+    source = obj["spec"].get("source") or {}
+    inline = source.get("inlineVolumeSpec")
+    if not inline:
+        return obj
+    return {**obj, "spec": {**obj["spec"], "source": {**source, "inlineVolumeSpec": with_source_defaults(inline)}}}
+
+
 def _limit_range(obj: Plain) -> Plain:
-    return {**obj, "spec": {**obj["spec"], "limits": list(map(_limits, obj["spec"].get("limits") or ()))}}
+    limits = obj["spec"].get("limits")
+    return {**obj, "spec": {**obj["spec"], "limits": list(map(_limits, limits))}} if limits else obj
 
 
 def _limits(item: Plain) -> Plain:
@@ -163,12 +175,17 @@ def _limits(item: Plain) -> Plain:
     return {**item, **{name: amounts for name, amounts in found.items() if amounts}}
 
 
-def with_ranges(obj: Plain) -> Plain:
-    """A node whose range of addresses is the first of its ranges."""
-    spec = obj["spec"]
-    if not spec.get("podCIDR") or spec.get("podCIDRs"):
-        return obj
-    return {**obj, "spec": {**spec, "podCIDRs": [spec["podCIDR"]]}}
+def with_node_defaults(obj: Plain) -> Plain:
+    """A node whose range of addresses is the first of its ranges, and which gives all that it has."""
+    spec, status = obj["spec"], obj.get("status") or {}
+    one, several = spec.get("podCIDR"), spec.get("podCIDRs") or []
+    if one and (not several or several[0] != one):
+        obj = {**obj, "spec": {**spec, "podCIDRs": [one]}}
+    elif several and not one:
+        obj = {**obj, "spec": {**spec, "podCIDR": several[0]}}
+    if status.get("capacity") and not status.get("allocatable"):
+        obj = {**obj, "status": {**status, "allocatable": status["capacity"]}}
+    return obj
 
 
 def _ingress_class(obj: Plain) -> Plain:
@@ -190,7 +207,7 @@ def _role_binding(obj: Plain) -> Plain:
 def with_policy_defaults(obj: Plain) -> Plain:
     """A ValidatingAdmissionPolicy."""
     spec = with_missing({"failurePolicy": "Fail"}, obj["spec"])
-    if spec.get("matchConstraints"):
+    if spec.get("matchConstraints") is not None:
         spec["matchConstraints"] = _matched(spec["matchConstraints"])
     return {**obj, "spec": spec}
 
@@ -198,7 +215,7 @@ def with_policy_defaults(obj: Plain) -> Plain:
 def with_binding_defaults(obj: Plain) -> Plain:
     """A ValidatingAdmissionPolicyBinding."""
     spec = obj["spec"]
-    if not spec.get("matchResources"):
+    if spec.get("matchResources") is None:
         return obj
     return {**obj, "spec": {**spec, "matchResources": _matched(spec["matchResources"])}}
 
@@ -243,6 +260,7 @@ _FILLS: Mapping[str, Callable[[Plain], Plain]] = {
     "RoleBinding": _role_binding,
     "Service": _service,
     "ValidatingWebhookConfiguration": partial(_webhooks, more={}),
+    "VolumeAttachment": _attachment,
     "StorageClass": lambda obj: {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", **obj},
 }
 

@@ -7,7 +7,9 @@ import ipaddress
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.pod_rules import NO_NETWORK, PROTOCOLS, check_labels, check_port, is_network
+from controlplane.apiserver.pod_placement import NO_ADDRESS
+from controlplane.apiserver.pod_probes import check_port, check_port_or_name
+from controlplane.apiserver.pod_rules import NO_NETWORK, PROTOCOLS, check_labels, is_network
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
 from resourceapi.objects.names import dns_subdomain
@@ -17,7 +19,6 @@ _AFFINITIES = ["ClientIP", "None"]
 _POLICIES = ["Cluster", "Local"]
 _DISTRIBUTIONS = ["PreferClose", "PreferSameZone", "PreferSameNode"]
 _DAY = 86400
-_NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 
 
 def check_service(errors: ErrorList, spec: Plain) -> None:
@@ -58,11 +59,7 @@ def _ports(errors: ErrorList, spec: Plain) -> None:
         names.add(name)
         check_port(errors, f"{path}.port", port.get("port", 0))
         _known(errors, f"{path}.protocol", port.get("protocol"), PROTOCOLS)
-        target = port.get("targetPort")
-        if isinstance(target, str):
-            complaints(errors, f"{path}.targetPort", target, _port_name(target))
-        else:
-            check_port(errors, f"{path}.targetPort", target or 0)
+        check_port_or_name(errors, f"{path}.targetPort", port.get("targetPort"))
         if port.get("appProtocol") is not None:
             label_name(errors, f"{path}.appProtocol", port["appProtocol"])
     for index, port in enumerate(ports):
@@ -73,28 +70,13 @@ def _ports(errors: ErrorList, spec: Plain) -> None:
         seen.add(key)
 
 
-def _port_name(name: str) -> list[str]:
-    found = []
-    if len(name) > 15:
-        found.append("must be no more than 15 characters")
-    if not name.replace("-", "").isalnum() or name != name.lower():
-        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
-    if not any(character.isalpha() for character in name):
-        found.append("must contain at least one letter (a-z)")
-    if "--" in name:
-        found.append("must not contain consecutive hyphens")
-    if name.startswith("-") or name.endswith("-"):
-        found.append("must not begin or end with a hyphen")
-    return found
-
-
 def _outside(errors: ErrorList, spec: Plain) -> None:
     for index, text in enumerate(spec.get("externalIPs") or ()):
         path = f"spec.externalIPs[{index}]"
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
-            errors.invalid(path, text, _NO_ADDRESS)
+            errors.invalid(path, text, NO_ADDRESS)
             continue
         if address.is_loopback:
             errors.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")

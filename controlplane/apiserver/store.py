@@ -127,11 +127,11 @@ class Store:
         self._record(kind_id, Event(self.version, key, self.get(kind_id, key), new, new))
         return new
 
-    def remove(self, kind_id: str, key: Key, last: Plain | None = None) -> Plain:
-        """Remove an object; returns its last state (`last` where that differs) with the version of its end."""
+    def remove(self, kind_id: str, key: Key) -> Plain:
+        """Remove an object; returns its last state with the version of its end."""
         old = self._table(kind_id).objects[key]
         self.version += 1
-        gone = _with_version(last or old, self.version)
+        gone = _with_version(old, self.version)
         self._record(kind_id, Event(self.version, key, old, None, gone))
         return gone
 

@@ -77,7 +77,7 @@ def partial_list(objects: Iterable[Plain], metadata: Plain, view_version: str) -
         "kind": "PartialObjectMetadataList",
         "apiVersion": f"meta.k8s.io/{view_version}",
         "metadata": metadata,
-        "items": [partial(obj, view_version) for obj in objects],
+        "items": [partial(obj, view_version) for obj in objects] or None,
     }
 
 

@@ -86,6 +86,8 @@ ADVANCES: Mapping[str, Callable[[Plain, Plain | None], Plain]] = {
 
 def _daemon_set(spec: Plain) -> Plain:
     strategy = _strategy(spec.get("updateStrategy"), {"maxUnavailable": 1, "maxSurge": 0})
+    if strategy["type"] != _ROLLING and strategy.get("rollingUpdate") is not None:
+        strategy["rollingUpdate"] = {"maxUnavailable": 0, "maxSurge": 0, **strategy["rollingUpdate"]}
     return {**_HISTORY, **spec, "updateStrategy": strategy}
 
 
@@ -119,9 +121,15 @@ def _job(spec: Plain) -> Plain:
         filled["completions"] = 1
     if "podFailurePolicy" in spec:
         filled["podReplacementPolicy"] = spec.get("podReplacementPolicy", "Failed")
-        rules = (spec["podFailurePolicy"] or {}).get("rules") or ()
-        filled["podFailurePolicy"] = {**(spec["podFailurePolicy"] or {}), "rules": list(map(_failure_rule, rules))}
+        filled = _with_failure_rules(filled)
     return filled
+
+
+def _with_failure_rules(spec: Plain) -> Plain:
+    policy = spec.get("podFailurePolicy") or {}
+    if not policy.get("rules"):
+        return spec
+    return {**spec, "podFailurePolicy": {**policy, "rules": list(map(_failure_rule, policy["rules"]))}}
 
 
 def _failure_rule(rule: Plain) -> Plain:
@@ -152,7 +160,7 @@ def _filled(kind: str, fill: Callable[[Plain], Plain], obj: Plain) -> Plain:
     spec = _with_template(obj["spec"])
     if kind == "CronJob":
         within = spec["jobTemplate"]
-        spec["jobTemplate"] = {**within, "spec": _with_template(within["spec"])}
+        spec["jobTemplate"] = {**within, "spec": _with_failure_rules(_with_template(within["spec"]))}
     metadata = obj["metadata"]
     if kind in _LABELLED and not metadata.get("labels") and (labels := _labels(spec)):
         metadata = {**metadata, "labels": labels}

@@ -195,6 +195,13 @@ class Quantity:
         """The amount in thousandths, a fraction rounded away from zero; wraps at 64 bits as the reference does."""
         return self._scaled(-3)
 
+    def rounded_up(self) -> "Quantity":
+        """The amount in whole thousandths, a fraction rounded away from zero."""
+        if self._nanos is None or self._nanos % 10**6 == 0:
+            return self
+        thousandths = -(-abs(self._nanos) // 10**6)
+        return Quantity.of(self.sign * thousandths, self._format, exponent=-3)
+
     def as_float(self) -> float:
         """The nearest float by the reference's arithmetic; infinite beyond its range."""
         try:

@@ -16,6 +16,7 @@ from resourceapi.objects.codec import Mismatch
 
 Plain = dict[str, Any]
 _LIST, _MAP, _POINTER = "[]", "map[string]", "*"
+_QUANTITIES, _AMOUNTS, _CORE = "map[string]Quantity", "map[string]Amount", "v1."
 _PROPS = "apiextensions.k8s.io/v1.JSONSchemaProps"
 _FIRST, _SECOND = tag(1, LENGTH), tag(2, LENGTH)
 
@@ -96,7 +97,10 @@ def _decode(message: str, data: bytes) -> Plain:
 
 @functools.cache
 def _steps(message: str) -> tuple[_Step, ...]:
-    return tuple(_step(field) for field in fields_of(message))
+    fields_ = fields_of(message)
+    if message.startswith(_CORE):  # whose lists of resources Go rounds when it reads them
+        fields_ = tuple(each._replace(type=_AMOUNTS) if each.type == _QUANTITIES else each for each in fields_)
+    return tuple(map(_step, fields_))
 
 
 @functools.cache

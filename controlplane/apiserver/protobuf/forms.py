@@ -188,6 +188,10 @@ def _write_quantity(value: Any) -> bytes:
     return sized(_FIRST + _write_text(str(PLAIN[Quantity].read(value))))
 
 
+def _write_amount(value: Any) -> bytes:
+    return sized(_FIRST + _write_text(str(PLAIN[Quantity].read(value).rounded_up())))
+
+
 def _write_raw(value: Any) -> bytes:
     return _ZERO if value is None else sized(_FIRST + sized(msgspec.json.encode(value)))
 
@@ -208,8 +212,11 @@ FORMS = {
     "Time": Form(LENGTH, _write_time, _read_time, _none, "string"),
     "MicroTime": Form(LENGTH, _write_micro_time, _read_micro_time, _none, "string"),
     "Quantity": Form(LENGTH, _write_quantity, _read_quantity, lambda: "0", ""),
+    "Amount": Form(LENGTH, _write_amount, _read_quantity, lambda: "0", ""),
     "IntOrString": Form(LENGTH, _write_int_or_string, _read_int_or_string, int, "int32"),
     "Raw": Form(LENGTH, _write_raw, _read_raw, _none, ""),
     "Strings": Form(LENGTH, _write_texts, _read_texts, _none, "[]string", nullable=True),
 }
-"""By the names of the table; those of CustomResourceDefinitions' schemas are in `codec`."""
+"""By the names of the table; `Amount` is a quantity of a list of resources, which holds nothing less than thousandths.
+Those of CustomResourceDefinitions' schemas are in `codec`.
+"""

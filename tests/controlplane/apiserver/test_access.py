@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from controlplane.apiserver.authorization import first_roles
 from resourceapi.manifests import read_documents
-from tests.controlplane.apiserver.running import MERGE, Http, Running
+from tests.controlplane.apiserver.running import CLASSES, MERGE, Http, Running
 from tests.controlplane.scheduler.kit import claim, device_class, node, request, slice_
 
 SHIPPED = Path(__file__).resolve().parents[3] / "deploy" / "daemonset.yaml"
@@ -207,3 +207,18 @@ def test_all_that_one_may_do(admin: Http, server: Running) -> None:
     assert {"get", "list", "watch", "create"} <= set(slices["verbs"])
     assert "/version" in status["nonResourceRules"][0]["nonResourceURLs"]
     assert status["incomplete"] is False
+
+
+def test_who_speaks_for_others_says_for_whom(server: Running) -> None:
+    with server.http(sender={"Impersonate-Group": "g"}) as api:
+        answer = api.send("GET", CLASSES)
+    found = '&user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}'
+    assert (answer.status, answer.message) == (400, f"requested {found} without impersonating a user name")
+
+
+def test_who_is_nobody_is_not_authenticated(server: Running) -> None:
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    with server.http(sender={"Impersonate-User": "system:anonymous"}) as api:
+        answer = api.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    assert answer.status == 403
+    assert 'User "system:anonymous" cannot create resource "selfsubjectreviews"' in answer.message

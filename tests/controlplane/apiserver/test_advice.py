@@ -223,3 +223,150 @@ def test_a_pod_is_put_on_a_node_by_a_binding_alone(api: Http) -> None:
     assert (bound["spec"]["nodeName"], bound["metadata"]["labels"]) == ("n", {"l": "m"})
     assert (bound["metadata"]["generation"], bound["metadata"]["managedFields"]) == (1, managers)
     assert [each["type"] for each in bound["status"]["conditions"]] == ["PodScheduled"]
+
+
+NAMED = {"key": "a", "operator": "X"}
+LABELS: Any = {"labelSelector": {}}
+
+
+@pytest.mark.parametrize(
+    ("container", "found"),
+    [
+        (
+            {"livenessProbe": {"httpGet": {"port": "A b", "scheme": "X"}, "successThreshold": 2}},
+            [
+                'livenessProbe.httpGet.port: Invalid value: "A b": must contain only alpha-numeric characters (a-z,'
+                " 0-9), and hyphens (-)",
+                'livenessProbe.httpGet.scheme: Unsupported value: "X": supported values: "HTTP", "HTTPS"',
+                "livenessProbe.successThreshold: Invalid value: 2: must be 1",
+            ],
+        ),
+        (
+            {"readinessProbe": {"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}, "timeoutSeconds": -1}},
+            [
+                "readinessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type",
+                "readinessProbe.timeoutSeconds: Invalid value: -1: must be greater than or equal to 0",
+            ],
+        ),
+        (
+            {"lifecycle": {"preStop": {"sleep": {"seconds": 100}}}},
+            [
+                "lifecycle.preStop.sleep: Invalid value: 100: must be non-negative and less than"
+                " terminationGracePeriodSeconds (30)"
+            ],
+        ),
+        (
+            {"securityContext": {"runAsUser": -1, "seccompProfile": {"type": "Localhost"}}},
+            [
+                "securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+                "securityContext.seccompProfile.localhostProfile: Required value: must be set when seccomp type is"
+                " Localhost",
+            ],
+        ),
+    ],
+)
+def test_probes_hooks_and_rights(api: Http, container: Any, found: list[str]) -> None:
+    spec = {"containers": [{**CONTAINER, **container}]}
+    assert refused(api, "Pod", f"{BASE}/pods", {"spec": spec}) == [f"spec.containers[0].{text}" for text in found]
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "preferredDuringSchedulingIgnoredDuringExecution": [
+                            {"weight": 0, "preference": {"matchExpressions": [NAMED]}}
+                        ]
+                    }
+                }
+            },
+            [
+                f"affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].{text}"
+                for text in (
+                    "weight: Invalid value: 0: must be in the range 1-100",
+                    'preference.matchExpressions[0].operator: Invalid value: "X": not a valid selector operator',
+                )
+            ],
+        ),
+        (
+            {"topologySpreadConstraints": [{**LABELS, "topologyKey": "a", "whenUnsatisfiable": "X"}]},
+            [
+                "topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+                'topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: "X": supported values:'
+                ' "DoNotSchedule", "ScheduleAnyway"',
+            ],
+        ),
+        ({"dnsPolicy": "None"}, ["dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]),
+        (
+            {"hostAliases": [{"ip": "x"}]},
+            [
+                'hostAliases[0].ip: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)',
+            ],
+        ),
+        (
+            {"initContainers": [{"name": "i", "image": "i", "startupProbe": {"exec": {"command": ["a"]}}}]},
+            [
+                "initContainers[0].startupProbe: Forbidden: may not be set for init containers without"
+                " restartPolicy=Always"
+            ],
+        ),
+    ],
+)
+def test_where_pods_may_be(api: Http, spec: Any, found: list[str]) -> None:
+    texts = refused(api, "Pod", f"{BASE}/pods", {"spec": {"containers": [CONTAINER], **spec}})
+    assert texts == [f"spec.{text}" for text in found]
+
+
+@pytest.mark.parametrize(
+    ("variable", "found"),
+    [
+        ({}, ["name: Required value"]),
+        (
+            {"name": "a=b"},
+            [
+                'name: Invalid value: "a=b": a valid environment variable name must consist only of printable ASCII'
+                " characters other than '='"
+            ],
+        ),
+        (
+            {"name": "a", "value": "b", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            ['valueFrom: Invalid value: "": may not be specified when `value` is not empty'],
+        ),
+        (
+            {"name": "a", "valueFrom": {"configMapKeyRef": {"name": "m"}}},
+            ["valueFrom.configMapKeyRef.key: Required value"],
+        ),
+        (
+            {"name": "a", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}},
+            [
+                'valueFrom.fieldRef.fieldPath: Invalid value: "spec.x": error converting fieldPath: field label not'
+                " supported: spec.x"
+            ],
+        ),
+        (
+            {"name": "a", "valueFrom": {"resourceFieldRef": {}}},
+            ["valueFrom.resourceFieldRef.resource: Required value"],
+        ),
+    ],
+)
+def test_variables(api: Http, variable: Any, found: list[str]) -> None:
+    spec = {"containers": [{**CONTAINER, "env": [variable]}]}
+    texts = refused(api, "Pod", f"{BASE}/pods", {"spec": spec})
+    assert texts == [f"spec.containers[0].env[0].{text}" for text in found]
+
+
+def test_variables_from_elsewhere(api: Http) -> None:
+    spec = {"containers": [{**CONTAINER, "envFrom": [{"configMapRef": {}}, {}]}]}
+    assert refused(api, "Pod", f"{BASE}/pods", {"spec": spec}) == [
+        "spec.containers[0].envFrom[0].configMapRef.name: Required value",
+        'spec.containers[0].envFrom: Invalid value: "": must specify one of: `configMapRef` or `secretRef`',
+    ]
+
+
+def test_folders_of_the_host(api: Http) -> None:
+    spec = {"containers": [CONTAINER], "volumes": [{"name": "v", "hostPath": {"path": "/a", "type": "x"}}]}
+    (text,) = refused(api, "Pod", f"{BASE}/pods", {"spec": spec})
+    assert text.startswith('spec.volumes[0].hostPath.type: Unsupported value: "x": supported values: ')

@@ -436,3 +436,64 @@ def test_ports_in_the_network_of_the_host(api: Http) -> None:
     container = {"name": "c", "image": "i:1", "ports": [{"containerPort": 80}]}
     made = _made(api, "v1", "Pod", "pods", {"hostNetwork": True, "containers": [container]})
     assert made["spec"]["containers"][0]["ports"] == [{"hostPort": 80, "containerPort": 80, "protocol": "TCP"}]
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "plural", "spec", "found"),
+    [
+        (
+            "autoscaling/v2",
+            "HorizontalPodAutoscaler",
+            "horizontalpodautoscalers",
+            {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d"}, "behavior": {}},
+            {
+                "behavior": {
+                    "scaleUp": {
+                        "stabilizationWindowSeconds": 0,
+                        "selectPolicy": "Max",
+                        "policies": [
+                            {"type": "Pods", "value": 4, "periodSeconds": 15},
+                            {"type": "Percent", "value": 100, "periodSeconds": 15},
+                        ],
+                    },
+                    "scaleDown": {
+                        "selectPolicy": "Max",
+                        "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+                    },
+                }
+            },
+        ),
+        (
+            "v1",
+            "Service",
+            "services",
+            {"ports": [{"port": 1}], "sessionAffinity": "ClientIP"},
+            {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}},
+        ),
+        ("v1", "LimitRange", "limitranges", {}, {"limits": None}),
+        (
+            "v1",
+            "PersistentVolumeClaim",
+            "persistentvolumeclaims",
+            {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1m", "x.dev/a": "1u"}}},
+            {"resources": {"requests": {"storage": "1m", "x.dev/a": "1m"}}},
+        ),
+        (
+            "v1",
+            "Pod",
+            "pods",
+            {"containers": [{"name": "c", "image": "i"}], "serviceAccount": "a"},
+            {"serviceAccount": "a", "serviceAccountName": "a"},
+        ),
+    ],
+)
+def test_what_else_is_filled_in(api: Http, group: str, kind: str, plural: str, spec: Any, found: Any) -> None:
+    made = _made(api, group, kind, plural, spec)["spec"]
+    assert {name: made.get(name) for name in found} == found
+
+
+def test_addresses_of_nodes_and_what_they_have(api: Http) -> None:
+    body = {"kind": "Node", "metadata": {"name": "filled"}, "spec": {"podCIDR": "10.0.0.0/24"}}
+    made = api.ok("POST", "/api/v1/nodes", body | {"status": {"capacity": {"cpu": "1"}}})
+    assert made["spec"]["podCIDRs"] == ["10.0.0.0/24"]
+    assert made["status"]["allocatable"] == {"cpu": "1"}

@@ -180,6 +180,30 @@ def test_what_an_update_may_not_change_and_what_it_stores(api: Http) -> None:
     assert 'status.storedVersions[0]: Invalid value: "v1alpha1": missing from spec.versions' in gone.message
 
 
+def test_what_is_refused_even_if_it_is_empty(api: Http) -> None:
+    body = definition()
+    body["spec"]["versions"] = []
+    assert "spec.versions: Invalid value: []: must have exactly one" in api.send("POST", DEFINITIONS, body).message
+    inner = {"type": "object", "dependencies": {}}
+    answer = api.send("POST", DEFINITIONS, with_schema({"properties": {"dependencies": inner}}))
+    assert [(each["field"], each["message"]) for each in answer.body["details"]["causes"]] == [
+        (
+            "spec.validation.openAPIV3Schema.properties[dependencies].dependencies",
+            "Forbidden: dependencies is not supported",
+        )
+    ]
+
+
+def test_a_status_may_say_that_any_version_is_stored(api: Http) -> None:
+    api.ok("POST", DEFINITIONS, definition())
+    path = f"{DEFINITIONS}/drivers.example.com/status"
+    for stored in (["v0", "v1alpha1"], ["v0"]):
+        changed = api.ok("PATCH", path, {"status": {"storedVersions": stored}}, content=MERGE)
+        assert changed["status"]["storedVersions"] == stored
+    bad = api.send("PATCH", path, {"status": {"acceptedNames": {"plural": "A_"}}}, content=MERGE)
+    assert bad.body["details"]["causes"][0]["field"] == "status.acceptedNames.plural"
+
+
 def test_embedded_objects_are_objects(api: Http) -> None:
     inner = {"type": "object", EMBEDDED: True, OPEN: True}
     api.ok("POST", DEFINITIONS, with_schema({"properties": {"spec": inner}}))

@@ -1,5 +1,6 @@
 """Pods: the defaults that a kubelet takes for granted, and the time that it has to end them."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -130,3 +131,43 @@ def test_what_may_change_of_a_pod(api: Http, change: Plain, where: str) -> None:
     if where:
         assert [cause["field"] for cause in answer.body["details"]["causes"]] == [where]
     api.ok("DELETE", f"{PODS}/{name}")
+
+
+def test_watches_see_one_that_ends(api: Http) -> None:
+    """First that it ends, then that it is gone: as it was stored last, with the finalizer that went."""
+    body = _pod("w", nodeName="nowhere")
+    body["metadata"]["finalizers"] = ["x.dev/a"]
+    made = api.ok("POST", PODS, body)
+    start = made["metadata"]["resourceVersion"]
+    ending = api.ok("DELETE", f"{PODS}/w")["metadata"]
+    assert (ending["deletionGracePeriodSeconds"], ending["generation"]) == (0, 2)
+    assert api.ok("DELETE", f"{PODS}/w")["metadata"]["generation"] == 2
+    api.ok("PATCH", f"{PODS}/w", {"metadata": {"finalizers": None}}, content=MERGE)
+    events = _events(api, start, 2)
+    assert [kind for kind, _ in events] == ["MODIFIED", "DELETED"]
+    assert all(found["finalizers"] == ["x.dev/a"] for _, found in events)
+
+
+def test_watches_see_two_events_of_one_that_goes_at_once(api: Http) -> None:
+    start = api.ok("POST", PODS, _pod("v"))["metadata"]["resourceVersion"]
+    api.ok("DELETE", f"{PODS}/v")
+    (marked, first), (gone, last) = _events(api, start, 2)
+    assert (marked, gone) == ("MODIFIED", "DELETED")
+    assert first["deletionGracePeriodSeconds"] == last["deletionGracePeriodSeconds"] == 0
+    assert int(first["resourceVersion"]) < int(last["resourceVersion"])
+
+
+def _events(api: Http, start: str, count: int) -> list[tuple[str, Plain]]:
+    """The first events after a version: their types, and the metadata of what they tell."""
+    with api.watch(PODS, resourceVersion=start) as events:
+        return [(event["type"], event["object"]["metadata"]) for event in itertools.islice(events, count)]
+
+
+def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
+    api.ok("POST", PODS, _pod("e"))
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "other"}}
+    answer = api.send("POST", f"{PODS}/e/eviction", body)
+    assert (answer.status, answer.message) == (400, "name in URL does not match name in Eviction object")
+    done = api.ok("POST", f"{PODS}/e/eviction", body | {"metadata": {"name": "e"}})
+    assert (done["status"], done["code"]) == ("Success", 201)
+    assert not _is_there(api, "e")

@@ -1,5 +1,7 @@
 """What random requests to a real API server showed: one test for each thing that was said otherwise."""
 
+import base64
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -110,3 +112,59 @@ def test_a_list_of_one_object_does_not_go_on(api: Http) -> None:
     for name in "ab":
         api.ok("POST", CLASSES, device_class(f"one-{name}"))
     assert "continue" not in api.ok("GET", CLASSES, fieldSelector="metadata.name=one-a", limit="1")["metadata"]
+
+
+def test_options_in_the_body_of_a_delete_count_alone(api: Http) -> None:
+    """A body without members says that there are none, whatever the query says."""
+    api.ok("POST", CLASSES, {"kind": "DeviceClass", "metadata": {"name": "c"}})
+    assert api.send("DELETE", f"{CLASSES}/c", dryRun="All").status == 200
+    assert api.send("GET", f"{CLASSES}/c").status == 200
+    assert api.send("DELETE", f"{CLASSES}/c", {}, dryRun="All").status == 200
+    assert api.send("GET", f"{CLASSES}/c").status == 404
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({"v": "x", "rv": 1, "start": "a"}, ": server does not recognize this encoded version x"),
+        ({"v": "meta.k8s.io/v1", "start": "a"}, ": incorrect encoded start resourceVersion (version meta.k8s.io/v1)"),
+        ({"v": "meta.k8s.io/v1", "rv": 1}, ": encoded start key empty (version meta.k8s.io/v1)"),
+        ({"v": "meta.k8s.io/v1", "rv": 1, "start": "../a"}, ": ../a"),
+        (
+            {"rv": "x"},
+            ": json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
+        ),
+    ],
+)
+def test_where_a_list_cannot_go_on(api: Http, document: Any, why: str) -> None:
+    token = base64.urlsafe_b64encode(json.dumps(document).encode()).decode().rstrip("=")
+    answer = api.send("GET", CLASSES, **{"continue": token})
+    assert (answer.status, answer.message) == (400, f"invalid continue token: continue key is not valid{why}")
+
+
+def test_a_token_that_is_no_base64(api: Http) -> None:
+    for token, at in (("x", 0), ("ab=c", 2)):
+        answer = api.send("GET", CLASSES, **{"continue": token})
+        assert answer.message.endswith(f"not valid: illegal base64 data at input byte {at}")
+
+
+def test_a_watch_of_all_goes_on_from_nowhere(api: Http) -> None:
+    answer = api.send("GET", CLASSES, **{"watch": "1", "continue": "x"})
+    why = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
+    assert (answer.status, answer.message) == (422, f'ListOptions.meta.k8s.io "" is invalid: {why}')
+
+
+def test_what_a_server_says_of_itself(api: Http) -> None:
+    assert "/apis/resource.k8s.io/v1" in api.ok("GET", "/")["paths"]
+    assert api.send("POST", "/version", {}).status == 405
+    assert api.send("GET", "/version", accept="text/html").message.startswith("406: Not Acceptable")
+    assert api.send("POST", "/apis", {}).body["kind"] == "APIGroupList"
+    assert api.send("GET", "/healthz/nope").text == "404 page not found\n"
+
+
+def test_what_is_there_twice_is_owned_as_a_whole(api: Http) -> None:
+    twice = {"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [twice]}}
+    made = api.ok("POST", "/api/v1/namespaces/default/pods", pod)
+    fields = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:containers"]
+    assert fields['k:{"name":"c"}']["f:env"] == {".": {}, 'k:{"name":"A"}': {}}
