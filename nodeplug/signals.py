@@ -10,6 +10,7 @@ import signal
 import threading
 from typing import Final
 
+from checkpoint import StateLocked
 from hostdevices import Host
 from nodeplug import logs
 from nodeplug.config import overridden
@@ -61,7 +62,7 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
         except NewConfiguration:
             log.info("starting anew with the new configuration")
             config, is_tried = file.config, True
-        except CannotOffer as error:
+        except (CannotOffer, StateLocked) as error:
             if not is_tried:
                 raise
             file.refuse(str(error))

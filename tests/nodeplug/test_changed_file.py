@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 from msgspec.inspect import StructType
 
+from checkpoint.database import Database
 from folderwatch import FolderWatcher
 from kubelet.node import Node
 from kubelet.pods import container, pod
@@ -207,6 +208,20 @@ async def test_what_cannot_be_had_leaves_what_was_read_last_and_not_what_the_dae
         rewrite(path, FUSE, KVM, {**KVM, "name": "example.com/dra", "api": "dra"})
         await until_logged(process, "the configuration stays as it was: example.com/dra: DRA needs the API server")
         await until_logged(process, "offering resources: 2")
+
+
+async def test_a_state_directory_that_another_instance_keeps_leaves_the_configuration_of_before(
+    start: StartDaemon, socket_dir: Path, path: Path, tmp_path: Path
+) -> None:
+    kept = Database(tmp_path / "kept")
+    kept.load()
+    async with Node(socket_dir) as node:
+        process = await begin(start, node, FUSE)
+        rewrite(path, FUSE, stateDirectory=str(tmp_path / "kept"), lockWaitSeconds=0)
+        await until_logged(process, f"the configuration stays as it was: {tmp_path / 'kept'}: another nodeplug uses")
+        await until_logged(process, "offering resources: 1")
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+    kept.close()
 
 
 async def test_devices_offered_through_dra_follow(machine: Machine, tmp_path: Path) -> None:
