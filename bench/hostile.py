@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,46 +24,20 @@ import grpc
 from bench.process import resident
 from bench.quantile import quantile
 from bench.start import command
-from bench.table import Table
+from bench.surroundings import SCENES, SECONDS, Scene, Staged
+from bench.table import Cell, LeftOut, Table
 from bench.tree import make_host
+from bench.victim import Victim
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from tests.deviceplugin.kubelet_end import KubeletEnd
-from tests.grpcunix.attacks import ATTACKS, DEVICES, Answer, Target
+from tests.deviceplugin.kubelet_end import kubelet_end
+from tests.grpcunix.attacks import ATTACKS, DEVICES, Target
 from tests.grpcunix.attacks import SERVICE as PLUGIN
 from tests.ports import free_ports
 
-SECONDS = 2.0
 LONGEST = 50.0  # milliseconds that others should wait at the most
 MOST = 10.0  # MiB that an attack should cost at the most
-Attack = Callable[["_Victim"], object]
+Attack = Callable[["Victim"], object]  # in a thread
 _Row: TypeAlias = tuple[float, int, float, float, float, float, int, str]
-
-
-class _Victim(Target):
-    """A daemon: what the transport's attacks are told of a server, and its other doors."""
-
-    def __init__(self, folder: Path, path: Path, pid: int, port: int) -> None:
-        self.path, self.pid, self.port, self.folder = path, pid, port, folder
-
-    def memory(self) -> float:
-        """Return nothing: the kernel notes the peak, whoever looks when."""
-        return 0.0
-
-    def answer(self) -> Answer:
-        """Wait a moment: others ask in a process of their own."""
-        time.sleep(0.02)
-        return Answer(0.0, 0.0)
-
-    def metrics(self) -> socket.socket:
-        """Connect to the metrics port."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=5)
-
-    def control(self) -> socket.socket:
-        """Connect to the control socket."""
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(5)
-        connection.connect(str(self.folder / "state/control.sock"))
-        return connection
 
 
 def run() -> Iterator[Table]:
@@ -71,9 +45,15 @@ def run() -> Iterator[Table]:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     transport: dict[str, Attack] = {name: _of_transport(attack) for name, attack in ATTACKS.items()}
     attacks: dict[str, Attack] = {"nobody attacks": lambda _: time.sleep(SECONDS), **transport, **_OTHERS}
+    scenes = {name: _alone(attack) for name, attack in attacks.items()} | SCENES
+    rows, notes = list[tuple[Cell, ...]](), list[str]()
     with tempfile.TemporaryDirectory(prefix="np-") as host:
         make_host(Path(host), 1, DEVICES)
-        rows = [(name, *asyncio.run(_measure(attack, Path(host)))) for name, attack in attacks.items()]
+        for name, staged in scenes.items():
+            try:
+                rows.append((name, *asyncio.run(_measure(staged, Path(host)))))
+            except LeftOut as reason:
+                notes.append(f"{name}: left out: {reason}")
     header = (
         "attack",
         "MiB more",
@@ -85,40 +65,41 @@ def run() -> Iterator[Table]:
         "cut off",
         "goal",
     )
-    yield Table(header, tuple(rows))
+    yield Table(header, tuple(rows), tuple(notes))
 
 
-async def _measure(attack: Attack, root: Path) -> _Row:
+async def _measure(staged: Staged, host: Path) -> _Row:
     with tempfile.TemporaryDirectory(prefix="np-") as name:
         folder = Path(name)
-        (folder / "device-plugins").mkdir()
+        for kubelets in ("device-plugins", "plugins", "plugins_registry"):
+            (folder / kubelets).mkdir()
         (port,) = free_ports(1)
-        settings = {"kubeletRoot": name, "stateDirectory": f"{name}/state", "cdiDirectory": f"{name}/cdi"}
-        settings |= {"metricsAddress": f"127.0.0.1:{port}", "logLevel": "error"}
-        resources = [{"name": "example.com/res0", "select": {"id": "misc-res0-dev*"}}]
-        (folder / "config.yaml").write_text(json.dumps({"settings": settings, "resources": resources}))
-        kubelet = KubeletEnd(folder / "device-plugins")
-        await kubelet.start()
-        daemon = await asyncio.create_subprocess_exec(*command(folder / "config.yaml", root))
-        try:
-            while len(await kubelet.lists.get()) != DEVICES:
-                continue
-            path = folder / "device-plugins" / kubelet.endpoint
-            return await _with_bystander(attack, _Victim(folder, path, daemon.pid, port))
-        finally:
-            daemon.terminate()
-            await daemon.wait()
-            await kubelet.stop()
+        settings: dict[str, object] = {"kubeletRoot": name, "stateDirectory": f"{name}/state"}
+        settings |= {"cdiDirectory": f"{name}/cdi", "metricsAddress": f"127.0.0.1:{port}", "logLevel": "error"}
+        async with staged(host, folder) as scene, kubelet_end(folder / "device-plugins") as kubelet:
+            content = {"settings": {**settings, **scene.settings}, "resources": scene.resources}
+            (folder / "config.yaml").write_text(json.dumps(content))
+            environment = os.environ | scene.environment
+            words = command(folder / "config.yaml", scene.root)
+            daemon = await asyncio.create_subprocess_exec(*words, env=environment)
+            try:
+                while len(await kubelet.lists.get()) != scene.units:
+                    continue
+                path = folder / "device-plugins" / kubelet.endpoint_of(scene.resources[-1]["name"])
+                return await _with_bystander(scene, Victim(folder, path, daemon.pid, port))
+            finally:
+                daemon.terminate()
+                await daemon.wait()
 
 
-async def _with_bystander(attack: Attack, victim: _Victim) -> _Row:
-    words = (sys.executable, "-m", "bench.bystander", str(victim.path), "misc-res0-dev4999")
+async def _with_bystander(scene: Scene, victim: Victim) -> _Row:
+    words = (sys.executable, "-m", "bench.bystander", str(victim.path), scene.unit)
     bystander = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)
     assert bystander.stdout is not None
     await bystander.stdout.readline()
     before = resident(victim.pid, "VmRSS")
     Path(f"/proc/{victim.pid}/clear_refs").write_text("5")  # the peak begins here
-    await asyncio.to_thread(attack, victim)
+    await scene.attack(victim)
     growth = resident(victim.pid, "VmHWM") - before
     found = json.loads((await bystander.communicate(b""))[0])
     ordered = sorted(found["lasting"] + found["new"])
@@ -128,10 +109,21 @@ async def _with_bystander(attack: Attack, victim: _Victim) -> _Row:
     return growth, len(ordered), p50, p99, ordered[-1], max(found["new"], default=0.0), found["cut_off"], goal
 
 
+def _alone(attack: Attack) -> Staged:
+    """Nothing but a kubelet is around the daemon; the attack is made in a thread."""
+
+    @contextlib.asynccontextmanager
+    async def staged(host: Path, folder: Path) -> AsyncIterator[Scene]:
+        del folder
+        yield Scene(host, lambda victim: asyncio.to_thread(attack, victim))
+
+    return staged
+
+
 def _of_transport(attack: Callable[[Target, float], object]) -> Attack:
     """Attack again and again: one who floods is cut off at once."""
 
-    def again(victim: _Victim) -> None:
+    def again(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
         while (left := end - time.monotonic()) > 0:
             attack(victim, left)
@@ -139,10 +131,10 @@ def _of_transport(attack: Callable[[Target, float], object]) -> Attack:
     return again
 
 
-def _hold(connect: Callable[[_Victim], socket.socket], number: int, opening: bytes) -> Attack:
+def _hold(connect: Callable[[Victim], socket.socket], number: int, opening: bytes) -> Attack:
     """Open many connections, begin to speak on each, and read nothing."""
 
-    def attack(victim: _Victim) -> None:
+    def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
         with contextlib.ExitStack() as held:
             for _ in range(number):
@@ -155,10 +147,10 @@ def _hold(connect: Callable[[_Victim], socket.socket], number: int, opening: byt
     return attack
 
 
-def _again_and_again(connect: Callable[[_Victim], socket.socket], question: bytes) -> Attack:
+def _again_and_again(connect: Callable[[Victim], socket.socket], question: bytes) -> Attack:
     """Ask on one connection after the other, as fast as they are answered."""
 
-    def attack(victim: _Victim) -> None:
+    def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(OSError), connect(victim) as connection:
@@ -169,10 +161,10 @@ def _again_and_again(connect: Callable[[_Victim], socket.socket], question: byte
     return attack
 
 
-def _without_an_end(connect: Callable[[_Victim], socket.socket], piece: bytes) -> Attack:
+def _without_an_end(connect: Callable[[Victim], socket.socket], piece: bytes) -> Attack:
     """Send a request that does not end, anew whenever the connection does."""
 
-    def attack(victim: _Victim) -> None:
+    def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(OSError), connect(victim) as connection:
@@ -185,7 +177,7 @@ def _without_an_end(connect: Callable[[_Victim], socket.socket], piece: bytes) -
 def _calls(method: str, request: Any) -> Attack:
     """Call one method again and again."""
 
-    def attack(victim: _Victim) -> None:
+    def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
         with grpc.insecure_channel(f"unix:{victim.path}", options=[("grpc.default_authority", "localhost")]) as channel:
             while time.monotonic() < end:
@@ -195,7 +187,7 @@ def _calls(method: str, request: Any) -> Attack:
     return attack
 
 
-def _files_that_come_and_go(victim: _Victim) -> None:
+def _files_that_come_and_go(victim: Victim) -> None:
     """Make and remove what looks like a kubelet's socket."""
     path, end = victim.path.with_name("kubelet.sock"), time.monotonic() + SECONDS
     while time.monotonic() < end:
@@ -213,15 +205,15 @@ _ALL = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devi
 _LONG = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["x" * 4_000_000])])
 _SCRAPE = b"GET /metrics HTTP/1.1\r\n\r\n"
 _OTHERS: dict[str, Attack] = {
-    "metrics: 1,000 connections that do nothing": _hold(_Victim.metrics, 1_000, b""),
-    "metrics: 1,000 half requests": _hold(_Victim.metrics, 1_000, b"GET /metrics HTTP/1.1\r\nA: b"),
-    "metrics: 1,000 scrapes that nobody reads": _hold(_Victim.metrics, 1_000, _SCRAPE),
-    "metrics: scrapes in a row": _again_and_again(_Victim.metrics, _SCRAPE),
-    "metrics: requests without an end": _without_an_end(_Victim.metrics, b"A: " + b"b" * 60_000),
-    "control: 100 connections that do nothing": _hold(_Victim.control, 100, b""),
-    "control: 100 questions that nobody reads": _hold(_Victim.control, 100, b'{"question":"status"}\n'),
-    "control: status in a row": _again_and_again(_Victim.control, b'{"question":"status"}\n'),
-    "control: questions without an end": _without_an_end(_Victim.control, b"[" * 60_000),
+    "metrics: 1,000 connections that do nothing": _hold(Victim.metrics, 1_000, b""),
+    "metrics: 1,000 half requests": _hold(Victim.metrics, 1_000, b"GET /metrics HTTP/1.1\r\nA: b"),
+    "metrics: 1,000 scrapes that nobody reads": _hold(Victim.metrics, 1_000, _SCRAPE),
+    "metrics: scrapes in a row": _again_and_again(Victim.metrics, _SCRAPE),
+    "metrics: requests without an end": _without_an_end(Victim.metrics, b"A: " + b"b" * 60_000),
+    "control: 100 connections that do nothing": _hold(Victim.control, 100, b""),
+    "control: 100 questions that nobody reads": _hold(Victim.control, 100, b'{"question":"status"}\n'),
+    "control: status in a row": _again_and_again(Victim.control, b'{"question":"status"}\n'),
+    "control: questions without an end": _without_an_end(Victim.control, b"[" * 60_000),
     "kubelet.sock comes and goes": _files_that_come_and_go,
     "a pod asks for 2,000 of 5,000 units (GetPreferredAllocation)": _calls("GetPreferredAllocation", _PREFERRED),
     "Allocate of 4,999 units": _calls("Allocate", _ALL),

@@ -1,0 +1,309 @@
+"""What attacks the daemon from around it: claims, an API server, the kernel's events, sysfs, folders and the disk.
+
+A scene is what a daemon has around it, and what happens there for two seconds. The API server is one of raw bytes in
+the attacker's process, and is honest until the attack begins. The largest claim is that of
+`tests/dra_plugin/preparing/test_claim_limits.py`.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from bench.table import LeftOut
+from bench.victim import Victim
+from controlplane.apiserver import write_kubeconfig
+from grpcunix import Client, RpcError, connect
+from kubeletapi.dra.v1 import api_pb2 as dra
+from tests.grpcunix.attacks import DEVICES
+from tests.resourceapi.client.peer import Json, Request, Script, drip, serving
+
+SECONDS = 2.0
+CLAIMED = 32  # devices for claims
+_AT_ONCE = 64  # claims
+_SYNC = 0.1  # seconds that a slow disk takes
+_NODE = "worker-1"
+_DRIVER = "nodeplug.dev"
+_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_SERVICE = dra.DESCRIPTOR.services_by_name["DRAPlugin"]
+UNITS: Json = {"name": "example.com/res0", "select": {"id": "misc-res0-dev*"}}
+_Attack: TypeAlias = Callable[[Victim], Awaitable[object]]
+
+
+class Scene(NamedTuple):
+    """A host below `root`, the attack, what is offered, and the last resource's unit that another asks for."""
+
+    root: Path
+    attack: _Attack
+    resources: tuple[Json, ...] = (UNITS,)
+    units: int = DEVICES
+    unit: str = f"misc-res0-dev{DEVICES - 1}"
+    settings: Mapping[str, object] = {}
+    environment: Mapping[str, str] = {}
+
+
+Staged: TypeAlias = Callable[[Path, Path], AbstractAsyncContextManager[Scene]]
+"""Prepares a scene with a host of 5,000 devices and an empty folder."""
+
+
+class _Server:
+    """An API server: honest until it lies as `lie` does, for all that is asked from then on and in watches."""
+
+    def __init__(self, lie: Script | None, *parameters: Json) -> None:
+        self._lie = lie
+        self._lies = asyncio.Event()
+        self._parameters = parameters  # of each claim's configuration
+        self._versions = itertools.count(1)
+
+    def begin(self) -> None:
+        """Lie from now on."""
+        if self._lie is not None:
+            self._lies.set()
+
+    async def __call__(self, request: Request) -> None:
+        if request.is_watch and not self._lies.is_set():
+            await request.stream()
+            await self._lies.wait()
+            request.writer.close()  # so that it is asked again
+        elif self._lie and self._lies.is_set():
+            await self._lie(request)
+        else:
+            await request.answer(self._honest(request), 201 if request.method == "POST" else 200)
+
+    def _honest(self, request: Request) -> Json:
+        version = {"resourceVersion": str(next(self._versions))}
+        name = request.path.rpartition("/")[2]
+        if "/nodes/" in request.path:
+            return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": "node"} | version}
+        if request.path == _SLICES and request.method == "GET":
+            return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": version, "items": []}
+        if request.path.startswith(_SLICES):
+            stored: Json = json.loads(request.body)
+            made = stored["metadata"].get("generateName", "") + version["resourceVersion"]
+            return {**stored, "metadata": {"name": made, "uid": made} | stored["metadata"] | version}
+        if request.path.endswith("/status"):
+            name = request.path.split("/")[-2]
+        return _claim(name, *self._parameters) | {"kind": "ResourceClaim"}
+
+
+def _claim(name: str, *parameters: Json) -> Json:
+    """A claim for one device, each for another, with these configurations; `name` is `claim-NUMBER`."""
+    number = int(name.rpartition("-")[2])
+    result = {"request": "r", "driver": _DRIVER, "pool": _NODE, "device": f"misc-res0-dev{number % CLAIMED}"}
+    ours = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig"}
+    opaque = [{"driver": _DRIVER, "parameters": ours | each} for each in parameters]
+    devices = {"results": [result], "config": [{"source": "FromClaim", "opaque": each} for each in opaque]}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}},
+        "status": {"allocation": {"devices": devices}},
+    }
+
+
+def _with_claims(*parameters: Json, lie: Script | None = None) -> Staged:
+    """Claims are prepared and unprepared, many at once, by a server that is honest, or lies."""
+
+    @contextlib.asynccontextmanager
+    async def staged(host: Path, folder: Path) -> AsyncIterator[Scene]:
+        server = _Server(lie, *parameters)
+        claimed = {"id": [f"misc-res0-dev{number}" for number in range(CLAIMED)]}
+        async with serving(server) as peer:
+            write_kubeconfig(folder / "kubeconfig", peer.url, "token")
+            yield Scene(
+                host,
+                lambda victim: _prepare(victim.folder, server),
+                ({"name": "example.com/claimed", "select": claimed, "api": "dra"}, UNITS),
+                units=DEVICES - CLAIMED,
+                settings={"kubeconfig": str(folder / "kubeconfig"), "nodeName": _NODE},
+            )
+
+    return staged
+
+
+async def _prepare(folder: Path, server: _Server) -> None:
+    server.begin()
+    async with connect(folder / f"plugins/{_DRIVER}/dra.sock") as channel:
+        client, end = Client(channel, _SERVICE), time.monotonic() + SECONDS
+
+        async def again_and_again(number: int) -> None:
+            claim = dra.Claim(namespace="default", name=f"claim-{number}", uid=f"claim-{number}")
+            while (left := end - time.monotonic()) > 0:
+                for method in ("NodePrepareResources", "NodeUnprepareResources"):
+                    with contextlib.suppress(RpcError):
+                        await client.call(method, getattr(dra, f"{method}Request")(claims=[claim]), timeout=left + 0.5)
+
+        await asyncio.gather(*(again_and_again(number) for number in range(_AT_ONCE)))
+
+
+@contextlib.asynccontextmanager
+async def _kernel_events(host: Path, folder: Path) -> AsyncIterator[Scene]:
+    """Events of a device of this machine, as fast as the kernel makes them; 5,000 may have it at once."""
+    del host, folder
+    uevent = Path("/sys/class/misc/fuse/uevent")
+    if not os.access(uevent, os.W_OK):
+        raise LeftOut(f"{uevent} cannot be written")
+
+    def flood() -> None:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            uevent.write_text("change")
+
+    fuse = {"name": "example.com/fuse", "select": "fuse", "shares": DEVICES}
+    yield Scene(Path("/"), lambda _: asyncio.to_thread(flood), (fuse,), unit=f"misc-fuse.{DEVICES - 1}")
+
+
+@contextlib.asynccontextmanager
+async def _files_below_a_glob(host: Path, folder: Path) -> AsyncIterator[Scene]:
+    """Any user makes and removes folders and files where a recursive glob looks."""
+    del folder
+    shared = host / "dev/shm"
+    shared.mkdir()
+
+    def flood() -> None:
+        end = time.monotonic() + SECONDS
+        for number in itertools.count():
+            if time.monotonic() > end:
+                break
+            made = shared / str(number)
+            made.mkdir()
+            (made / "ttyUSB0").touch()
+            if number >= 500:
+                shutil.rmtree(shared / str(number - 500))
+
+    globbed = {"name": "example.com/serial", "select": {"path": "/dev/**/ttyUSB*"}}
+    try:
+        yield Scene(host, lambda _: asyncio.to_thread(flood), (globbed, UNITS))
+    finally:
+        shutil.rmtree(shared)
+
+
+@contextlib.asynccontextmanager
+async def _sysfs(host: Path, folder: Path) -> AsyncIterator[Scene]:
+    """Everything is read again each second, a thousand USB devices with what no kernel writes among it."""
+    del folder
+    devices, named = host / "sys/devices/pci0000:00/usb1", host / "sys/bus/usb/devices"
+    named.mkdir(parents=True)
+    for number in range(1_000):
+        device = devices / f"1-{number}"
+        device.mkdir(parents=True)
+        (device / "uevent").write_text(f"DEVNAME=bus/usb/001/{number:03}\n")
+        (device / "dev").write_text("9" * 5_000)
+        (device / "serial").write_bytes(b"\xff\n" * 500_000)
+        os.mkfifo(device / "product")
+        (device / "manufacturer").symlink_to("manufacturer")
+        (device / "idVendor").write_text("z" * 5_000)
+        (named / device.name).symlink_to(device)
+    settings = {"rescanSeconds": 1}
+    usb = {"name": "example.com/usb", "select": {"kind": "usb"}}
+    try:
+        yield Scene(host, lambda _: asyncio.sleep(2 * SECONDS), (usb, UNITS), settings=settings)
+    finally:
+        shutil.rmtree(devices)
+        shutil.rmtree(named)
+
+
+@contextlib.asynccontextmanager
+async def _slow_disk(host: Path, folder: Path) -> AsyncIterator[Scene]:
+    """Each sync takes 100 ms."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise LeftOut("a C compiler is needed: install gcc")
+    library = folder / "slow.so"
+    source = Path(__file__).with_name("slow_sync.c")
+    microseconds = f"-DMICROSECONDS={_SYNC * 1e6:.0f}"
+    words = (compiler, "-shared", "-fPIC", microseconds, "-o", library, source, "-ldl")
+    assert await (await asyncio.create_subprocess_exec(*words)).wait() == 0
+    yield Scene(host, lambda _: asyncio.sleep(SECONDS), environment={"LD_PRELOAD": str(library)})
+
+
+async def _never(request: Request) -> None:
+    del request
+    await asyncio.sleep(2 * SECONDS)
+
+
+async def _closes(request: Request) -> None:
+    request.writer.close()
+
+
+async def _body_without_an_end(request: Request) -> None:
+    await request.stream(b'{"a": "')
+    while True:
+        await request.piece(b"x" * 65_536)
+
+
+async def _heads_without_an_end(request: Request) -> None:
+    await request.send(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        await request.send(b"x: " + b"y" * 1_000 + b"\r\n")
+
+
+async def _pages_without_an_end(request: Request) -> None:
+    await request.answer(_listed([_other_slice(number) for number in range(100)], **{"continue": "again"}))
+
+
+async def _events_without_an_end(request: Request) -> None:
+    if not request.is_watch:
+        await request.answer(_listed([]))
+        return
+    await request.stream()
+    for number in itertools.count():
+        event = json.dumps({"type": "ADDED", "object": _other_slice(number) | {"kind": "ResourceSlice"}})
+        await request.piece(event.encode() + b"\n")
+
+
+async def _line_without_an_end(request: Request) -> None:
+    await (_body_without_an_end(request) if request.is_watch else request.answer(_listed([])))
+
+
+async def _large_object(request: Request) -> None:
+    await request.answer(_LARGE)
+
+
+async def _deep_object(request: Request) -> None:
+    await request.answer(b"[" * 200_000)
+
+
+def _listed(items: list[Json], **metadata: str) -> Json:
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList"}
+    return head | {"metadata": {"resourceVersion": "5"} | metadata, "items": items}
+
+
+def _other_slice(number: int) -> Json:
+    """A slice that somebody else has made, with as many devices as it can have."""
+    metadata = {"name": f"slice-{number}", "uid": f"{number}", "resourceVersion": f"{number + 5}"}
+    pool = {"name": _NODE, "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"device-{each}"} for each in range(128)]
+    spec = {"driver": _DRIVER, "nodeName": _NODE, "pool": pool, "devices": devices}
+    return {"apiVersion": "resource.k8s.io/v1", "metadata": metadata, "spec": spec}
+
+
+_LARGE = json.dumps(_claim("claim-0") | {"kind": "ResourceClaim", "x": list(range(500_000))}).encode()
+_LARGEST = [{"env": {f"A{number}": "x" * 9_000}} for number in range(3)]
+_LONGEST = [{"env": {"A0": "{devnodes}{ids}" * 640}}] * 32
+SCENES: dict[str, Staged] = {
+    "claims: 64 at once": _with_claims(),
+    "claims: 64 of the largest at once": _with_claims(*_LARGEST),
+    "claims: 64 with 32 configurations of 9 KB at once": _with_claims(*_LONGEST),
+    "API server: never answers": _with_claims(lie=_never),
+    "API server: drips": _with_claims(lie=drip),
+    "API server: closes each connection": _with_claims(lie=_closes),
+    "API server: a body without an end": _with_claims(lie=_body_without_an_end),
+    "API server: heads without an end": _with_claims(lie=_heads_without_an_end),
+    "API server: pages without an end": _with_claims(lie=_pages_without_an_end),
+    "API server: events without an end": _with_claims(lie=_events_without_an_end),
+    "API server: a line without an end": _with_claims(lie=_line_without_an_end),
+    "API server: objects of 4 MB": _with_claims(lie=_large_object),
+    "API server: objects that are too deep": _with_claims(lie=_deep_object),
+    "the kernel's events, without a pause": _kernel_events,
+    "folders come and go below /dev/**": _files_below_a_glob,
+    "sysfs: 1,000 devices of megabytes, pipes and circles": _sysfs,
+    f"a disk that takes {_SYNC * 1000:.0f} ms for a sync": _slow_disk,
+}
