@@ -92,8 +92,11 @@ def check_schema(errors: ErrorList, path: str, schema: Schema, release: Release,
 
 
 def _check_root(errors: ErrorList, path: str, schema: Schema) -> None:
-    values = ("default", "example")  # which say something whatever they are
-    for name in (name for name in SCHEMA_MEMBERS if is_said(schema.get(name)) or (name in values and name in schema)):
+    values = ("default", "example")  # which say something whatever they are, as any list does
+    lists = [name for name, item in schema.items() if isinstance(item, list)]
+    for name in SCHEMA_MEMBERS:
+        if not is_said(schema.get(name)) and name not in lists and not (name in values and name in schema):
+            continue
         if name == "type" and schema["type"] != "object":
             text = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
             errors.invalid(f"{path}.type", schema["type"], text)

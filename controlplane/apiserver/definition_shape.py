@@ -188,7 +188,7 @@ class _Form(NamedTuple):
         """The member as Go has it; null where it is empty."""
         if self.holds == "either":
             return self._either(value)
-        if not isinstance(value, Mapping | list) or (self.holds and not value):
+        if not isinstance(value, Mapping | list):
             return None
         members = _INTERNAL[self.name]
         if isinstance(value, list):

@@ -39,7 +39,7 @@ def unsupported(schema: Schema) -> str:
             return f"OpenAPIV3Schema '{name.removeprefix('$') if name == '$schema' else name}' is not supported"
     if schema.get(OPEN) is False:
         return f"internal error: '{OPEN}' must be true or undefined"
-    if isinstance(schema.get("items"), list):
+    if isinstance(schema.get("items"), list) and schema["items"]:
         return "OpenAPIV3Schema 'items' must be a schema, but is an array"
     return next(filter(None, map(unsupported, _below(schema))), "")
 

@@ -216,17 +216,25 @@ class Definitions:
             self._registry.add(kind_of(definition))
 
 
-def _put_back_empties(held: Any, read: Any) -> None:
-    """What is refused even if it is empty, and would be lost as such: nothing of it is ever stored."""
+def _put_back_empties(held: Plain, read: Plain) -> None:
+    """Of versions, lists and maps that are written and empty: rules and refusals tell them from none."""
+    spec, versions = held.get("spec"), (read.get("spec") or {}).get("versions")
+    if spec and versions == []:
+        spec["versions"] = []
+    elif spec:
+        _put_back_within(spec.get("versions"), versions)
+
+
+def _put_back_within(held: Any, read: Any) -> None:
     if isinstance(held, dict) and isinstance(read, dict):
         for name, item in read.items():
-            if name in ("versions", "dependencies") and item is not None and not item and held.get(name) is None:
+            if isinstance(item, list | dict) and not item and held.get(name) is None:
                 held[name] = item
             else:
-                _put_back_empties(held.get(name), item)
+                _put_back_within(held.get(name), item)
     elif isinstance(held, list) and isinstance(read, list):
         for each in zip(held, read, strict=False):
-            _put_back_empties(*each)
+            _put_back_within(*each)
 
 
 def _filled(definition: Plain) -> Plain:

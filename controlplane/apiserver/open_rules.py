@@ -126,7 +126,10 @@ class OpenRules(Rules):
                 found += [f'unknown field "{path}"' for path in sorted(of_embedded)]
             known = with_defaults(pruned, schema)
         else:
-            known = self._as_type(protobuf.known_members(self._message, rest, found, self._kept))
+            read = protobuf.known_members(self._message, rest, found, self._kept)
+            known = self._as_type(read)
+            if self._put_back is not None:
+                self._put_back(known, read)
         obj |= {"metadata": to_dict(without_unknown(record))} | known
         return Decoded(self._fill(obj), tuple(found))
 
@@ -155,7 +158,7 @@ class OpenRules(Rules):
         self._refuse(errors, obj, None, context)
         if self._warn is not None:
             context.told.extend(self._warn(obj, None))
-        return obj
+        return self._as_stored(obj)
 
     def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         if self._status:
@@ -166,7 +169,8 @@ class OpenRules(Rules):
             new = self._advance(new, old)
         if self._counts_generations:
             ours = {*new, *old} - {*_TYPE, "status"}
-            changed = not all(json_equal(new.get(name), old.get(name)) for name in ours)
+            stored = self._as_stored(new)
+            changed = not all(json_equal(stored.get(name), old.get(name)) for name in ours)
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
         return self._checked_update(new, old, context)
 
@@ -196,7 +200,14 @@ class OpenRules(Rules):
         self._refuse(errors, new, old, context, is_status=is_status)
         if self._warn is not None and not is_status:
             context.told.extend(self._warn(new, old))
-        return new
+        return self._as_stored(new)
+
+    def _as_stored(self, obj: Plain) -> Plain:
+        """Without the empty members that were put back for the rules."""
+        if self._put_back is None:
+            return obj
+        kept = {name: obj[name] for name in (*_TYPE, "metadata") if name in obj}
+        return kept | self._as_type({name: item for name, item in obj.items() if name not in kept})
 
     @functools.cached_property
     def _message(self) -> str:
@@ -210,8 +221,6 @@ class OpenRules(Rules):
         held.pop("metadata", None)
         for path in self._kept:
             _put_back(held, known, path.split("."))
-        if self._put_back is not None:
-            self._put_back(held, known)
         return held
 
     def _refuse(

@@ -194,6 +194,21 @@ def test_what_is_refused_even_if_it_is_empty(api: Http) -> None:
     ]
 
 
+def test_empty_lists_are_told_and_not_stored(api: Http) -> None:
+    body = definition()
+    version = body["spec"]["versions"][0]
+    schema = {"type": "object", "enum": [], "properties": {"p": {"type": "array", "items": []}}}
+    version |= {"subresources": {"status": {}}, "schema": {"openAPIV3Schema": schema}}
+    texts = [each["message"] for each in api.send("POST", DEFINITIONS, body).body["details"]["causes"]]
+    assert "Required value: must be specified" in texts
+    assert any('"Enum":[],' in text and '"Items":{"Schema":null,"JSONSchemas":[]}' in text for text in texts)
+    version |= {"subresources": None, "schema": {"openAPIV3Schema": {"type": "object", "enum": [], "required": []}}}
+    first = api.ok("POST", DEFINITIONS, body)
+    assert first["spec"]["versions"][0]["schema"] == {"openAPIV3Schema": {"type": "object"}}
+    path, change = f"{DEFINITIONS}/{first['metadata']['name']}", {"spec": {"versions": body["spec"]["versions"]}}
+    assert api.ok("GET", path) == api.ok("PATCH", path, change, content=MERGE)
+
+
 def test_a_status_may_say_that_any_version_is_stored(api: Http) -> None:
     api.ok("POST", DEFINITIONS, definition())
     path = f"{DEFINITIONS}/drivers.example.com/status"
