@@ -194,7 +194,7 @@ class PodRun:
         """
         known = {each.name: each for each in self.status.all_containers}
         apps = [known.get(each.name) for each in self.pod.spec.containers]
-        if all(each is not None and self._is_over(each) for each in apps):
+        if apps and all(each is not None and self._is_over(each) for each in apps):
             return "Succeeded" if all(each is not None and _has_succeeded(each) for each in apps) else "Failed"
         lasting = apps + [known.get(each.name) for each in self.pod.spec.init_containers if each.is_sidecar]
         brief = [known.get(each.name) for each in self.pod.spec.init_containers if not each.is_sidecar]
