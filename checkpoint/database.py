@@ -93,6 +93,7 @@ class Database:
         self._directory = directory
         self._unrestored = directory / _UNRESTORED_NAME
         self._untidy = 0  # commits since `tidy`
+        self._is_to_grow = False  # the log has pages for which the database has no room yet
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None  # device and inode of the file in use
@@ -141,6 +142,8 @@ class Database:
             raise self._unavailable("write", error) from error
         self.commits += 1
         self._untidy += 1
+        if any(change.begun or change.withheld for change in changes):
+            self._is_to_grow = self._has_grown()
 
     def _write(self, book: Book, changes: Sequence[Change]) -> None:
         connection, is_rewritten = self._connection, False
@@ -167,7 +170,7 @@ class Database:
 
         The log keeps its blocks, so that leases can end on a disk that others have filled.
         """
-        self._untidy = 0
+        self._untidy, self._is_to_grow = 0, False
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
@@ -175,13 +178,16 @@ class Database:
     @property
     def is_untidy(self) -> bool:
         """Tell whether it is time for `tidy`: after a while, or before the database cannot grow on a full disk."""
-        return self._untidy >= _TIDY_AFTER or (self._untidy > 0 and self._has_grown())
+        return self._untidy >= _TIDY_AFTER or self._is_to_grow
 
     def _has_grown(self) -> bool:
         if self._connection is None:
             return False
-        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
-        (size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        try:
+            (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+            (size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        except sqlite3.Error:  # what was written is, whatever cannot be read now
+            return False
         return bool(pages * size > _size(self.path))
 
     def note_restored(self) -> None:

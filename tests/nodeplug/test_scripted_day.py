@@ -167,20 +167,20 @@ async def whole_day(machine: Machine, tmp_path: Path, road: Road) -> None:
 
 
 async def test_they_agree_on_a_disk_that_is_full(machine: Machine, tmp_path: Path) -> None:
-    day, stand = Day(machine), machine.stand
+    day, stand, shares = Day(machine), machine.stand, 500
     machine.state.mkdir()
     with mounted(machine.state, "size=4m") as disk:
-        await machine.start(None, RESOURCES, rescanSeconds=1)
-        await day.until_agreed(leases=0)
+        await machine.start(None, [{**RESOURCES[0], "shares": shares}, RESOURCES[1]], rescanSeconds=1)
+        await day.until_agreed(units=shares, healthy=shares, leases=0)
         with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
             while file.write(bytes(4096)):
                 pass
-        await stand.create(pod("a", limits=[{FUSE: "1"}]))
+        await stand.create(pod("a", limits=[{FUSE: "400"}]))  # a few leases find room in the ledger's own files
         await stand.until_phase("a", "Failed")
-        found = await day.until_agreed(leases=0)
+        found = await day.until_agreed(units=shares, healthy=shares, leases=0)
         assert [x for x in found.problems if "the disk is full, free some space" in x], found.problems
         (disk / "filler").unlink()
         await stand.create(pod("b", limits=[{FUSE: "1"}]))
         await stand.until_phase("b", "Running")
-        assert (await day.until_agreed(leases=1)).problems == ()
+        assert (await day.until_agreed(units=shares, healthy=shares, leases=1)).problems == ()
         await machine.end()
