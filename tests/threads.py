@@ -3,7 +3,8 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 
 _TOO_LARGE = 1 << 46  # bytes; more than the kernel maps for a process, be it root's
 
@@ -20,14 +21,7 @@ def no_more_threads() -> Iterator[None]:
 
 @asynccontextmanager
 async def no_free_threads() -> AsyncIterator[None]:
-    """Have all of the loop's own threads busy, too."""
-    loop, over, busy = asyncio.get_running_loop(), threading.Event(), list[asyncio.Future[bool]]()
+    """Have the loop without a thread of its own, too."""
     with no_more_threads():
-        try:
-            with suppress(RuntimeError):
-                while True:
-                    busy.append(loop.run_in_executor(None, over.wait))
-            yield
-        finally:
-            over.set()
-            await asyncio.gather(*busy)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # which is to start its first
+        yield

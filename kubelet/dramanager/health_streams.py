@@ -88,6 +88,9 @@ class HealthStreams:
                 log.info("health stream of driver %s: %s", plugin.driver, error)
                 is_open = error.code is not Status.UNAVAILABLE or plugin.connections > connections
                 is_given_up = error.code is Status.UNIMPLEMENTED and self._release.calls_announced_health
+            except asyncio.CancelledError:  # the instance left
+                is_open = plugin.connections > connections
+                raise
             finally:
                 if is_open:  # what could not be opened has no end: another instance's reports hold
                     self._on_end(plugin.driver)
