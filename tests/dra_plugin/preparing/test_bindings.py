@@ -236,9 +236,7 @@ async def test_without_a_thread_left_nothing_is_bound(machine: Machine) -> None:
     with no_more_threads():
         assert f"driver of {GPU} cannot be changed: can't start new thread" in await machine.refusal(CARD)
     assert machine.kernel.drivers() == BEFORE
-    await machine.unprepare(
-        CARD
-    )  # on a slow disk its lease could not be taken back without a thread, either
+    await machine.unprepare(CARD)  # on a slow disk its lease could not be taken back without a thread, either
     assert (machine.units(), machine.files()) == ([], [])
 
 
