@@ -27,7 +27,7 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> N
     if metadata.get("name") != target.name:
         raise bad_request("name in URL does not match name in Binding object")
     node = where.get("name") or ""
-    _check_node(where.get("kind") or "", node)
+    _check_node(where.get("kind") or "", node, is_name_checked=rest.release.checks_bound_nodes)
     one = target._replace(subresource="")
     pod = rest.get(one)
     if metadata.get("uid"):
@@ -57,13 +57,13 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> N
     )
 
 
-def _check_node(kind: str, name: str) -> None:
+def _check_node(kind: str, name: str, *, is_name_checked: bool) -> None:
     errors = ErrorList()
     if kind not in ("", "Node"):
         errors.not_supported("target.kind", kind, ["Node", "<empty>"])
     if not name:
         errors.required("target.name")
-    elif not errors:
+    elif not errors and is_name_checked:
         complaints(errors, "target.name", name, dns_subdomain(name))
     if errors:
         texts = list(map(str, errors))

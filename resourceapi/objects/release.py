@@ -68,6 +68,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """Who defines a set of objects or of lists is warned of it."""
     relaxes_service_names: bool
     """A Service's name may begin with a digit."""
+    checks_bound_nodes: bool
+    """A Binding names a node by a name that one can have."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -103,6 +105,7 @@ _1_37 = Release(
     counts_autoscalers=True,
     warns_of_sets=True,
     relaxes_service_names=True,
+    checks_bound_nodes=True,
     has_all_fields=True,
 )
 
@@ -125,6 +128,7 @@ _1_36 = replace(
     fills_missing_drivers=False,
     counts_autoscalers=False,
     warns_of_sets=False,
+    checks_bound_nodes=False,
 )
 
 _1_35 = replace(

@@ -69,6 +69,14 @@ def test_refusals_are_in_the_words_of_the_release_and_the_version(api: Http, of_
     assert api.send("POST", path, claim).message.endswith(f"requests[1]: Duplicate value: {shown}")
 
 
+def test_the_node_of_a_binding_may_have_any_name_before_1_37(api: Http, of_1_36: Http) -> None:
+    path, binding = "/api/v1/namespaces/default/pods", {"metadata": {"name": "bound"}, "target": {"name": "A_"}}
+    for each in (api, of_1_36):
+        each.ok("POST", path, {"metadata": {"name": "bound"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    assert api.send("POST", f"{path}/bound/binding", binding).message.startswith('target.name: Invalid value: "A_": ')
+    assert of_1_36.send("POST", f"{path}/bound/binding", binding).status == 201
+
+
 @pytest.mark.parametrize("version", ["1.34", "1.35"])
 def test_nothing_is_stored_of_features_that_are_switched_off(version: str, of_1_34: Http, of_1_35: Http) -> None:
     older = {"1.34": of_1_34, "1.35": of_1_35}[version]
