@@ -443,13 +443,15 @@ async def test_without_a_thread_left_a_claim_is_looked_after_later(
     answers, work = threading.Event(), network.preparer._work
     busy = [asyncio.ensure_future(work.wait(answers.wait)) for _ in work._threads._threads]
     await asyncio.sleep(0)
-    with no_more_threads():
-        network.preparer.update()
-        await until(lambda: "no thread is left: can't start new thread" in caplog.text)
-        assert "can't start new thread" in await network.refusal(wanted("nic-np1", number=2))
-        assert not await network.preparer.repair()
-    answers.set()
-    await asyncio.gather(*busy)
+    try:
+        with no_more_threads():
+            network.preparer.update()
+            await until(lambda: "no thread is left: can't start new thread" in caplog.text)
+            assert "can't start new thread" in await network.refusal(wanted("nic-mv0", number=2))
+            assert not await network.preparer.repair()
+    finally:
+        answers.set()
+        await asyncio.gather(*busy)
     assert await network.preparer.repair()
     await network.unprepare(mine)
     assert state("np0") == (1400, MAC, "", (), False)
