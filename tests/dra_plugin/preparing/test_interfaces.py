@@ -1,12 +1,11 @@
 """Interfaces of claims that move into pods and back: real ones, in network namespaces of the test's own."""
 
-import asyncio
 import errno
 import os
 import shutil
 import socket
-import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -440,18 +439,15 @@ async def test_without_a_thread_left_a_claim_is_looked_after_later(
     """The node may have none, or a cgroup: that ends no daemon."""
     mine = wanted(**WANTED)
     await network.prepare(mine)
-    answers, work = threading.Event(), network.preparer._work
-    busy = [asyncio.ensure_future(work.wait(answers.wait)) for _ in work._threads._threads]
-    await asyncio.sleep(0)
-    try:
-        with no_more_threads():
-            network.preparer.update()
-            await until(lambda: "no thread is left: can't start new thread" in caplog.text)
-            assert "can't start new thread" in await network.refusal(wanted("nic-mv0", number=2))
-            assert not await network.preparer.repair()
-    finally:
-        answers.set()
-        await asyncio.gather(*busy)
+    work = network.preparer._work
+    threads = work._threads
+    with no_more_threads():
+        work._threads = ThreadPoolExecutor(1)  # which is to start its first
+        network.preparer.update()
+        await until(lambda: "no thread is left: can't start new thread" in caplog.text)
+        assert "can't start new thread" in await network.refusal(wanted("nic-mv0", number=2))
+        assert not await network.preparer.repair()
+        work._threads = threads
     assert await network.preparer.repair()
     await network.unprepare(mine)
     assert state("np0") == (1400, MAC, "", (), False)

@@ -150,9 +150,10 @@ async def new_one_exits(stage: Stage) -> None:
 async def in_the_registry(stage: Stage) -> None:
     plugin = await stage.plugin(good("a"), folder=stage.registry, register=False)
     await stage.offers(1, 1)
+    # the stream and the news go out at the same time
+    await plugin.until(lambda: bool(plugin.called("NotifyRegistrationStatus")))
     methods = [method for method, _ in plugin.calls]
     assert methods[:2] == ["GetInfo", "GetDevicePluginOptions"]
-    # the stream and the news go out at the same time
     assert sorted(methods[2:]) == ["ListAndWatch", "NotifyRegistrationStatus"]
     (status,) = plugin.called("NotifyRegistrationStatus")
     assert (status.plugin_registered, status.error) == (True, "")
