@@ -92,7 +92,7 @@ class Daemon:
         watcher = FolderWatcher()
         try:
             await ledger.read()
-            await run_together(self._parts(ledger, watcher), may_end={"state"})
+            await run_together(self._parts(ledger, watcher), may_end={"state", "readiness"})
         finally:
             notify("STOPPING=1")
             watcher.close()

@@ -19,14 +19,13 @@ def notify(state: str) -> bool:
 
 
 async def tell_ready(ready: Callable[[], Awaitable[object]]) -> None:
-    """Tell systemd that we are ready once `ready` returns, until it has heard that; then wait to be cancelled.
+    """Tell systemd that we are ready once `ready` returns, until it has heard that.
 
     It ends a service of which it does not hear that, after the TimeoutStartSec.
     """
     await ready()
     while not notify("READY=1"):  # noqa: ASYNC110 - nobody tells when it can hear again
         await asyncio.sleep(_AGAIN)
-    await asyncio.get_running_loop().create_future()
 
 
 async def watchdog() -> None:

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.label_rules import check_selector
 from controlplane.apiserver.open_rules import Check
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, label_name
 from resourceapi.objects.json_value import json_equal
-from resourceapi.objects.names import dns_subdomain, label_value
+from resourceapi.objects.names import dns_subdomain
 
 _EXEMPT = "Exempt"
 _MOST_PRECEDENCE = 10000
@@ -34,27 +35,6 @@ def not_negative(errors: ErrorList, path: str, value: Any) -> None:
     """A number that may be 0."""
     if isinstance(value, int) and value < 0:
         errors.invalid(path, value, "must be greater than or equal to 0")
-
-
-def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None:
-    """A selector of labels."""
-    for name, value in ((selector or {}).get("matchLabels") or {}).items():
-        label_name(errors, f"{path}.matchLabels", name)
-        complaints(errors, f"{path}.matchLabels", value, label_value(value))
-    for index, each in enumerate((selector or {}).get("matchExpressions") or ()):
-        here, values, operator = f"{path}.matchExpressions[{index}]", each.get("values") or [], each.get("operator")
-        if operator in ("In", "NotIn"):
-            if not values:
-                errors.required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                errors.forbidden(f"{here}.values", why)
-        else:
-            errors.invalid(f"{here}.operator", operator or "", "not a valid selector operator")
-        label_name(errors, f"{here}.key", each.get("key") or "")
-        for number, value in enumerate(values):
-            complaints(errors, f"{here}.values[{number}]", value, label_value(value))
 
 
 def int_or_percent(errors: ErrorList, path: str, value: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from resourceapi.cel.library.times import parse_duration
 from resourceapi.objects import quoted_text
 
 
@@ -29,7 +30,6 @@ _FIELDS = (
 _NAMED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _EVERY = "@every "
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_DURATION = re.compile(r"[+-]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", re.ASCII)
 _ZONE_PART = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 
@@ -86,7 +86,7 @@ def _why_not_named(schedule: str) -> str:
     if not schedule.startswith(_EVERY):
         return f"unrecognized descriptor: {schedule}"
     duration = schedule.removeprefix(_EVERY)
-    if _DURATION.fullmatch(duration):
+    if parse_duration(duration) is not None:
         return ""
     what = "missing unit in" if _NUMBER.fullmatch(duration) else "invalid"
     return f"failed to parse duration {schedule}: time: {what} duration {quoted_text(duration)}"

@@ -8,14 +8,14 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
-from controlplane.apiserver.auxiliary_rules import check_selector
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.label_rules import check_selector
 from resourceapi.objects import ErrorList, from_dict
 from resourceapi.objects.core import NodeSelector
 from resourceapi.objects.field_rules import complaints, label_name, node_selector
 from resourceapi.objects.names import dns_label, dns_subdomain
 
-_REQUIRED, _PREFERRED = (f"{way}DuringSchedulingIgnoredDuringExecution" for way in ("required", "preferred"))
+REQUIRED, PREFERRED = (f"{way}DuringSchedulingIgnoredDuringExecution" for way in ("required", "preferred"))
 _ACTIONS = ["DoNotSchedule", "ScheduleAnyway"]
 _POLICIES = ["Honor", "Ignore"]
 _MOST_SERVERS, _MOST_SEARCHES, _LONGEST_SEARCH = 3, 32, 2048
@@ -25,8 +25,8 @@ NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 def check_affinity(errors: ErrorList, affinity: Plain, path: str) -> None:
     """Which nodes and which pods it is drawn to, or kept from."""
     nodes, here = affinity.get("nodeAffinity") or {}, f"{path}.nodeAffinity"
-    if nodes.get(_REQUIRED) is not None:
-        node_selector(errors, f"{here}.{_REQUIRED}", from_dict(NodeSelector, nodes[_REQUIRED]))
+    if nodes.get(REQUIRED) is not None:
+        node_selector(errors, f"{here}.{REQUIRED}", from_dict(NodeSelector, nodes[REQUIRED]))
     for where, term in _weighted(errors, nodes, here, "preference"):
         selector, found = from_dict(NodeSelector, {"nodeSelectorTerms": [term]}), ErrorList()
         node_selector(found, "", selector)
@@ -36,15 +36,15 @@ def check_affinity(errors: ErrorList, affinity: Plain, path: str) -> None:
                 errors.append(each._replace(path=f"{where}{place}"))
     for way in ("podAffinity", "podAntiAffinity"):
         pods, here = affinity.get(way) or {}, f"{path}.{way}"
-        for index, term in enumerate(pods.get(_REQUIRED) or ()):
-            _pod_term(errors, term, f"{here}.{_REQUIRED}[{index}]")
+        for index, term in enumerate(pods.get(REQUIRED) or ()):
+            _pod_term(errors, term, f"{here}.{REQUIRED}[{index}]")
         for where, term in _weighted(errors, pods, here, "podAffinityTerm"):
             _pod_term(errors, term, where)
 
 
 def _weighted(errors: ErrorList, affinity: Plain, path: str, member: str) -> Iterator[tuple[str, Plain]]:
-    for index, each in enumerate(affinity.get(_PREFERRED) or ()):
-        here, weight = f"{path}.{_PREFERRED}[{index}]", each.get("weight", 0)
+    for index, each in enumerate(affinity.get(PREFERRED) or ()):
+        here, weight = f"{path}.{PREFERRED}[{index}]", each.get("weight", 0)
         if not 0 < weight <= 100:
             errors.invalid(f"{here}.weight", weight, "must be in the range 1-100")
         yield f"{here}.{member}", each.get(member) or {}

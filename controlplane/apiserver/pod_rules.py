@@ -9,17 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.label_rules import check_labels
 from controlplane.apiserver.pod_placement import check_affinity, check_aliases, check_names, check_spread
-from controlplane.apiserver.pod_probes import (
-    check_ids,
-    check_life,
-    check_no_life,
-    check_port,
-    check_rights,
-    check_seccomp,
-)
+from controlplane.apiserver.pod_probes import check_life, check_no_life
 from controlplane.apiserver.pod_resources import check_pod_requests
+from controlplane.apiserver.pod_rights import check_pod_rights, check_rights
 from controlplane.apiserver.pod_variables import check_variables
+from controlplane.apiserver.ports import check_port
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
@@ -34,18 +30,10 @@ _MESSAGES = ["File", "FallbackToLogsOnError"]
 PROTOCOLS = ["SCTP", "TCP", "UDP"]
 _EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 _PATHS = ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"]
-_RIGHTS = ("fsGroup", "runAsUser", "runAsGroup")
 _MOST_SECONDS = 2**31 - 1
 _OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
 _WHICH_CLAIM = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
 _TWO_CLAIMS = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-
-
-def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
-    """Labels that something else has."""
-    for name, value in (labels or {}).items():
-        label_name(errors, path, name)
-        complaints(errors, path, value, label_value(value))
 
 
 def check_node(errors: ErrorList, new: Plain, old: Plain | None) -> None:
@@ -121,7 +109,7 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec") -> None:
     _known(errors, f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
     _known(errors, f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     check_labels(errors, f"{path}.nodeSelector", spec.get("nodeSelector"))
-    _rights(errors, spec.get("securityContext") or {}, f"{path}.securityContext")
+    check_pod_rights(errors, spec.get("securityContext") or {}, f"{path}.securityContext")
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         why = "ShareProcessNamespace and HostPID cannot both be enabled"
         errors.invalid(f"{path}.shareProcessNamespace", True, why)
@@ -147,15 +135,6 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec") -> None:
     for index, each in enumerate(spec.get("tolerations") or ()):
         _toleration(errors, each, f"{path}.tolerations[{index}]")
     check_aliases(errors, spec.get("hostAliases") or [], f"{path}.hostAliases")
-
-
-def _rights(errors: ErrorList, context: Plain, path: str) -> None:
-    """With which rights all of its containers run."""
-    check_ids(errors, context, path, _RIGHTS)
-    for index, group in enumerate(context.get("supplementalGroups") or ()):
-        name = f"supplementalGroups[{index}]"
-        check_ids(errors, {name: group}, path, (name,))
-    check_seccomp(errors, context.get("seccompProfile"), f"{path}.seccompProfile")
 
 
 def _known(errors: ErrorList, path: str, value: Any, words: list[str]) -> None:

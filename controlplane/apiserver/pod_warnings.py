@@ -11,6 +11,7 @@ from typing import Any
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Warn
+from controlplane.apiserver.pod_placement import PREFERRED, REQUIRED
 from resourceapi.objects import Quantity, QuantityError, quoted_text
 from resourceapi.objects.names import dns_label, label_value
 
@@ -148,11 +149,10 @@ def _items(holder: Plain, path: str, name: str) -> Iterator[tuple[str, Plain]]:
 
 
 def _of_affinity(affinity: Plain, path: str) -> Iterator[str]:
-    required, preferred = (f"{way}DuringSchedulingIgnoredDuringExecution" for way in ("required", "preferred"))
-    for where, term in _items(affinity.get(required) or {}, f"{path}.{required}", "nodeSelectorTerms"):
+    for where, term in _items(affinity.get(REQUIRED) or {}, f"{path}.{REQUIRED}", "nodeSelectorTerms"):
         for at, each in _items(term, where, "matchExpressions"):
             yield from _old_label(each, at)
-    for where, weighted in _items(affinity, path, preferred):
+    for where, weighted in _items(affinity, path, PREFERRED):
         for at, each in _items(weighted.get("preference") or {}, f"{where}.preference", "matchExpressions"):
             yield from _old_label(each, at)
             for index, value in enumerate(each.get("values") or ()):
@@ -166,11 +166,10 @@ def _old_label(expression: Plain, path: str) -> Iterator[str]:
 
 
 def _of_pod_affinity(affinity: Plain, path: str) -> Iterator[str]:
-    required, preferred = (f"{way}DuringSchedulingIgnoredDuringExecution" for way in ("required", "preferred"))
     weighted = (
-        (f"{at}.podAffinityTerm", each.get("podAffinityTerm") or {}) for at, each in _items(affinity, path, preferred)
+        (f"{at}.podAffinityTerm", each.get("podAffinityTerm") or {}) for at, each in _items(affinity, path, PREFERRED)
     )
-    for where, term in chain(_items(affinity, path, required), weighted):
+    for where, term in chain(_items(affinity, path, REQUIRED), weighted):
         if term.get("labelSelector") is None:
             yield f"{where}.labelSelector: {_NO_POD}"
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from controlplane.apiserver.auxiliary_rules import check_selector, int_or_percent, not_above_all, not_negative, percent
+from controlplane.apiserver.auxiliary_rules import int_or_percent, not_above_all, not_negative, percent
 from controlplane.apiserver.cron_schedules import why_no_schedule, why_no_zone
 from controlplane.apiserver.go_values import in_order
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.label_rules import check_labels, check_selector
 from controlplane.apiserver.labels import is_selected
 from controlplane.apiserver.open_rules import Check
-from controlplane.apiserver.pod_rules import check_labels, check_pod_spec
+from controlplane.apiserver.pod_rules import check_pod_spec
 from controlplane.apiserver.workload_defaults import NAME_LABELS, UID_LABELS
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints

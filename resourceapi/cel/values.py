@@ -130,6 +130,8 @@ def to_key(value: Any) -> Any:
         return TRUE_KEY
     if value is False:
         return FALSE_KEY
+    if is_hashable(value):
+        return value
     if (name := go_type_name(value)) in _UNHASHABLE:
         raise Cancelled(CelEvalError(f"internal error: runtime error: hash of unhashable type {name}"))
     return Key(value) if isinstance(value, list | dict) or name in _BY_REFERENCE else value
@@ -345,7 +347,7 @@ is_equal = _is_equal
 
 
 def is_hashable(value: Any) -> bool:
-    """Whether the value can be the key of a map."""
+    """Whether the value is the key of a map as it is, but for bools (`to_key`)."""
     return type(value) in (str, int, bool, Uint, float)
 
 

@@ -1,0 +1,32 @@
+"""What labels, and selectors of labels, must be. Source: k8s.io/apimachinery pkg/apis/meta/v1/validation."""
+
+from controlplane.apiserver.kinds import Plain
+from resourceapi.objects import ErrorList
+from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.names import label_value
+
+
+def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
+    """Labels that something else has."""
+    for name, value in (labels or {}).items():
+        label_name(errors, path, name)
+        complaints(errors, path, value, label_value(value))
+
+
+def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None:
+    """A selector of labels."""
+    check_labels(errors, f"{path}.matchLabels", (selector or {}).get("matchLabels"))
+    for index, each in enumerate((selector or {}).get("matchExpressions") or ()):
+        here, values, operator = f"{path}.matchExpressions[{index}]", each.get("values") or [], each.get("operator")
+        if operator in ("In", "NotIn"):
+            if not values:
+                errors.required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                errors.forbidden(f"{here}.values", why)
+        else:
+            errors.invalid(f"{here}.operator", operator or "", "not a valid selector operator")
+        label_name(errors, f"{here}.key", each.get("key") or "")
+        for number, value in enumerate(values):
+            complaints(errors, f"{here}.values[{number}]", value, label_value(value))

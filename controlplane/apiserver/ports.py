@@ -1,0 +1,36 @@
+"""What the number or the name of a port must be. Source: k8s.io/apimachinery pkg/util/validation."""
+
+import re
+from typing import Any
+
+from resourceapi.objects import ErrorList
+from resourceapi.objects.field_rules import complaints
+
+
+def check_port(errors: ErrorList, path: str, port: Any) -> None:
+    """A number of a port."""
+    if not isinstance(port, int) or not 0 < port < 65536:
+        errors.invalid(path, port, "must be between 1 and 65535, inclusive")
+
+
+def check_port_or_name(errors: ErrorList, path: str, port: Any) -> None:
+    """A number of a port, or the name that a container has for one."""
+    if isinstance(port, str):
+        complaints(errors, path, port, _port_name(port))
+    else:
+        check_port(errors, path, port or 0)
+
+
+def _port_name(name: str) -> list[str]:
+    found = []
+    if len(name.encode()) > 15:
+        found.append("must be no more than 15 characters")
+    if not re.fullmatch(r"[-a-z0-9]+", name):
+        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search(r"[a-z]", name):
+        found.append("must contain at least one letter (a-z)")
+    if "--" in name:
+        found.append("must not contain consecutive hyphens")
+    if name.startswith("-") or name.endswith("-"):
+        found.append("must not begin or end with a hyphen")
+    return found
