@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -116,10 +117,16 @@ def run_their_tests(folder: Path) -> str:
         "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'nodeplug-pytest'}",
         "NODEPLUG": f"{sys.executable} -m nodeplug",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONFAULTHANDLER": "1",
     }
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=50)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            said, _ = process.communicate(timeout=90)  # three of the fixtures' own waits
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # it says where it hangs
+            raise
+    assert process.returncode == 0, said
+    return said
 
 
 def test_stubs_that_do_as_they_are_told(folder: Path) -> None:

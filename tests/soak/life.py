@@ -59,6 +59,10 @@ class Life:
         """Measure the daemon of now."""
         return Measure.of(self._process.pid, self._machine.state, self._log)
 
+    async def settle(self, descriptors: float) -> None:
+        """Wait until the daemon has at most so many descriptors: connections end a moment after what they were for."""
+        await self._until(lambda: self.measure().descriptors <= descriptors)
+
     async def fill(self, claims: int) -> None:
         """Prepare and unprepare so many claims: what is remembered of the latest ones has its full size then."""
         for _ in range(claims):
