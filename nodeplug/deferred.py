@@ -1,12 +1,13 @@
 """What others import and the daemon does not use is loaded by whoever uses it first.
 
 asyncio imports TLS always, and without DRA nobody here needs its 4 MiB; the rest is what the libraries below import for
-functions that nobody calls here, 2 MiB together. In the place of each stands a module that becomes the real one as soon
+functions that nobody calls here, 3 MiB together. In the place of each stands a module that becomes the real one as soon
 as it is asked for an attribute. To those who import it there is no difference.
 """
 
 import importlib
 import sys
+import typing
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ _MODULES = (
     "calendar",  # protobuf's well-known types
     "google.protobuf.internal.python_message",  # messages in Python, where protobuf has no C library
     "google.protobuf.text_format",
+    "inspect",  # asyncio and typing_extensions; it brings the syntax trees
     "ipaddress",  # urllib.parse, and rules for claims that the API server applies
     "locale",  # subprocess, which asyncio imports
     "pickle",  # protobuf's containers
@@ -24,7 +26,10 @@ _MODULES = (
     "tempfile",  # ctypes.util, and certificates from a kubeconfig
     "textwrap",  # traceback
     "tokenize",  # inspect and linecache, for the source of a traceback
+    "typing_extensions",  # msgspec, where it is installed
 )
+_TYPING = ("NotRequired", "Required", "get_type_hints")
+"""What msgspec takes from typing_extensions, and Python's own typing has as well."""
 
 
 class _Deferred(ModuleType):
@@ -50,3 +55,4 @@ def defer_unused() -> None:
     if "asyncio" not in sys.modules:
         for name in _MODULES:
             sys.modules.setdefault(name, _Deferred(name))
+        vars(sys.modules["typing_extensions"]).update({name: getattr(typing, name) for name in _TYPING})

@@ -27,6 +27,7 @@ def run(path: Path, root: Path) -> int:
     import asyncio
     import gc
     import logging
+    import signal
 
     from checkpoint import StateLocked
     from deviceplugin import DevicePluginError
@@ -39,6 +40,7 @@ def run(path: Path, root: Path) -> int:
     log = logging.getLogger("nodeplug")
     _share_one_arena()
     gc.freeze()  # modules stay: a full run of the collector takes 1 ms without them, 15 with, and calls wait for it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # else asyncio has a handler, and to replace that loads inspect
     telemetry = Telemetry()  # of the process: it outlives a daemon that starts anew
     file = ConfigFile(path, config, content, telemetry, labels=labels)
     try:

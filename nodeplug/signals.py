@@ -7,7 +7,11 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 from checkpoint import StateLocked
@@ -29,24 +33,59 @@ async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry
     SIGHUP has the configuration read again. Whatever ends the daemon, the process ends some seconds later, also where a
     thread hangs in the kernel. Raises what `Daemon.run` does.
     """
-    loop = asyncio.get_running_loop()
     running = asyncio.ensure_future(_run_with(file, host, telemetry))
 
     def stop(number: signal.Signals) -> None:
         log.info("%s, stopping", number.name)
         _end_in_time()
         running.cancel()
-        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, file.request)
-    try:
-        await running
-    except asyncio.CancelledError:
-        log.info("stopped; leases stay")
-    finally:
-        _end_in_time()
+    def reread(_: signal.Signals) -> None:
+        file.request()
+
+    with _heard({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reread}):
+        try:
+            await running
+        except asyncio.CancelledError:
+            log.info("stopped; leases stay")
+        finally:
+            _end_in_time()
+
+
+@contextmanager
+def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) -> Iterator[None]:
+    """Have the running loop call a handler for each of these signals.
+
+    As `loop.add_signal_handler` does it, which asks inspect whether that is a coroutine: a mebibyte of modules.
+    """
+    loop = asyncio.get_running_loop()
+    receiver, sender = socket.socketpair()
+
+    def receive() -> None:
+        for number in receiver.recv(4096):
+            if number in handlers:
+                handlers[signal.Signals(number)](signal.Signals(number))
+
+    with receiver, sender:
+        for end in (receiver, sender):
+            end.setblocking(False)
+        loop.add_reader(receiver, receive)
+        signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        before = {number: signal.signal(number, _written_to_the_socket) for number in handlers}
+        for number in handlers:
+            signal.siginterrupt(number, False)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(-1)
+            loop.remove_reader(receiver)
+
+
+def _written_to_the_socket(number: int, frame: FrameType | None) -> None:
+    """Python has a handler run in the loop's thread, and has written the number before."""
 
 
 async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:

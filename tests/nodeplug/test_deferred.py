@@ -1,11 +1,14 @@
 """TLS comes with its first user."""
 
 import platform
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.deviceplugin.host import MadeUpHost
 
 _DAEMON = """
 import sys
@@ -41,6 +44,28 @@ with contextlib.suppress(SystemExit):
 print([x for x in _MODULES if type(sys.modules[x]) is not _Deferred])
 """
     assert output(code) == "[]\n"
+
+
+def test_a_daemon_that_runs_until_a_signal_carries_no_syntax_trees(
+    made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    settings = f"kubeletRoot: {socket_dir}, stateDirectory: {tmp_path}/state, cdiDirectory: {tmp_path}/cdi"
+    config.write_text(f"settings: {{{settings}}}\nresources: [{{name: example.com/fuse, select: fuse}}]\n")
+    code = f"""
+import sys
+from pathlib import Path
+from nodeplug.process import run
+code = run(Path({str(config)!r}), Path({str(made_up.root)!r}))
+print(code, [x for x in ("ast", "dis") if x in sys.modules])
+"""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True) as run:
+        assert run.stderr is not None
+        next(line for line in run.stderr if "waiting for the kubelet" in line)
+        run.send_signal(signal.SIGTERM)
+        shown, _ = run.communicate(timeout=60)
+    assert shown == "0 []\n"
 
 
 def test_claims_whose_interfaces_stay_need_nothing_that_moves_them() -> None:
@@ -90,6 +115,10 @@ print(list(Path({str(tmp_path)!r}).iterdir()), type(sys.modules["shutil"]) is _D
             "True\n",
         ),
         ("import asyncio.sslproto as p; print(p.SSLProtocol is asyncio.sslproto.SSLProtocol)", "True\n"),
+        (
+            "import inspect; from typing_extensions import TypedDict, get_type_hints; print(inspect.isclass(len))",
+            "False\n",
+        ),
         ("import hmac, ssl; print(hmac.new(b'k', b'm', 'sha256').digest_size, ssl.HAS_TLSv1_3)", "32 True\n"),
     ],
 )
