@@ -15,8 +15,9 @@ from typing import TypeVar
 from hostdevices.threads import in_thread
 
 _AT_ONCE = 8  # calls of either kind: in threads that is mostly waiting
-QUICK = 0.002  # seconds; a call that takes longer makes threads do the next ones
-_QUICK_AGAIN = 16  # calls in a row of at most `QUICK` in threads until the loop does them again
+QUICK = 0.002  # seconds; threads write while calls take longer, by a moving average over about `_LATELY`
+_LATELY = 8
+_IN_THREAD = 2  # times as long at least: a call waits for the interpreter whenever it comes back from the kernel
 
 T = TypeVar("T")
 
@@ -30,14 +31,17 @@ class HostWork:
         self._threads = ThreadPoolExecutor(2 * _AT_ONCE, "claims")
         self._waits = asyncio.Semaphore(_AT_ONCE)
         self._writes = asyncio.Semaphore(_AT_ONCE)  # who has them all writes alone, whatever device is waited for
-        self._quick_in_a_row = _QUICK_AGAIN
+        self._seconds_lately = 0.0  # that a call takes, on the loop
 
     async def write(self, call: Callable[[], T]) -> T:
         """Return what `call` returns, which writes or removes a few files. Raises that, and `HostExhausted`."""
         async with self._writes:
-            is_quick = self._quick_in_a_row >= _QUICK_AGAIN
-            result, seconds = _timed(call) if is_quick else await self.in_thread(lambda: _timed(call))
-            self._quick_in_a_row = self._quick_in_a_row + 1 if seconds <= self._quick else 0
+            if self._seconds_lately <= self._quick:
+                result, seconds = _timed(call)
+            else:
+                result, seconds = await self.in_thread(lambda: _timed(call))
+                seconds /= _IN_THREAD
+            self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
             return result
 
     async def wait(self, call: Callable[[], T]) -> T:

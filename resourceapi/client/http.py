@@ -21,18 +21,19 @@ from resourceapi.client.backoff import delay
 from resourceapi.client.connections import Connections, Response, UnverifiedServer, basic
 from resourceapi.client.credentials import Credentials, CredentialsError, Source
 from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable, seconds
+from resourceapi.client.line import Line
 from resourceapi.client.resource import AsyncResource, raw_resource, typed_resource
 from resourceapi.client.transport import Answer, Limits, Transport
 from resourceapi.client.versions import AsyncAnyVersion
 from resourceapi.objects import DecodeError, KubernetesObject, parse_json
 
 K = TypeVar("K", bound=KubernetesObject)
+T = TypeVar("T")
 
 REREAD_AFTER = 60.0
 """Seconds after which credentials are read again."""
 GRACE = 2.0
 """Seconds that requests under way may take after `close`."""
-_AT_ONCE = 16  # requests; whoever makes more waits in line
 _MOST_REFUSAL = 256 * 1024  # bytes of an answer that is no success
 _USER_AGENT = "nodeplug"
 _BUSY = (429, 500, 502, 503, 504)
@@ -63,7 +64,7 @@ class AsyncClient(Transport):
         self._timeout = timeout
         self._wait = wait
         self.limits = limits or Limits()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._line = Line()
         self._large = asyncio.Lock()  # one answer of more than a few pages of memory is read at a time
         self._is_closed = False
         self._closing = asyncio.Event()
@@ -115,10 +116,8 @@ class AsyncClient(Transport):
         until = asyncio.get_running_loop().time() + self._attempts * self._timeout
         request = f"{method} {path}"
         for attempt in range(1, self._attempts + 1):
-            if self._slots.locked():
-                await self._in_time(self._slots.acquire(), until, request)
-            else:
-                await self._slots.acquire()  # which does not wait
+            entered = self._line.enter()
+            is_one_of_few = await (entered if self._line.is_free else self._in_time(entered, until, request))
             retry_after: float | None = None
             try:
                 return await self._once(method, path, data, query, content_type, max_bytes or self.limits.object, until)
@@ -131,7 +130,7 @@ class AsyncClient(Transport):
                 if method != "GET" or attempt == self._attempts or isinstance(error, InvalidAnswer):
                     raise
             finally:
-                self._slots.release()
+                self._line.leave(is_one_of_few)
             await self._in_time(self.sleep(delay(attempt, retry_after)), until, request)
         raise AssertionError("the last attempt returns or raises")
 
@@ -203,11 +202,11 @@ class AsyncClient(Transport):
         except (ClientError, TimeoutError) as error:
             raise self._named(method, path, error) from error
 
-    async def _in_time(self, waiting: Coroutine[Any, Any, object], until: float, request: str) -> None:
+    async def _in_time(self, waiting: Coroutine[Any, Any, T], until: float, request: str) -> T:
         """Wait for another request's end or the next attempt, no longer than all attempts may take together."""
         try:
             async with asyncio.timeout_at(until):
-                await waiting
+                return await waiting
         except TimeoutError as error:
             raise Unreachable(f"{request}: no answer within {self._attempts * self._timeout:g} s") from error
 

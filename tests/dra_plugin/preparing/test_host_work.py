@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -27,6 +28,16 @@ async def test_a_device_that_does_not_answer_holds_up_no_file() -> None:
     finally:
         answers.set()
         await asyncio.gather(*waiting)
+        await work.close()
+
+
+async def test_after_a_slow_write_a_thread_does_the_next() -> None:
+    work, here = HostWork(quick=0.001), threading.get_ident()
+    try:
+        assert await work.write(threading.get_ident) == here
+        await work.write(lambda: time.sleep(0.02))
+        assert await work.write(threading.get_ident) != here
+    finally:
         await work.close()
 
 

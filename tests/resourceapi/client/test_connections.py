@@ -32,14 +32,16 @@ async def get(client: AsyncClient) -> str:
     return (await client.resource(v1.ResourceClaim).get("one", "default")).metadata.name
 
 
-async def test_one_connection_carries_one_request_after_the_other() -> None:
+async def test_one_connection_carries_one_request_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resourceapi.client.line.PATIENCE", 60.0)  # the machine may be busy
     async with serving(answer) as peer:
         with client_of(peer) as client:
             for _ in range(3):
                 await get(client)
             assert peer.connections == 1
-            await asyncio.gather(*(get(client) for _ in range(20)))
-            assert peer.connections <= 16  # so many at once
+            for _ in range(3):
+                await asyncio.gather(*(get(client) for _ in range(64)))
+                assert peer.connections <= 8  # so many at once, and each is kept
         async with asyncio.timeout(30):
             await peer.until_closed()
 

@@ -153,7 +153,7 @@ async def test_whoever_gives_up_gives_the_connection_back() -> None:
 async def test_whoever_waits_in_line_has_a_deadline_too() -> None:
     async with serving(drip) as peer:
         with client_of(peer, timeout=60.0) as slow, client_of(peer, timeout=0.2, attempts=2) as client:
-            client._slots = slow._slots  # all of which are taken, for long
+            client._line = slow._line  # all of which are taken, for long
             under_way = [asyncio.create_task(get(slow)) for _ in range(16)]
             await peer.until_asked(16)
             with pytest.raises(Unreachable, match=r"GET .*/one: no answer within 0\.4 s"):
