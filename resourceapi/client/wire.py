@@ -6,6 +6,7 @@ import select
 import socket
 import ssl
 import threading
+from asyncio import sslproto
 from collections import deque
 from typing import TypeAlias
 
@@ -67,6 +68,7 @@ class Wire(asyncio.BufferedProtocol):
     async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
         """Speak TLS from now on, with a server of this name. Raises OSError."""
         loop = asyncio.get_running_loop()
+        sslproto.SSLProtocol.max_size = _BUFFER  # of a buffer for each connection, else 256 KiB
         server = name.encode() if name.isascii() else name  # as in _looked_up
         transport = await loop.start_tls(self._transport, self, context, server_hostname=server)  # type: ignore[arg-type]
         if transport is None:
