@@ -80,7 +80,7 @@ def run() -> Iterator[Table]:
 
 def _api_server(stack: ExitStack, folder: Path) -> Path:
     kubeconfig = folder / "kubeconfig"
-    command = [*NODEPLUG, "apiserver", "--kubeconfig", str(kubeconfig)]
+    command = [*NODEPLUG, "apiserver", "--tls", "--kubeconfig", str(kubeconfig)]  # as servers are
     server = _killed(stack, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
     assert server.stdout is not None
     server.stdout.readline()  # it is ready
