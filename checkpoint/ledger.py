@@ -39,6 +39,8 @@ CommitObserver: TypeAlias = Callable[[Sequence[Change]], None]
 QUICK = 0.001  # seconds; a thread writes while transactions take longer, by a moving average over about `_LATELY`
 _LATELY = 8
 _RETRY = 0.05  # seconds between tries to take the state directory
+AGAIN = 30.0
+"""Seconds after which a disk that refused is tried again, if nobody has had leases written until then."""
 
 
 class Guard(Protocol):
@@ -62,9 +64,15 @@ class Ledger:
     """One node's leases. Belongs to the event loop in which it is used first."""
 
     def __init__(
-        self, directory: Path, boot_id: str, *, quick: float = QUICK, commit_seconds: Histogram | None = None
+        self,
+        directory: Path,
+        boot_id: str,
+        *,
+        quick: float = QUICK,
+        again: float = AGAIN,
+        commit_seconds: Histogram | None = None,
     ) -> None:
-        """Prepare; nothing is touched yet. `boot_id` is this boot's; `quick` in seconds, see `QUICK`.
+        """Prepare; nothing is touched yet. `boot_id` is this boot's; `quick` and `again` in seconds, see above.
 
         What each transaction took that reached the disk goes to `commit_seconds`.
         """
@@ -74,9 +82,11 @@ class Ledger:
         self._database = Database(directory)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._quick = quick
+        self._again = again
+        self._checking: asyncio.TimerHandle | None = None  # whether a disk that refused takes leases again
         self._seconds_lately = 0.0  # that a transaction takes
         self._book = Book()
-        self.problem = ""  # why leases could not be written when that was tried last; empty once some were
+        self.problem = ""  # why leases could not be read or written when that was tried last; empty where they could
         self._answered: dict[LeaseKey, float] = {}  # when each lease was last answered with, by the loop's clock
         self._is_loaded = False
         self._loading = asyncio.Lock()
@@ -117,7 +127,7 @@ class Ledger:
                     log.info("%s; it has %g s for that (settings.lockWaitSeconds)", error, patience)
                     is_waiting = True
             except LedgerUnavailable as error:
-                log.error("%s", error)
+                self._found(str(error))
                 break
             await asyncio.sleep(_RETRY)
         self._is_owned.set()
@@ -315,6 +325,8 @@ class Ledger:
     async def close(self) -> None:
         """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
         self._is_closed = True
+        if self._checking is not None:
+            self._checking.cancel()
         self._is_owned.set()
         while self._waiting or self._busy is not None:
             if self._busy is not None:
@@ -390,6 +402,7 @@ class Ledger:
             refusal, seconds = await self._in_thread(self._write, changes) if changes else (None, 0.0)
             self._settle(batch, outcomes, changes, refusal, seconds)
         except (LedgerUnavailable, StateLocked) as error:
+            self._found(str(error))
             _answer(batch, [LedgerUnavailable(str(error))] * len(batch))
         finally:  # where the loop ends nobody else would say so
             _answer(batch, [asyncio.CancelledError()] * len(batch))
@@ -398,6 +411,33 @@ class Ledger:
     async def _tidy(self) -> None:
         if self._database.is_untidy:
             await self._in_thread(self._database.tidy)
+
+    def _found(self, problem: str) -> None:
+        """Take note of why the disk does not take leases, or that it does; look again where it does not."""
+        if not (problem or self.problem):
+            return
+        if problem != self.problem:
+            log.log(logging.ERROR if problem else logging.INFO, "%s", problem or "leases can be written again")
+        self.problem = problem
+        if self._checking is not None:
+            self._checking.cancel()
+        later = asyncio.get_running_loop().call_later
+        self._checking = later(self._again, self._check) if problem and not self._is_closed else None
+
+    def _check(self) -> None:
+        if self._busy is None:
+            self._begin(self._check_in_thread())
+        else:
+            self._found(self.problem)  # unless what is under way finds out
+
+    async def _check_in_thread(self) -> None:
+        try:
+            await self.load()
+            await self._in_thread(self._database.check, self._book)
+        except (LedgerUnavailable, StateLocked) as error:
+            self._found(str(error))
+        else:
+            self._found("")
 
     def _decide(self, batch: Sequence[_Request]) -> tuple[list[Any], list[Change]]:
         outcomes: list[Any] = []
@@ -438,7 +478,10 @@ class Ledger:
             _answer(batch, outcomes)
             return
         self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
-        self.problem = str(refusal) if refusal is not None else ""
+        if refusal is not None:
+            self._found(str(refusal))
+        elif any(change.begun or change.withheld for change in changes):  # an end needs no more room than there is
+            self._found("")
         if refusal is not None:
             for change in reversed(changes):
                 self._book.undo(change)
