@@ -143,6 +143,7 @@ class Daemon:
                 telemetry,
                 ledger.leases(),
                 sha256(file.content) if file is not None else "",
+                leases_writable=not ledger.problem,
             )
 
         running = Running(
