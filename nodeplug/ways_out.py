@@ -6,10 +6,12 @@ one's interfaces nothing is added, and readers have said that it cannot be told.
 """
 
 import socket
+from functools import partial
 
 from msgspec import structs
 
 from hostdevices import Device, Host, Inventory, Problem
+from hostdevices.certainty import certainly
 from hostdevices.readers.pci import function_above
 from hostdevices.readers.uplinks import with_what_is_below
 from netlink import ways_out
@@ -19,10 +21,13 @@ _NET = "/sys/class/net"
 
 
 def with_ways_out(host: Host, inventory: Inventory) -> Inventory:
-    """Return the inventory, its interfaces and PCI functions over which a default route leads marked as uplinks."""
+    """Return the inventory, its interfaces and PCI functions over which a default route leads marked as uplinks.
+
+    Raises `HostExhausted` where the kernel does not say that now: an uplink must not pass for an ordinary card.
+    """
     try:
-        names = _ways_out(host)
-    except OSError as error:
+        names = certainly(partial(_ways_out, host))
+    except OSError as error:  # it never does here, for a sandbox is in between
         problem = Problem("routes", f"default routes of other tables than main are not known: {error}")
         return structs.replace(inventory, problems=(*inventory.problems, problem))
     functions = {function_above(host.resolve(f"{_NET}/{name}") or "") for name in names} - {None}

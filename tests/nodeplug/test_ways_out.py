@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from hostdevices import Device, Inventory, scan
+from hostdevices.errors import HostExhausted
 from nodeplug.ways_out import with_ways_out
+from tests.descriptors import no_more_descriptors
 from tests.hostdevices.tree import Tree
 from tests.network import ip, needs_root, own_network, show_in_sysfs
 
@@ -41,6 +43,8 @@ def test_every_way_out_is_an_uplink_with_what_is_below_it(tmp_path: Path) -> Non
         ip("route", "add", "default", "nexthop", *first, "nexthop", *second)
         ip("route", "add", "default", "via", "198.51.2.2", "dev", "w2", "table", "100")
         assert uplinks(tree) == {"w0", "w1", "w2", "w2p"}
+        with no_more_descriptors(), pytest.raises(HostExhausted):
+            with_ways_out(tree.host, Inventory())
         (tree.root / "sys/class/net/w3").unlink()  # these are not the interfaces of our namespace
         assert uplinks(tree) == set()
 
