@@ -14,6 +14,8 @@ FILE_NAME: Final = "reserve"
 SIZE: Final = 1 << 20
 """Bytes: twice what the write-ahead log keeps, for the log itself and for what it brings to the database."""
 
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe there must not wait
+
 
 class Reserve:
     """The file in a state directory."""
@@ -25,9 +27,9 @@ class Reserve:
     def make(self) -> None:
         """Have the reserve, if it is not there already. Raises OSError where the disk has no room for it."""
         with contextlib.suppress(FileNotFoundError):
-            if self._path.stat().st_size >= SIZE:
+            if self._path.lstat().st_size >= SIZE:
                 return
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(self._path, _FLAGS, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, SIZE)
         except OSError:

@@ -554,6 +554,24 @@ async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> Non
     await ledger.close()
 
 
+@pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
+async def test_what_others_put_in_the_place_of_the_reserve_is_replaced_or_named(
+    tmp_path: Path, place: Callable[[Path], object]
+) -> None:
+    (tmp_path / "somebody").write_bytes(b"somebody's")
+    reserve = tmp_path / "reserve"
+    place(reserve)
+    ledger = await opened(tmp_path)
+    if reserve.is_dir() or reserve.is_symlink():
+        with pytest.raises(LedgerUnavailable, match=str(reserve)):
+            await ledger.grant([lease("a")])
+        reserve.rmdir() if reserve.is_dir() else reserve.unlink()
+    await ledger.grant([lease("a")])
+    assert reserve.is_file()
+    await ledger.close()
+    assert (tmp_path / "somebody").read_bytes() == b"somebody's"
+
+
 async def test_a_database_that_was_deleted_on_a_full_disk_is_written_again_in_full_or_not(small_disk: Path) -> None:
     ledger = await opened(small_disk / "state")
     kept = [lease(f"u{number}") for number in range(500)]
