@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -25,6 +26,7 @@ from msgspec import Struct
 from checkpoint.database import Database, SetAside
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
 from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
+from checkpoint.observers import CommitObserver, Observer, Observers, RenewalObserver, WithheldObserver
 from checkpoint.withheld import Withheld
 from telemetry import Histogram
 from telemetry.trace import part
@@ -33,8 +35,6 @@ log = logging.getLogger("nodeplug.leases")
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Book], None]
-Observer: TypeAlias = Callable[[Sequence[Lease] | None], None]
-CommitObserver: TypeAlias = Callable[[Sequence[Change]], None]
 
 QUICK = 0.001  # seconds; a thread writes while transactions take longer, by a moving average over about `_LATELY`
 _LATELY = 8
@@ -95,10 +95,7 @@ class Ledger:
         self._busy: asyncio.Task[None] | None = None  # the thread works for us
         self._is_scheduled = False  # `_flush` is about to be called: requests that come meanwhile are one transaction
         self._come_alone = True  # the latest transaction was of one request
-        self._observers: list[Observer] = []
-        self._renewal_observers: list[Callable[[Sequence[Lease]], None]] = []
-        self._commit_observers: list[CommitObserver] = []
-        self._withheld_observers: list[Callable[[], None]] = []
+        self._observers = Observers()
         self._commit_seconds = commit_seconds
         self._is_closed = False
 
@@ -158,7 +155,7 @@ class Ledger:
         """Note that nothing that pods have is without a lease any more."""
         self.is_complete = True
         self._database.note_restored()
-        self._notify_all()
+        self._observers.look_again()
 
     @property
     def commits(self) -> int:
@@ -219,19 +216,19 @@ class Ledger:
 
         Of those that were renewed only with those whose record is another one: nobody has another device than before.
         """
-        self._observers.append(changed)
+        self._observers.of_leases.append(changed)
 
-    def observe_renewals(self, renewed: Callable[[Sequence[Lease]], None]) -> None:
+    def observe_renewals(self, renewed: RenewalObserver) -> None:
         """Have `renewed` called, on the loop, after each commit, with the leases that were renewed, as they are now."""
-        self._renewal_observers.append(renewed)
+        self._observers.of_renewals.append(renewed)
 
     def observe_commits(self, committed: CommitObserver) -> None:
         """Have `committed` called, on the loop, with what each transaction changed that reached the disk."""
-        self._commit_observers.append(committed)
+        self._observers.of_commits.append(committed)
 
-    def observe_withheld(self, changed: Callable[[], None]) -> None:
+    def observe_withheld(self, changed: WithheldObserver) -> None:
         """Have `changed` called, on the loop, whenever other devices may be withheld than before."""
-        self._withheld_observers.append(changed)
+        self._observers.of_withheld.append(changed)
 
     @property
     def withheld(self) -> Mapping[str, Withheld]:
@@ -491,7 +488,7 @@ class Ledger:
         _answer(batch, outcomes)
         # once the answers have left: Allocate's in this turn of the loop or the next, a claim's in the one after
         loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self._notify, changes, refusal is None)
+        loop.call_soon(loop.call_soon, partial(self._observers.notify, changes, are_on_disk=refusal is None))
 
     def _note(self, changes: Sequence[Change], seconds: float) -> None:
         now = asyncio.get_running_loop().time()
@@ -508,36 +505,10 @@ class Ledger:
         self._book, self._is_loaded = book, True
         self._answered = {lease.key: now for lease in book}
         self.is_complete = not self._database.began_empty
-        self._notify_all()
-
-    def _notify(self, changes: Sequence[Change], are_on_disk: bool) -> None:
-        moved = [lease for change in changes for lease in (*change.ended, *change.begun)]
-        moved += [new for change in changes for old, new in change.renewed if new.record != old.record]
-        if moved:
-            _call(self._observers, moved)
-        if renewed := [new for change in changes for _, new in change.renewed]:
-            _call(self._renewal_observers, renewed)
-        if any(change.withheld or change.readmitted for change in changes):
-            _call(self._withheld_observers)
-        if are_on_disk:
-            _call(self._commit_observers, changes)
-
-    def _notify_all(self) -> None:
-        """Have everybody look again at everything."""
-        loop = asyncio.get_running_loop()
-        loop.call_soon(_call, self._observers, None)
-        loop.call_soon(_call, self._withheld_observers)
+        self._observers.look_again()
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
-
-
-def _call(observers: Iterable[Callable[..., None]], *news: object) -> None:
-    for observer in observers:
-        try:
-            observer(*news)
-        except Exception:  # a defect of ours: the others must hear it all the same
-            log.exception("who observes leases has failed")
 
 
 def _answer(batch: Sequence[_Request], outcomes: Sequence[Any]) -> None:
