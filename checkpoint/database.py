@@ -8,36 +8,26 @@ Rules:
 3. Memory is the truth once it was loaded: after any failure the file is opened again and made equal to it.
 4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut. It is
    kept short and used again (`tidy`), also as soon as the database is to grow: on a disk that others have filled there
-   would be no room for the end of a lease.
+   would be no room for the end of a lease. Where there is none all the same, the end gets the reserve (reserve.py).
 """
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from sys import intern
-from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from checkpoint.checksums import record_digest, row_checksum
 from checkpoint.errors import LedgerUnavailable, StateLocked
-from checkpoint.lease import Book, Change, Lease
-from checkpoint.migrations import (
-    APPLICATION_ID,
-    CHECKSUMS_SINCE,
-    LEASES_SINCE,
-    MIGRATIONS,
-    WITHHELD_SINCE,
-    migrate,
-    version,
-)
-from checkpoint.withheld import Withheld
+from checkpoint.lease import Book, Change
+from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS, migrate, version
+from checkpoint.reserve import Reserve
+from checkpoint.rows import Nonsense, apply, load, rewrite
 
 log = logging.getLogger(__name__)
 
@@ -51,16 +41,11 @@ _NOT_SOUND = {
     sqlite3.SQLITE_ERROR,  # the tables are not those that the record of migrations promises
     0,  # the error is the Python module's own: text that is not UTF-8
 }
+_NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE}  # beside SQLITE_FULL: for the index of the write-ahead log
 _OF_SQLITE = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message quotes bytes that are no text
 _WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write is refused
 _LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log keeps once it is folded into the database
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
-_COLUMNS = "resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at"
-_INSERT = f"INSERT INTO lease ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
-_RENEW = f"""{_INSERT} ON CONFLICT (resource, api, unit) DO UPDATE SET holder = excluded.holder, pods = excluded.pods,
-    phase = excluded.phase, boot_id = excluded.boot_id, granted_at = excluded.granted_at,
-    checksum = excluded.checksum"""
-_RENEW_RECORD = f"{_RENEW}, record = excluded.record"  # writes its index, too, whether it is another one or not
 
 
 class SetAside(Struct, frozen=True):
@@ -91,6 +76,7 @@ class Database:
         self.set_aside: list[SetAside] = []
         self.began_empty = False  # there was no ledger, or none that could be used: pods may hold what is not in it
         self._directory = directory
+        self._reserve = Reserve(directory)
         self._unrestored = directory / _UNRESTORED_NAME
         self._untidy = 0  # commits since `tidy`
         self._is_to_grow = False  # the log has pages for which the database has no room yet
@@ -118,11 +104,19 @@ class Database:
     def load(self) -> Book:
         """Take the lock, open the file, return what it holds. Raises `StateLocked` or `LedgerUnavailable`."""
         try:
-            book = self._open()
+            try:
+                book = self._open()
+            except _TROUBLE as error:
+                self._close_file()
+                if not (_is_full(error) and self._reserve.give_up()):
+                    raise
+                book = self._open()  # or what is on record could not end
         except _TROUBLE as error:
             raise self._unavailable("open", error) from error
         if self._has_grown():  # it is new
             self.tidy()
+        with contextlib.suppress(OSError):  # the first grant says so
+            self._reserve.make()
         return book
 
     def write(self, book: Book, changes: Sequence[Change]) -> None:
@@ -130,35 +124,61 @@ class Database:
 
         Raises `LedgerUnavailable`: nothing is.
         """
+        grows = any(change.begun or change.withheld for change in changes)
         try:
             try:
-                self._write(book, changes)
-            except sqlite3.Error as error:
-                if _code(error) != sqlite3.SQLITE_FULL:
+                self._write(book, changes, grows)
+            except _TROUBLE as error:
+                if not _is_full(error):
                     raise
-                self.tidy()  # the log's own blocks are room for the end of a lease
-                self._write(book, changes)
+                self._write_on_a_full_disk(book, changes, grows)
         except _TROUBLE as error:
             raise self._unavailable("write", error) from error
         self.commits += 1
         self._untidy += 1
-        if any(change.begun or change.withheld for change in changes):
+        if grows:
             self._is_to_grow = self._has_grown()
 
-    def _write(self, book: Book, changes: Sequence[Change]) -> None:
-        connection, is_rewritten = self._connection, False
-        if connection is None or not self._in_place():
+    def check(self, book: Book) -> None:
+        """Raise `LedgerUnavailable` unless a lease could be written now; what a failure closed is opened again."""
+        try:
+            self._write(book, (), grows=True)
+        except _TROUBLE as error:
+            raise self._unavailable("write", error) from error
+
+    def _write_on_a_full_disk(self, book: Book, changes: Sequence[Change], grows: bool) -> None:
+        try:
+            self.tidy()  # the log's own blocks are room for the end of a lease
+            self._write(book, changes, grows)
+        except _TROUBLE as error:
+            if grows or not _is_full(error) or not self._reserve.give_up():
+                raise
+            self.tidy()
+            self._write(book, changes, grows)
+
+    def _write(self, book: Book, changes: Sequence[Change], grows: bool) -> None:
+        """Write `changes`, of which something `grows`, or all of `book` where the file is another one."""
+        if self._connection is None or not self._in_place():
             self._close_file()
-            self._open()
-            connection, is_rewritten = self._connection, True
-            assert connection is not None
+            try:
+                self._open()
+                if grows:
+                    self._reserve.make()
+                self._commit(lambda connection: rewrite(connection, book))
+            except BaseException:
+                self._close_file()  # which is not equal to memory
+                raise
+        else:
+            if grows:
+                self._reserve.make()
+            self._commit(lambda connection: apply(connection, changes))
+
+    def _commit(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        connection = self._connection
+        assert connection is not None
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if is_rewritten:
-                _rewrite(connection, book)
-            else:
-                for change in changes:
-                    _apply(connection, change)
+            change(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -346,149 +366,10 @@ def _read_only(path: Path, option: str = "") -> Book:
 
 
 def _load(connection: sqlite3.Connection) -> Book:
-    """Read everything. A row that makes no sense makes the file unsound: half a truth would hand devices out twice."""
-    # fetchall: a half-read cursor would keep the file open while it is renamed
-    bodies = dict(connection.execute("SELECT digest, body FROM record").fetchall())
-    is_checked = version(connection) >= CHECKSUMS_SINCE
-    checksum = "checksum" if is_checked else "x''"
-    found = connection.execute(f"SELECT {checksum}, {_COLUMNS} FROM lease ORDER BY sequence").fetchall()  # noqa: S608 - constant
-    rows = [row for _, *row in found]
-    held_back = (
-        connection.execute("SELECT device, reason, since FROM withheld ORDER BY since, device").fetchall()
-        if version(connection) >= WITHHELD_SINCE
-        else ()
-    )
     try:
-        if is_checked:
-            _verify(bodies, found)
-        withheld = [
-            msgspec.convert({"device": device, "reason": reason, "since": since}, Withheld)
-            for device, reason, since in held_back
-        ]
-        leases = [
-            msgspec.convert(
-                {
-                    "resource": intern(resource),  # few of these, and as many texts as rows
-                    "api": api,
-                    "unit": unit,
-                    "owner": owner,
-                    "exclusive": msgspec.json.decode(exclusive),
-                    "holder": holder,
-                    "record": bodies[record],
-                    "phase": phase,
-                    "boot_id": intern(boot_id),
-                    "granted_at": granted_at,
-                    # an empty set is 216 bytes, and the one that is there already none
-                    **({"shared": msgspec.json.decode(shared)} if shared != "[]" else {}),
-                    **({"pods": msgspec.json.decode(pods)} if pods != "[]" else {}),
-                },
-                Lease,
-            )
-            for resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at in rows
-        ]
-    except (msgspec.MsgspecError, KeyError, TypeError) as error:
-        raise _Unsound("corrupt", f"a record makes no sense: {error}") from error
-    return Book(leases, withheld)
-
-
-def _verify(bodies: Mapping[bytes, bytes], rows: Iterable[Sequence[Any]]) -> None:
-    """Raise `_Unsound` for the first thing that is not what was written; `rows` begin with their checksums."""
-    for digest, body in bodies.items():
-        if record_digest(body) != digest:
-            raise _Unsound("corrupt", f"the answer {digest.hex()} is not what was written (its digest differs)")
-    for checksum, *row in rows:
-        if row_checksum(*row) != checksum:
-            resource, api, unit = row[:3]
-            raise _Unsound(
-                "corrupt", f"the lease {unit} of {resource} ({api}) is not what was written (its checksum differs)"
-            )
-
-
-def _rewrite(connection: sqlite3.Connection, book: Book) -> None:
-    """Make the file equal to memory, whatever stood in it."""
-    for table in ("lease", "record", "withheld"):
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
-    _insert(connection, tuple(book))
-    _withhold(connection, book.withheld.values())
-
-
-def _apply(connection: sqlite3.Connection, change: Change) -> None:
-    # Ends first: the trigger drops records that nobody refers to any more, and a new lease may bring the same one.
-    if change.ended:
-        connection.executemany(
-            "DELETE FROM lease WHERE resource = ? AND api = ? AND unit = ?", [lease.key for lease in change.ended]
-        )
-    if change.begun:
-        _insert(connection, change.begun)
-    if change.renewed:
-        _renew(connection, change.renewed)
-    if change.updated:
-        connection.executemany(
-            "UPDATE lease SET holder = ?, pods = ?, checksum = ? WHERE resource = ? AND api = ? AND unit = ?",
-            [
-                (lease.holder, _json(lease.pods), row_checksum(*_row(lease, record_digest(lease.record))), *lease.key)
-                for _, lease in change.updated
-            ],
-        )
-    if change.readmitted:
-        connection.executemany("DELETE FROM withheld WHERE device = ?", [(each.device,) for each in change.readmitted])
-    _withhold(connection, change.withheld)
-
-
-def _withhold(connection: sqlite3.Connection, devices: Iterable[Withheld]) -> None:
-    if rows := [(each.device, each.reason, each.since) for each in devices]:
-        connection.executemany("INSERT INTO withheld VALUES (?, ?, ?)", rows)
-
-
-def _insert(connection: sqlite3.Connection, leases: Sequence[Lease]) -> None:
-    digests = _insert_records(connection, {lease.record for lease in leases})
-    connection.executemany(_INSERT, [_checked_row(lease, digests[lease.record]) for lease in leases])
-
-
-def _renew(connection: sqlite3.Connection, renewed: Sequence[tuple[Lease, Lease]]) -> None:
-    """Write leases into the rows of those that they renew, so that fewer pages change."""
-    before, after = {old.record for old, _ in renewed}, {new.record for _, new in renewed}
-    if before == after and len(after) == 1:
-        statement, digests = _RENEW, {body: record_digest(body) for body in after}
-    else:
-        statement, digests = _RENEW_RECORD, _insert_records(connection, after)
-    connection.executemany(statement, [_checked_row(new, digests[new.record]) for _, new in renewed])
-    if unused := [(record_digest(body),) for body in before - after]:
-        connection.executemany(
-            "DELETE FROM record WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM lease WHERE record = digest)", unused
-        )
-
-
-def _insert_records(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Write records that are not there yet; return the digests of all."""
-    digests = {body: record_digest(body) for body in bodies}
-    rows = [(digest, body) for body, digest in digests.items()]
-    connection.executemany("INSERT OR IGNORE INTO record VALUES (?, ?)", rows)
-    return digests
-
-
-def _checked_row(lease: Lease, record: bytes) -> tuple[Any, ...]:
-    row = _row(lease, record)
-    return (*row, row_checksum(*row))
-
-
-def _row(lease: Lease, record: bytes) -> tuple[Any, ...]:
-    return (
-        *lease.key,
-        lease.owner,
-        _json(lease.exclusive),
-        _json(lease.shared),
-        lease.holder,
-        _json(lease.pods),
-        record,
-        lease.phase,
-        lease.boot_id,
-        lease.granted_at,
-    )
-
-
-def _json(devices: Collection[str]) -> str:
-    return msgspec.json.encode(sorted(devices)).decode() if devices else "[]"
+        return load(connection)
+    except Nonsense as error:
+        raise _Unsound("corrupt", str(error)) from error
 
 
 def _size(path: Path) -> int:
@@ -511,13 +392,19 @@ def _code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
+def _is_full(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return _code(error) == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _NO_ROOM
+
+
 def _in_words(error: Exception) -> str:
+    if _is_full(error):
+        return "the disk is full, free some space"
     if isinstance(error, OSError):
         return f"{error.strerror or error} ({error.filename})" if error.filename else str(error.strerror or error)
     if isinstance(error, sqlite3.Error):
         code = _code(error)
-        if code == sqlite3.SQLITE_FULL:
-            return "the disk is full, free some space"
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             return f"{error}, make the directory and the file writable for user {os.geteuid()}"
         if code == sqlite3.SQLITE_BUSY:

@@ -33,7 +33,7 @@ it for another reason; cgroups know pods and no devices; an API server forgets a
 its container runs. Sources: device manager specification 4.7, 9; observations 47, 51; DRA specification 1.7, 1.8, 4.4.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from enum import Enum, auto
 
 from msgspec import Struct
@@ -218,16 +218,18 @@ def held_claims(holdings: Holdings) -> dict[ClaimName, Set[str]]:
         for uid, entry in entries.items()
         if entry.units and not entry.pods.isdisjoint(running)
     }
+    uids: dict[tuple[str, str], list[str]] = {}
+    for uid, entry in entries.items():
+        uids.setdefault((entry.namespace, entry.name), []).append(uid)
     for (namespace, name), units in (holdings.listed.claims if holdings.listed else {}).items():
-        claim = ClaimName(namespace, name, _uid_of(entries, namespace, name, units))
+        claim = ClaimName(namespace, name, _uid_of(uids.get((namespace, name), ()), entries, units))
         found[claim] = found.get(claim, frozenset()) | units
     return found
 
 
-def _uid_of(entries: Mapping[str, ClaimEntry], namespace: str, name: str, units: Set[str]) -> str:
-    """Return the uid of the claim of which pod-resources lists units; empty where the kubelet's file names none.
+def _uid_of(uids: Sequence[str], entries: Mapping[str, ClaimEntry], units: Set[str]) -> str:
+    """Return which of the claims of one name pod-resources lists units of; empty where the kubelet's file names none.
 
     Two may have one name, a claim that was deleted by force and the one that is there now: the units tell them apart.
     """
-    uids = [uid for uid, entry in entries.items() if (entry.namespace, entry.name) == (namespace, name)]
     return next((uid for uid in uids if units <= entries[uid].units), next(iter(uids), ""))

@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -25,6 +26,7 @@ from msgspec import Struct
 from checkpoint.database import Database, SetAside
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
 from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
+from checkpoint.observers import CommitObserver, Observer, Observers, RenewalObserver, WithheldObserver
 from checkpoint.withheld import Withheld
 from telemetry import Histogram
 from telemetry.trace import part
@@ -33,12 +35,12 @@ log = logging.getLogger("nodeplug.leases")
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Book], None]
-Observer: TypeAlias = Callable[[Sequence[Lease] | None], None]
-CommitObserver: TypeAlias = Callable[[Sequence[Change]], None]
 
 QUICK = 0.001  # seconds; a thread writes while transactions take longer, by a moving average over about `_LATELY`
 _LATELY = 8
 _RETRY = 0.05  # seconds between tries to take the state directory
+AGAIN = 30.0
+"""Seconds after which a disk that refused is tried again, if nobody has had leases written until then."""
 
 
 class Guard(Protocol):
@@ -62,9 +64,15 @@ class Ledger:
     """One node's leases. Belongs to the event loop in which it is used first."""
 
     def __init__(
-        self, directory: Path, boot_id: str, *, quick: float = QUICK, commit_seconds: Histogram | None = None
+        self,
+        directory: Path,
+        boot_id: str,
+        *,
+        quick: float = QUICK,
+        again: float = AGAIN,
+        commit_seconds: Histogram | None = None,
     ) -> None:
-        """Prepare; nothing is touched yet. `boot_id` is this boot's; `quick` in seconds, see `QUICK`.
+        """Prepare; nothing is touched yet. `boot_id` is this boot's; `quick` and `again` in seconds, see above.
 
         What each transaction took that reached the disk goes to `commit_seconds`.
         """
@@ -74,9 +82,11 @@ class Ledger:
         self._database = Database(directory)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._quick = quick
+        self._again = again
+        self._checking: asyncio.TimerHandle | None = None  # whether a disk that refused takes leases again
         self._seconds_lately = 0.0  # that a transaction takes
         self._book = Book()
-        self.problem = ""  # why leases could not be written when that was tried last; empty once some were
+        self.problem = ""  # why leases could not be read or written when that was tried last; empty where they could
         self._answered: dict[LeaseKey, float] = {}  # when each lease was last answered with, by the loop's clock
         self._is_loaded = False
         self._loading = asyncio.Lock()
@@ -85,10 +95,7 @@ class Ledger:
         self._busy: asyncio.Task[None] | None = None  # the thread works for us
         self._is_scheduled = False  # `_flush` is about to be called: requests that come meanwhile are one transaction
         self._come_alone = True  # the latest transaction was of one request
-        self._observers: list[Observer] = []
-        self._renewal_observers: list[Callable[[Sequence[Lease]], None]] = []
-        self._commit_observers: list[CommitObserver] = []
-        self._withheld_observers: list[Callable[[], None]] = []
+        self._observers = Observers()
         self._commit_seconds = commit_seconds
         self._is_closed = False
 
@@ -117,7 +124,7 @@ class Ledger:
                     log.info("%s; it has %g s for that (settings.lockWaitSeconds)", error, patience)
                     is_waiting = True
             except LedgerUnavailable as error:
-                log.error("%s", error)
+                self._found(str(error))
                 break
             await asyncio.sleep(_RETRY)
         self._is_owned.set()
@@ -148,7 +155,7 @@ class Ledger:
         """Note that nothing that pods have is without a lease any more."""
         self.is_complete = True
         self._database.note_restored()
-        self._notify_all()
+        self._observers.look_again()
 
     @property
     def commits(self) -> int:
@@ -209,19 +216,19 @@ class Ledger:
 
         Of those that were renewed only with those whose record is another one: nobody has another device than before.
         """
-        self._observers.append(changed)
+        self._observers.of_leases.append(changed)
 
-    def observe_renewals(self, renewed: Callable[[Sequence[Lease]], None]) -> None:
+    def observe_renewals(self, renewed: RenewalObserver) -> None:
         """Have `renewed` called, on the loop, after each commit, with the leases that were renewed, as they are now."""
-        self._renewal_observers.append(renewed)
+        self._observers.of_renewals.append(renewed)
 
     def observe_commits(self, committed: CommitObserver) -> None:
         """Have `committed` called, on the loop, with what each transaction changed that reached the disk."""
-        self._commit_observers.append(committed)
+        self._observers.of_commits.append(committed)
 
-    def observe_withheld(self, changed: Callable[[], None]) -> None:
+    def observe_withheld(self, changed: WithheldObserver) -> None:
         """Have `changed` called, on the loop, whenever other devices may be withheld than before."""
-        self._withheld_observers.append(changed)
+        self._observers.of_withheld.append(changed)
 
     @property
     def withheld(self) -> Mapping[str, Withheld]:
@@ -315,6 +322,8 @@ class Ledger:
     async def close(self) -> None:
         """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
         self._is_closed = True
+        if self._checking is not None:
+            self._checking.cancel()
         self._is_owned.set()
         while self._waiting or self._busy is not None:
             if self._busy is not None:
@@ -390,6 +399,7 @@ class Ledger:
             refusal, seconds = await self._in_thread(self._write, changes) if changes else (None, 0.0)
             self._settle(batch, outcomes, changes, refusal, seconds)
         except (LedgerUnavailable, StateLocked) as error:
+            self._found(str(error))
             _answer(batch, [LedgerUnavailable(str(error))] * len(batch))
         finally:  # where the loop ends nobody else would say so
             _answer(batch, [asyncio.CancelledError()] * len(batch))
@@ -398,6 +408,33 @@ class Ledger:
     async def _tidy(self) -> None:
         if self._database.is_untidy:
             await self._in_thread(self._database.tidy)
+
+    def _found(self, problem: str) -> None:
+        """Take note of why the disk does not take leases, or that it does; look again where it does not."""
+        if not (problem or self.problem):
+            return
+        if problem != self.problem:
+            log.log(logging.ERROR if problem else logging.INFO, "%s", problem or "leases can be written again")
+        self.problem = problem
+        if self._checking is not None:
+            self._checking.cancel()
+        later = asyncio.get_running_loop().call_later
+        self._checking = later(self._again, self._check) if problem and not self._is_closed else None
+
+    def _check(self) -> None:
+        if self._busy is None:
+            self._begin(self._check_in_thread())
+        else:
+            self._found(self.problem)  # unless what is under way finds out
+
+    async def _check_in_thread(self) -> None:
+        try:
+            await self.load()
+            await self._in_thread(self._database.check, self._book)
+        except (LedgerUnavailable, StateLocked) as error:
+            self._found(str(error))
+        else:
+            self._found("")
 
     def _decide(self, batch: Sequence[_Request]) -> tuple[list[Any], list[Change]]:
         outcomes: list[Any] = []
@@ -438,7 +475,10 @@ class Ledger:
             _answer(batch, outcomes)
             return
         self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
-        self.problem = str(refusal) if refusal is not None else ""
+        if refusal is not None:
+            self._found(str(refusal))
+        elif any(change.begun or change.withheld for change in changes):  # an end needs no more room than there is
+            self._found("")
         if refusal is not None:
             for change in reversed(changes):
                 self._book.undo(change)
@@ -448,7 +488,7 @@ class Ledger:
         _answer(batch, outcomes)
         # once the answers have left: Allocate's in this turn of the loop or the next, a claim's in the one after
         loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self._notify, changes, refusal is None)
+        loop.call_soon(loop.call_soon, partial(self._observers.notify, changes, are_on_disk=refusal is None))
 
     def _note(self, changes: Sequence[Change], seconds: float) -> None:
         now = asyncio.get_running_loop().time()
@@ -465,36 +505,10 @@ class Ledger:
         self._book, self._is_loaded = book, True
         self._answered = {lease.key: now for lease in book}
         self.is_complete = not self._database.began_empty
-        self._notify_all()
-
-    def _notify(self, changes: Sequence[Change], are_on_disk: bool) -> None:
-        moved = [lease for change in changes for lease in (*change.ended, *change.begun)]
-        moved += [new for change in changes for old, new in change.renewed if new.record != old.record]
-        if moved:
-            _call(self._observers, moved)
-        if renewed := [new for change in changes for _, new in change.renewed]:
-            _call(self._renewal_observers, renewed)
-        if any(change.withheld or change.readmitted for change in changes):
-            _call(self._withheld_observers)
-        if are_on_disk:
-            _call(self._commit_observers, changes)
-
-    def _notify_all(self) -> None:
-        """Have everybody look again at everything."""
-        loop = asyncio.get_running_loop()
-        loop.call_soon(_call, self._observers, None)
-        loop.call_soon(_call, self._withheld_observers)
+        self._observers.look_again()
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
-
-
-def _call(observers: Iterable[Callable[..., None]], *news: object) -> None:
-    for observer in observers:
-        try:
-            observer(*news)
-        except Exception:  # a defect of ours: the others must hear it all the same
-            log.exception("who observes leases has failed")
 
 
 def _answer(batch: Sequence[_Request], outcomes: Sequence[Any]) -> None:

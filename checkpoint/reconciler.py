@@ -276,9 +276,9 @@ class Reconciler:
         except (LedgerUnavailable, StateLocked):
             return None  # each request says so
         found = await self._ask_witnesses()
-        await self._learn(found)
-        await self._end(found)
-        await self._restore(found)
+        for do in (self._learn, self._end, self._restore):
+            await asyncio.sleep(0)  # of thousands of leases each takes a while
+            await do(found)
         return found
 
     async def _ask_witnesses(self) -> _Pass:
@@ -338,8 +338,9 @@ class Reconciler:
                 self._named.add(key)
             entry = found.holdings.entry_of(lease)
             pods = frozenset({entry.pod}) if holder and entry else found.holdings.pods_of(lease)
-            holder = holder or found.holdings.claim_holder_of(lease) or lease.holder
-            learnt.append(replace(lease, holder=holder, pods=pods or lease.pods))
+            holder, pods = holder or found.holdings.claim_holder_of(lease) or lease.holder, pods or lease.pods
+            if (holder, pods) != (lease.holder, lease.pods):
+                learnt.append(replace(lease, holder=holder, pods=pods))
         with contextlib.suppress(LedgerUnavailable):  # it is tried again at the next pass
             await self._ledger.update(learnt)
 
@@ -374,13 +375,15 @@ class Reconciler:
         """Lease again what somebody holds without a lease, and held without one when the pass began."""
         self._unleased_before, self._unleased, self._unrestored = self._unleased, {}, {}
         self._lines = 0
-        for (resource, unit), (holder, entry) in sorted(held_units(found.holdings).items(), key=lambda x: x[0]):
-            key: LeaseKey = (resource, "device-plugin", unit)
-            if key not in found.leased and self._ledger.get(key) is None:
-                await self._restore_unit(resource, unit, holder, entry)
+        held = held_units(found.holdings)
+        for resource, unit in sorted(x for x in held if (x[0], "device-plugin", x[1]) not in found.leased):
+            if self._ledger.get((resource, "device-plugin", unit)) is None:
+                await self._restore_unit(resource, unit, *held[resource, unit])
+        names = self._names_of_claims()
         for claim, units in sorted(held_claims(found.holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
-            if claim_owner(claim.uid) not in found.owners and not self._is_leased(claim):
+            if claim_owner(claim.uid) not in found.owners and not self._is_leased(claim, names):
                 await self._restore_claim(claim, units)
+                names = self._names_of_claims()
         if self._lines > _MOST_LINES:
             more = self._lines - _MOST_LINES
             log.warning("%d more were held without a lease; `nodeplug status` has all leases", more)
@@ -442,11 +445,15 @@ class Reconciler:
             return _NO_PODS
         return ""
 
-    def _is_leased(self, claim: ClaimName) -> bool:
+    def _names_of_claims(self) -> frozenset[tuple[str, str]]:
+        """Return the namespaces and names of claims with leases; two empty ones of a lease that does not say them."""
+        mine = (claim_of(lease) for lease in self._ledger.leases() if lease.api == "dra")
+        return frozenset((each.namespace, each.name) for each in mine)
+
+    def _is_leased(self, claim: ClaimName, names: Set[tuple[str, str]]) -> bool:
         if claim.uid:
             return bool(self._ledger.of_owner(claim_owner(claim.uid)))
-        mine = (claim_of(lease) for _, lease in self._leases() if lease.api == "dra")
-        return any((x.namespace, x.name) in (("", ""), (claim.namespace, claim.name)) for x in mine)
+        return ("", "") in names or (claim.namespace, claim.name) in names
 
     # when
 

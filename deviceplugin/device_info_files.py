@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from pathlib import Path
 
@@ -63,17 +63,26 @@ class DeviceInfoFiles:
                 log.error("cannot write device-info files: %s; it is tried again", self._problem)
 
     def _sync(self, resources: Iterable[str], wanted: Mapping[str, bytes], kept: frozenset[str]) -> str:
-        """Make the files so; return what went wrong, in words."""
+        """Make the files so, as many as can be; return the first thing that went wrong, in words."""
+        steps = [partial(self._write, name, content) for name, content in wanted.items()]
+        steps.append(partial(self._remove_stale, resources, wanted.keys() | kept))
+        return next(filter(None, [self._tried(step) for step in steps]), "")
+
+    def _tried(self, step: Callable[[], None]) -> str:
         try:
-            for name, content in wanted.items():
-                path = self._folder / name
-                if _content(path) != content:
-                    cdi.replace_file(path, content)
-            for name in _ours(self._folder, resources) - wanted.keys() - kept:
-                (self._folder / name).unlink(missing_ok=True)
+            step()
         except OSError as error:
             return f"{error.filename or self._folder}: {error.strerror}"  # a full disk names no file
         return ""
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = self._folder / name
+        if _content(path) != content:
+            cdi.replace_file(path, content)
+
+    def _remove_stale(self, resources: Iterable[str], kept: Set[str]) -> None:
+        for name in _ours(self._folder, resources) - kept:
+            (self._folder / name).unlink(missing_ok=True)
 
 
 def _content(path: Path) -> bytes | None:

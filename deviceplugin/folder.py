@@ -12,7 +12,7 @@ import re
 import string
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -111,11 +111,7 @@ class PluginFolder:
 
     def has_successor(self, resource_name: str) -> bool:
         """Tell whether an instance of ours that was started later serves the resource."""
-        prefix = _prefix(resource_name)
-        ours = prefix + self.instance
-        return any(
-            name.startswith(prefix) and name[: len(ours)] > ours and is_live(self.path / name) for name in self._names
-        )
+        return has_successor(self.path, self._names, resource_name, self.instance)
 
     def _changed(self) -> None:
         try:
@@ -143,7 +139,19 @@ class PluginFolder:
 
 def _is_socket(name: str) -> bool:
     """Tell whether a name is the kubelet's socket or one of ours: its checkpoint is written with each Allocate."""
-    return name == KUBELET_SOCKET or name.startswith(_PREFIX)
+    return name == KUBELET_SOCKET or is_ours(name)
+
+
+def is_ours(name: str) -> bool:
+    """Tell whether a name is that of a socket of ours."""
+    return name.startswith(_PREFIX)
+
+
+def has_successor(folder: Path, names: Iterable[str], resource_name: str, instance: str) -> bool:
+    """Tell whether one of `names` in a folder is the socket of an instance that was started later and serves."""
+    prefix = _prefix(resource_name)
+    ours = prefix + instance
+    return any(name.startswith(prefix) and name[: len(ours)] > ours and is_live(folder / name) for name in names)
 
 
 def new_instance() -> str:
@@ -173,4 +181,4 @@ def new_socket(folder: Path, resource_name: str, instance: str) -> Path:
 
 def remove_stale_sockets(folder: Path) -> None:
     """Remove sockets of ours at which nobody listens, as a killed daemon leaves them."""
-    remove_dead_sockets(folder, lambda name: name.startswith(_PREFIX) and name.endswith(".sock"))
+    remove_dead_sockets(folder, lambda name: is_ours(name) and name.endswith(".sock"))

@@ -236,6 +236,7 @@ class DevicePlugins:
                 self._instance,
                 serving,
                 streaming=lambda: servicer.streaming,
+                silence=servicer.silence,
                 watcher=self._watcher,
                 timings=self._timings,
                 transport=self._transport,

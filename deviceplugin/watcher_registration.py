@@ -1,15 +1,18 @@
 """Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and asks who we are.
 
 The kubelet retries by itself, and finds the socket again after its restart. What it does not notice is a stream that it
-dropped; then a new socket takes the old one's place, which to the watcher is a new plugin.
+dropped; then a new socket takes the old one's place, which to the watcher is a new plugin. While a successor of ours
+serves the resource (an update) we are silent, as at kubelet.sock: the last list counts, whoever sends it.
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
-from deviceplugin.folder import new_socket
+from deviceplugin.folder import has_successor, is_ours, new_socket
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import VERSION
 from folderwatch import FolderWatcher
@@ -33,17 +36,25 @@ class WatcherRegistration:
         plugin: Handler,
         *,
         streaming: Callable[[], bool],
+        silence: Callable[[bool], None],
         watcher: FolderWatcher,
         timings: Timings = Timings(),
         transport: Transport = "builtin",
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Prepare. Both services, registration and `plugin`, are served at one socket in `folder`."""
+        """Prepare. Both services, registration and `plugin`, are served at one socket in `folder`.
+
+        `silence` is told when a successor of this `instance` has come (True) or is gone (False).
+        """
         self.resource_name = resource_name
         self.registrations = 0
         self.last_error = ""
         self._folder = folder
+        self._instance = instance
+        self._watcher = watcher
         self._streaming = streaming
+        self._silence = silence
+        self._is_silent = False
         self._telemetry = telemetry or Telemetry()
         self._timings = timings
         self._server = LastingServer(
@@ -62,15 +73,41 @@ class WatcherRegistration:
         """Serve, and again where the kubelet has dropped us."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._server.run(), name=f"socket of {self.resource_name}")
+            group.create_task(self._follow_successor(), name=f"successor of {self.resource_name}")
             while True:
                 await self._missed.wait()
                 # a kubelet that restarts finds the socket by itself: give it the time that its watcher takes
                 await asyncio.sleep(self._timings.stream + self._backoff.next())
                 self._missed.clear()
-                if not self._streaming():
+                if not (self._streaming() or self._is_silent):
                     text = "no stream since the last one ended, registering again"
                     log.info(text, extra={"resource": self.resource_name})
                     await self._server.renew()
+
+    async def _follow_successor(self) -> None:
+        """Be silent while there is one; who is looked for in vain may be there."""
+        changed = asyncio.Event()
+        changed.set()
+        watch = self._watcher.watch(self._folder, changed.set, is_ours)
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._timings.recheck):
+                        await changed.wait()
+                changed.clear()
+                with contextlib.suppress(OSError):
+                    names = os.listdir(self._folder)
+                    self._succeeded(has_successor(self._folder, names, self.resource_name, self._instance))
+        finally:
+            watch.close()
+
+    def _succeeded(self, is_succeeded: bool) -> None:
+        if is_succeeded == self._is_silent:
+            return
+        self._is_silent = is_succeeded
+        self._silence(is_succeeded)
+        if not (is_succeeded or self._streaming()):
+            self._missed.set()
 
     def stream_changed(self) -> None:
         """Take note that the kubelet opened or ended ListAndWatch."""

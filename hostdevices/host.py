@@ -110,18 +110,20 @@ class Host:
 def _tree_at(root: Path) -> Tree:
     if root == Path("/"):
         return Machine()
-    if (root / "sys").is_dir():
-        return Folder(str(root))
-    if not root.is_file():
-        raise HostDevicesError(f"{root}: no folder sys/ here; give a folder with sys/, proc/ and dev/, or a capture")
-    from hostdevices.recording import Recording  # brings gzip, which a daemon on its own host never needs
-
     try:
-        return Recording.load(root)
+        if (root / "sys").is_dir():
+            return Folder(str(root))
+        if root.is_file():
+            from hostdevices.recording import Recording  # brings gzip, which a daemon on its own host never needs
+
+            return Recording.load(root)
     except ValueError as error:
         raise HostDevicesError(str(error)) from None
+    except PermissionError as error:
+        raise HostDevicesError(f"{root}: {error.strerror}; make it readable for user {os.geteuid()}") from None
     except OSError as error:
         raise HostDevicesError(f"{root}: {error.strerror}") from None
+    raise HostDevicesError(f"{root}: no folder sys/ here; give a folder with sys/, proc/ and dev/, or a capture")
 
 
 def _is_text(name: str) -> bool:

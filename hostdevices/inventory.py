@@ -49,12 +49,12 @@ class Inventory(Struct, frozen=True):
         return Inventory(devices, self.problems)
 
 
-def is_known(device_id: str, devices: Mapping[str, Device]) -> bool:
-    """Tell whether a device is among these, by the id that it has or by one that it has had.
+def known_ids(devices: Mapping[str, Device]) -> frozenset[str]:
+    """Return the ids by which these devices are known: those that they have, and those that they have had.
 
     What else a device may be called is among its parents, with what it is a part of (readers/usb.py).
     """
-    return device_id in devices or any(device_id in device.parents for device in devices.values())
+    return frozenset(devices).union(*{device.parents for device in devices.values()})
 
 
 class Diff(Struct, frozen=True):

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from hostdevices.device import Device, Devnode
 from hostdevices.host import Host
-from hostdevices.inventory import is_known
+from hostdevices.inventory import known_ids
 from hostdevices.verify import Fingerprint, Fingerprints, fingerprint
 
 
@@ -30,6 +30,7 @@ class Presence:
         """Start without devices."""
         self._host = host
         self._scanned: Mapping[str, Device] = {}  # with all their nodes, whatever is offered of them
+        self._known: frozenset[str] | None = None  # by what ids; from when somebody asks
         self._offered: dict[str, Device] = {}  # those that are offered otherwise than they were scanned
         self._fingerprints = Fingerprints(host)
 
@@ -38,7 +39,7 @@ class Presence:
 
         Of two offered with one id the last one counts.
         """
-        self._scanned = devices
+        self._scanned, self._known = devices, None
         watched = [*(devices[each] for each in leased if each in devices), *offered]
         last = {device.id: device for device in watched}
         self._offered = {i: device for i, device in last.items() if devices.get(i) is not device}
@@ -50,7 +51,11 @@ class Presence:
 
     def is_there(self, device_id: str) -> bool:
         """Tell whether the last scan has found a device, by whatever id: another one when a twin comes or goes."""
-        return self.get(device_id) is not None or is_known(device_id, self._scanned)
+        if self.get(device_id) is not None:
+            return True
+        if self._known is None:  # thousands may have gone at once, each of which is asked for
+            self._known = known_ids(self._scanned)
+        return device_id in self._known
 
     def scanned(self, ids: Iterable[str]) -> list[Device]:
         """Return those of these devices that the last scan has found, with all their nodes, whatever is offered."""

@@ -17,7 +17,7 @@ from checkpoint.reconciler import Reconciler
 from folderwatch import FolderWatcher
 from hostdevices import Diff, Host
 from hostdevices.presence import Presence
-from nodeplug.config import Config
+from nodeplug.config import Config, node_name
 from nodeplug.config_file import ConfigFile
 from nodeplug.control.running import Running
 from nodeplug.control.server import ControlServer
@@ -102,6 +102,7 @@ class Daemon:
         """Wire everything together; return what is to run, by name."""
         config, file = self._config, self._file
         host, telemetry, settings = self._host, self._telemetry, config.settings
+        node = settings.node_name or node_name()
         presence = Presence(host)
         dra = dra_plugin(config, host, presence, ledger, watcher, telemetry) if needs_dra(config, ledger) else None
         plugins = device_plugins(config, host, presence, ledger, watcher, telemetry)
@@ -122,7 +123,8 @@ class Daemon:
                 or (needs_evictions(new) and not needs_evictions(config))
                 or (new.selects_nodes and labels is None)
             )
-            return new.settings != settings or is_first
+            is_renamed = (new.settings.node_name or node_name()) != node  # by the host: all else has the name of before
+            return new.settings != settings or is_first or is_renamed
 
         def not_ready() -> list[str]:
             if not (ledger.is_owned or self._serves_at_once):
@@ -143,6 +145,7 @@ class Daemon:
                 telemetry,
                 ledger.leases(),
                 sha256(file.content) if file is not None else "",
+                leases_writable=not ledger.problem,
             )
 
         running = Running(

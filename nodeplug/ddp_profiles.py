@@ -9,13 +9,13 @@ from msgspec import structs
 from hostdevices import Device, Inventory, Problem
 from hostdevices.device import PCI_BUS_ID
 from hostdevices.readers.pci import pci_id
+from hostdevices.readers.sysfs import text_value
 from netlink.connection import Connection
 from netlink.devlink import GENERIC, family, running_versions
 
 ATTRIBUTE = "ddpProfile"
 _PACKAGE = "fw.app.name"
 _INTEL, _NETWORK = "8086", "02"
-_LONGEST = 64  # of a text that DRA takes
 
 
 class DdpProfiles:
@@ -46,8 +46,8 @@ class DdpProfiles:
                     except OSError as error:
                         problems.append(Problem(f"devlink pci/{card[0]}", str(error)))
                         continue
-                    if profile := (versions or {}).get(_PACKAGE, ""):
-                        self._known[card] = profile[:_LONGEST]
+                    if profile := text_value((versions or {}).get(_PACKAGE)):
+                        self._known[card] = profile
                     else:
                         self._known.pop(card, None)
         except OSError as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hostdevices import Device, Host, Inventory
 from hostdevices.health import HealthTracker
 from nodeplug.config import Config
-from nodeplug.fronts import ddp_profiles
+from nodeplug.fronts import ddp_profiles, may_have_uplinks
 from resources.assignment import Assignment
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Enrichment:
         self._health = health
         self._nvml = nvml
         self._dra = dra
+        self._may_have_uplinks = may_have_uplinks(config)
         self._ddp_profiles = ddp_profiles(config)
         self._mps_pipes = [resource.mps for resource in config.resources if resource.mps]
         self._driver_root = config.settings.driver_root
@@ -46,6 +47,10 @@ class Enrichment:
     def enrich(self, inventory: Inventory) -> Inventory:
         """Return the inventory with all that. Blocks for as long as sysfs, libraries and other daemons do."""
         found = self._health.sample(self._host, inventory, self._concerned(inventory))
+        if self._may_have_uplinks:
+            from nodeplug.ways_out import with_ways_out  # for network cards alone
+
+            found = with_ways_out(self._host, found)
         if self._nvml is not None:
             found = self._nvml.enrich(found)
         if self._ddp_profiles is not None:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from checkpoint import Lease
@@ -56,6 +57,27 @@ class _Gone(Struct):
 
     lease: Lease
     due: float | None
+
+
+class _Metadata(Struct, rename="camel"):
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Spec(Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Status(Struct):
+    phase: str = ""
+
+
+class _Pod(Struct):
+    """What is looked at of a pod."""
+
+    metadata: _Metadata
+    spec: _Spec | None = None
+    status: _Status | None = None
 
 
 class Evictions:
@@ -195,10 +217,15 @@ class Evictions:
         return True
 
 
-def _to_evict(pod: Mapping[str, Any], node: str, lease: Lease) -> str:
-    """Return the uid of a pod that is to be evicted; empty where it is another one, over, or being deleted."""
-    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    uid = str(metadata.get("uid") or "")
-    is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    is_meant = spec.get("nodeName") == node and uid in lease.pods and not is_over
-    return uid if is_meant and not metadata.get("deletionTimestamp") else ""
+def _to_evict(answer: Mapping[str, Any], node: str, lease: Lease) -> str:
+    """Return the uid of a pod that is to be evicted; empty where it is another one, over, or being deleted.
+
+    Raises `DecodeError`.
+    """
+    try:
+        pod = msgspec.convert(answer, _Pod)
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"{error}") from None
+    is_over = pod.status is not None and pod.status.phase in ("Succeeded", "Failed")
+    is_meant = pod.spec is not None and pod.spec.node_name == node and pod.metadata.uid in lease.pods and not is_over
+    return pod.metadata.uid if is_meant and not pod.metadata.deletion_timestamp else ""

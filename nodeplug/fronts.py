@@ -23,6 +23,7 @@ from hostdevices.readers import BY_KIND
 from nodeplug.config import Config, Settings, node_name
 from nodeplug.config_file import ConfigFile
 from resources.resource import Resource
+from resources.selector import concerns
 from telemetry import Telemetry
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
@@ -131,6 +132,11 @@ def nvml_monitor(config: Config, host: Host) -> "NvmlMonitor | None":
     from nvml import NvmlMonitor
 
     return NvmlMonitor(host, settings.driver_root, settings.ignored_xids)
+
+
+def may_have_uplinks(config: Config) -> bool:
+    """Tell whether a resource may mean network cards, or what they are a part of."""
+    return any(concerns(resource.selector, kind) for resource in config.resources for kind in ("nic", "pci", "usb"))
 
 
 def ddp_profiles(config: Config) -> "DdpProfiles | None":

@@ -13,6 +13,7 @@
 | nodeplug_leases | gauge | resource | units that containers hold |
 | nodeplug_lease_info | gauge | resource, api, unit, device, namespace, pod, container, claim, pod_uid | 1 |
 | nodeplug_lease_info_omitted | gauge | | leases that are not among these, for there are too many |
+| nodeplug_leases_writable | gauge | | 0 while the disk takes no lease |
 | nodeplug_registrations_total | counter | resource | times that the kubelet accepted the resource |
 | nodeplug_kubelet_listens | gauge | resource | 1 while the kubelet has ListAndWatch open |
 | nodeplug_dra_devices | gauge | health | devices in ResourceSlices: `healthy`, `unhealthy`, `withheld` |
@@ -78,6 +79,8 @@ def collect(
     telemetry: Telemetry | None = None,
     leases: Sequence[Lease] = (),
     config_sha256: str = "",
+    *,
+    leases_writable: bool = True,
 ) -> Iterator[Metric]:
     """Yield the metrics of this moment; `dra` where there is a DRA side, `scan` once the host is watched.
 
@@ -120,6 +123,8 @@ def collect(
         "nodeplug_leases", "Units that containers hold.", *(({"resource": x.name}, x.leased) for x in resources)
     )
     yield from _leases(leases)
+    text = "0 while leases cannot be written to disk, so that nothing is handed out."
+    yield _gauge("nodeplug_leases_writable", text, ({}, leases_writable))
     yield _counter(
         "nodeplug_registrations_total",
         "Times that the kubelet accepted the resource.",

@@ -37,6 +37,8 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (10, (223, 239), _INPUT),
     (10, (234, 235, 236, 237), _STORAGE),
     (21, range(256), _STORAGE),
+    (90, range(1 << 20), _STORAGE),  # mtd: raw flash, where firmware lies
+    (162, range(1 << 20), _STORAGE),  # raw, until Linux 5.13
     (202, range(4096), _PROCESSOR),
 )
 
@@ -48,6 +50,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/nvme*", _STORAGE),
     ("/dev/ng[0-9]*", _STORAGE),
     ("/dev/rtc*", _CLOCK),
+    ("/dev/ubi*", _STORAGE),
     ("/dev/watchdog*", _POWER),
     ("/dev/zfs", _STORAGE),
 )

@@ -1,14 +1,13 @@
 """All witnesses of one node, each asked in its own way and within its own time."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed
 from witnesses.kubelet_files import KubeletFiles
 from witnesses.pod_resources import PodResources
+from witnesses.threads import in_thread
 
-T = TypeVar("T")
 Wanted: TypeAlias = Callable[[Sequence[ClaimName]], Awaitable[Mapping[str, bool] | None]]
 
 
@@ -40,24 +39,16 @@ class NodeWitnesses:
 
     async def device_file(self) -> DeviceFile | None:
         """Return what the kubelet's device manager has on disk."""
-        return await _in_thread(self._files.devices)
+        return await in_thread(self._files.devices)
 
     async def claim_file(self) -> Mapping[str, ClaimEntry] | None:
         """Return what the kubelet's DRA manager has on disk."""
-        return await _in_thread(self._files.claims)
+        return await in_thread(self._files.claims)
 
     async def pods(self) -> frozenset[str] | None:
         """Return the uids of the pods that have cgroups."""
-        return await _in_thread(self._pods)
+        return await in_thread(self._pods)
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
         """Return which claims the API server wants prepared."""
         return None if self._wanted is None else await self._wanted(claims)
-
-
-async def _in_thread(question: Callable[[], T | None]) -> T | None:
-    """Return what is answered; None where no thread is left to ask in, which says nothing of who holds what."""
-    try:
-        return await asyncio.to_thread(question)
-    except RuntimeError:
-        return None

@@ -8,14 +8,17 @@ named after their node. Source: device manager specification, section 9; observa
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from checkpoint.holdings import Listed
 from grpcunix import Client, RpcError, Transport, connect
 from kubeletapi.podresources.v1 import api_pb2 as podresources
+from witnesses.threads import in_thread
 
 TIMEOUT = 5.0  # seconds
 LONGEST_LIST = 16 * 1024 * 1024  # bytes; what the kubelet's own client of this API takes
+_MOST_ON_THE_LOOP = 64 * 1024  # bytes of a list that is read there, for 2 ms
 log = logging.getLogger("nodeplug.leases")
 _SERVICE = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
@@ -67,11 +70,9 @@ class PodResources:
             kubelet = None  # another one listens there since: who of the two has answered nobody knows
         elif self._suffixes and any(not pod.name.endswith(self._suffixes) for pod in answer.pod_resources):
             self._knowing = kubelet
-        return Listed(
-            units=_units(answer, self._serves),
-            claims=_claims(answer, self._driver),
-            knows_its_pods=kubelet is not None and self._knowing == kubelet,
-        )
+        knows_its_pods = kubelet is not None and self._knowing == kubelet
+        listed = partial(_listed, answer, self._serves, self._driver, knows_its_pods)
+        return (await in_thread(listed) if answer.ByteSize() > _MOST_ON_THE_LOOP else None) or listed()
 
     def _kubelet(self) -> object:
         """Identify the kubelet by its socket, which each start makes; None where there is none."""
@@ -85,6 +86,12 @@ class PodResources:
         if problem and problem != self.problem:
             log.warning("%s", problem)
         self.problem = problem
+
+
+def _listed(
+    answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool], driver: str, knows_its_pods: bool
+) -> Listed:
+    return Listed(units=_units(answer, serves), claims=_claims(answer, driver), knows_its_pods=knows_its_pods)
 
 
 def _units(answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool]) -> dict[tuple[str, str], str]:

@@ -35,7 +35,7 @@ class ClaimBindings:
         self._followed: tuple[Binding, ...] = ()  # of all claims; replaced, never changed
 
     @property
-    def _drivers(self) -> "Drivers":
+    def _drivers(self) -> "Drivers":  # asked for on the loop alone: two would not know of each other's writes
         if self._made is None:
             from dra_plugin.preparing.driver_binding import Drivers
 
@@ -71,8 +71,10 @@ class ClaimBindings:
             await self._work.wait(partial(certainly, partial(self._drivers.give_back, binding)))
 
     def nodes(self, binding: Binding) -> tuple[Devnode, ...]:
-        """Return the nodes that containers get of what is bound, as they are now; none while it is not."""
-        return self._drivers.nodes(binding)
+        """Return the nodes that containers get of what is bound, as they are now; none while it is not. Any thread."""
+        from dra_plugin.preparing.driver_binding import bound_nodes
+
+        return bound_nodes(self._host, binding)
 
     def follow(self, records: Iterable[Record]) -> None:
         """Have scans find the devices of these claims as they were, from before they are bound, and of no others."""

@@ -46,7 +46,7 @@ class ClaimInterfaces:
         self._followed: Mapping[str, Interface] = {}  # of all claims, by device; replaced, never changed
 
     @property
-    def _interfaces(self) -> "Interfaces":
+    def _interfaces(self) -> "Interfaces":  # asked for on the loop alone: two would not know of each other's places
         if self._made is None:
             from dra_plugin.preparing.interface_moves import Interfaces
             from dra_plugin.preparing.oci_runtime import OciRuntime
@@ -89,8 +89,8 @@ class ClaimInterfaces:
             await self._ask(partial(self._interfaces.restore, record))
 
     def place(self, interface: Interface) -> Place:
-        """Return where an interface was when it was looked for last."""
-        return self._interfaces.place(interface)
+        """Return where an interface was when it was looked for last; at home before. Any thread may."""
+        return self._made.place(interface) if self._made is not None else Place.HOME
 
     def places(self, record: Record) -> tuple[Place, ...]:
         """Return where the interfaces of a claim were when they were looked for last."""

@@ -62,7 +62,7 @@ class Drivers:
         for each in binding.functions:
             with self._words(each.address):
                 self._take(each, binding)
-        if binding.iommufd and not self.nodes(binding):
+        if binding.iommufd and not bound_nodes(self._host, binding):
             raise BindRefused(
                 f"{binding.functions[0].address} has no node for iommufd: this kernel was built without"
                 " VFIO_DEVICE_CDEV; leave `iommufd` out"
@@ -73,19 +73,6 @@ class Drivers:
         for each in binding.functions:
             with self._words(each.address):
                 self._give_back(each, binding.driver)
-
-    def nodes(self, binding: Binding) -> tuple[Devnode, ...]:
-        """Return the nodes that containers get, as they are now; none while a function is not bound."""
-        host = self._host
-        folders = [f"{_BUS}/devices/{each.address}" for each in binding.functions]
-        if any(driver_of(host, each.address) != binding.driver for each in binding.functions):
-            return ()
-        if binding.iommufd:
-            cdevs = [f"{folder}/vfio-dev/{name}" for folder in folders for name in host.list(f"{folder}/vfio-dev")]
-            found = tuple(node for cdev in cdevs for node in devnodes(host, host.resolve(cdev) or cdev))
-            return found + shared_node(host, "/dev/iommu") if len(found) == len(folders) else ()
-        found = shared_node(host, f"/dev/vfio/{host.link(f'{folders[0]}/iommu_group')}")
-        return found + shared_node(host, "/dev/vfio/vfio") if found else ()
 
     def _take(self, was: BoundFunction, binding: Binding) -> None:
         address, driver = was.address, binding.driver
@@ -189,3 +176,16 @@ class Drivers:
         except OSError as error:
             read_only = "; /sys must be writable" if error.errno in _NOT_FOR_US else ""
             raise BindRefused(f"the driver of {address} cannot be changed: {error.strerror}{read_only}") from error
+
+
+def bound_nodes(host: Host, binding: Binding) -> tuple[Devnode, ...]:
+    """Return the nodes that containers get, as they are now; none while a function is not bound."""
+    folders = [f"{_BUS}/devices/{each.address}" for each in binding.functions]
+    if any(driver_of(host, each.address) != binding.driver for each in binding.functions):
+        return ()
+    if binding.iommufd:
+        cdevs = [f"{folder}/vfio-dev/{name}" for folder in folders for name in host.list(f"{folder}/vfio-dev")]
+        found = tuple(node for cdev in cdevs for node in devnodes(host, host.resolve(cdev) or cdev))
+        return found + shared_node(host, "/dev/iommu") if len(found) == len(folders) else ()
+    found = shared_node(host, f"/dev/vfio/{host.link(f'{folders[0]}/iommu_group')}")
+    return found + shared_node(host, "/dev/vfio/vfio") if found else ()

@@ -9,8 +9,8 @@ see are those of the interfaces that we see:
    vSwitch's), the hardware behind them is not seen from here.
 3. A node without a default route, for a moment (DHCP) or for good (a network of its own), is reached by the networks
    that it is in: what has a route carries it then, and what is part of another interface, such as a VRF. IPv4's
-   default routes in other tables than main are not seen, and of one with several ways (ECMP) the first alone; who moves
-   an interface asks the kernel for these, too (netlink/routes.py).
+   default routes in other tables than main are not told in /proc, and of one with several ways (ECMP) the first alone;
+   who offers interfaces, or moves one, asks the kernel for these, too (netlink/routes.py).
 
 Where it cannot be told, every interface with hardware is a suspect, and all that is stacked on it: only a resource
 with `dangerous: true` offers those. A virtual function that is down carries nothing, and is none.
@@ -72,9 +72,9 @@ def uplinks(host: Host) -> Uplinks:
     ways_out, others = _routed(host, routes)
     if not ways_out:
         in_others = {x for x in host.list(_NET) if host.exists(f"{_NET}/{x}/master")}  # a VRF has a table of its own
-        stacks = (_with_what_is_below(host, {name}) for name in others | in_others)
+        stacks = (with_what_is_below(host, {name}) for name in others | in_others)
         return Uplinks(frozenset().union(*(stack for stack in stacks if _has_hardware(host, stack))))
-    carrying = _with_what_is_below(host, ways_out)
+    carrying = with_what_is_below(host, ways_out)
     if carrying and not _has_hardware(host, carrying):
         return Uplinks(carrying, _suspects(host) - carrying, NO_HARDWARE)
     return Uplinks(carrying)
@@ -112,7 +112,7 @@ def _is_idle_function(host: Host, name: str) -> bool:
     return flags is not None and not flags & _IFF_UP
 
 
-def _with_what_is_below(host: Host, names: set[str]) -> frozenset[str]:
+def with_what_is_below(host: Host, names: set[str]) -> frozenset[str]:
     """Return interfaces with all that they are stacked on, and their masters."""
     found: set[str] = set()
     waiting = set(names)

@@ -24,8 +24,9 @@ def read(host: Host) -> Iterator[Finding]:
         if not nodes:
             return None
         location = locations.of(syspath)
-        identity, parents = locations.identify("vdpa", location)
         name = syspath.rpartition("/")[2]
+        role = () if location.facts == (name,) else (name,)  # several of one function: whoever makes one names it
+        identity, parents = locations.identify("vdpa", location, *role)
         return Device(
             id=identity,
             kind="vdpa",

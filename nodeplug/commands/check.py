@@ -26,7 +26,7 @@ from nodeplug.commands.structured import as_text
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.foreign_specs import undescribed
-from nodeplug.fronts import ddp_profiles
+from nodeplug.fronts import ddp_profiles, may_have_uplinks
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 from resources.emptiness import why_empty
@@ -118,6 +118,10 @@ def check(
 
         settings = config.settings
         inventory = asyncio.run(look_once(host, settings.driver_root, settings.ignored_xids, inventory))
+    if may_have_uplinks(config) and host.root == Path("/"):
+        from nodeplug.ways_out import with_ways_out
+
+        inventory = with_ways_out(host, inventory)
     if (profiles := ddp_profiles(config)) is not None and host.root == Path("/"):
         inventory = profiles.enrich(inventory)
     assignment = assign(inventory, config.resources)

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hostdevices import Diff, Host, scan
+from hostdevices import Diff, Host, HostDevicesError, scan
 from hostdevices.shown import escaped
 from kubelet.devicemanager import DeviceRunContainerOptions
 from kubelet.dramanager import ApiCluster
@@ -49,8 +49,12 @@ _PREFERRED = ("nodeplug.dev/kvm", "nodeplug.dev/fuse")  # for the pod: devices t
 def demo(watch: bool, root: Path) -> None:
     """Show the main job on this machine's devices, with a stand-in kubelet."""
     logs.setup("warning", "text")
+    try:
+        host = Host(root)
+    except HostDevicesError as error:
+        raise click.ClickException(str(error)) from None
     with tempfile.TemporaryDirectory(prefix="nodeplug-") as folder:
-        asyncio.run(_demo(Path(folder), Host(root), watch, Console()))
+        asyncio.run(_demo(Path(folder), host, watch, Console()))
 
 
 async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from hostdevices import Host
+from hostdevices import Host, HostDevicesError
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import Output, live_root_option, output_option
@@ -34,7 +34,11 @@ def doctor(path: Path, root: Path, output: Output) -> None:
     The configuration, the daemon, the kubelet's sockets, CDI in the container runtime, the host's devices, and for DRA
     the API server. Nothing is changed. As root, for others may not look everywhere. Exits 1 where something is wrong.
     """
-    found = list(findings(path, Host(root)))
+    try:
+        host = Host(root)
+    except HostDevicesError as error:
+        raise click.ClickException(str(error)) from None
+    found = list(findings(path, host))
     if output in ("json", "yaml"):
         click.echo(as_text({"findings": found}, output), nl=False)
     else:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from grpcunix.peer import peer_of
+from hostdevices.errors import HostExhausted
 from nodeplug.control.protocol import MOST_BYTES, QUESTIONS, Head, Refusal, Reply
 from nodeplug.control.running import Running
 
@@ -53,6 +54,8 @@ async def _reply(
             return Reply(await _answer(running, line))
     except Refusal as refusal:
         return Reply(error=str(refusal), findings=refusal.findings)
+    except HostExhausted as error:
+        return Reply(error=f"{error}; ask again")
     except TimeoutError:
         return Reply(error=f"there was no answer within {SECONDS_TO_ANSWER:g} s; the daemon's log may say why")
     except Exception as error:  # a defect of ours must not end the daemon

@@ -4,7 +4,6 @@ Rules and reasons are those of the assignment, worked out again for whoever asks
 in the file as the daemon read it.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -12,6 +11,7 @@ from msgspec import Struct
 
 from checkpoint.withheld import why_withheld
 from hostdevices import Device, Inventory
+from hostdevices.threads import in_thread
 from nodeplug.config import Config
 from nodeplug.config.document import suggestion
 from nodeplug.config.places import Place, places
@@ -96,7 +96,7 @@ async def facts_of(running: Running) -> Facts:
     if inventory is None:
         raise Refusal("the devices of this node are not read yet; ask again")
     content = running.file.content if running.file is not None else b""
-    assignment, found = await asyncio.to_thread(lambda: (assign(inventory, config.resources), places(content)))
+    assignment, found = await in_thread(lambda: (assign(inventory, config.resources), places(content)))
     return Facts(config, inventory, assignment, found, str(running.file.path) if running.file else config.source)
 
 

@@ -1,12 +1,13 @@
 """`picture`: the node and all that is offered of it, for the page (nodeplug/page): where devices are, who has them."""
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
 
 from hostdevices import Device
+from hostdevices.threads import in_thread
 from nodeplug.config import node_name
 from nodeplug.control.leases import LeaseView
 from nodeplug.control.running import Running
@@ -63,7 +64,7 @@ async def answer(running: Running, question: Question) -> Answer:
     inventory = running.inventory()
     devices = inventory.devices if inventory is not None else {}
     name = running.config().settings.node_name or node_name()
-    return Answer(_about(found, name), await asyncio.to_thread(_tiles, devices, found), found.leases)
+    return Answer(_about(found, name), await in_thread(partial(_tiles, devices, found)), found.leases)
 
 
 def _about(found: Status, name: str) -> About:

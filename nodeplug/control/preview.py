@@ -1,11 +1,12 @@
 """`preview`: what a configuration would change here, if it were in the daemon's file. Nothing is changed."""
 
-import asyncio
+from functools import partial
 
 from msgspec import Struct
 
 from hostdevices import Host, HostDevicesError, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
+from hostdevices.threads import in_thread
 from nodeplug.config import Config, ConfigError, from_environment, loads, node_name
 from nodeplug.control.changes import Changes, changes
 from nodeplug.control.protocol import Refusal
@@ -26,7 +27,7 @@ async def answer(running: Running, question: Question) -> Answer:
     try:
         content, given = question.content.encode(), from_environment()
         labels = running.file.labels if running.file is not None else None
-        now = await asyncio.to_thread(loads, content, question.source, node_name(), given, labels)
+        now = await in_thread(partial(loads, content, question.source, node_name(), given, labels))
     except ConfigError as error:
         raise Refusal("the configuration is wrong", tuple(error.lines())) from None
     return await of_running(running, running.config(), now)
@@ -42,7 +43,7 @@ async def of_running(running: Running, before: Config, now: Config) -> Changes:
         return changes(before, now, known or _scan(running.host, now), leases, starts_anew)
 
     try:
-        return await asyncio.to_thread(work)
+        return await in_thread(work)
     except HostDevicesError as error:
         raise Refusal(str(error)) from None
 

@@ -1,13 +1,14 @@
 """Events of devices: what became of those that are offered from one assignment to the next, and who has them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from checkpoint import Lease
 from hostdevices import Device, Inventory
-from hostdevices.inventory import is_known
+from hostdevices.inventory import known_ids
 from nodeplug.events.leases import MOST_NAMED, named, who
 from resources.assignment import Assignment
 from telemetry import EventLog
@@ -63,10 +64,17 @@ def device_changes(before: Seen, now: Seen, leases_of: Callable[[str], Iterable[
     What is offered or not any more because the configuration is another one is no change of a device. What was there
     at the first sight is none either, but where it is unhealthy.
     """
+    # made once, and only where something has come or gone
+    knew, knows = (cache(partial(known_ids, x.inventory.devices)) for x in (before, now))
+    is_first = not before.inventory.devices
     for resource in {**before.assignment.devices, **now.assignment.devices}:
         old, new = (x.assignment.devices.get(resource, ()) for x in (before, now))
         if old is not new and old != new:
-            yield from _changes(resource, old, new, before, now, leases_of)
+            for kind, device in _changes(old, new, knew, knows):
+                if not (is_first and kind == "plugged"):
+                    leases = tuple(_held(device, leases_of))
+                    reason = "" if kind == "unplugged" else device.health.reason
+                    yield DeviceChange(kind, resource, device.id, reason, leases)
 
 
 def record_devices(events: EventLog, changes: Iterable[DeviceChange]) -> None:
@@ -86,36 +94,29 @@ def record_devices(events: EventLog, changes: Iterable[DeviceChange]) -> None:
 
 
 def _changes(
-    resource: str,
     old: tuple[Device, ...],
     new: tuple[Device, ...],
-    before: Seen,
-    now: Seen,
-    leases_of: Callable[[str], Iterable[Lease]],
-) -> Iterator[DeviceChange]:
+    knew: Callable[[], frozenset[str]],
+    knows: Callable[[], frozenset[str]],
+) -> Iterator[tuple[Kind, Device]]:
     was = {device.id: device for device in old}
-    current = {device.id: device for device in new}
-    is_first = not before.inventory.devices
+    current = {device.id for device in new}
     for device in new:
         known = was.get(device.id)
-        kind: Kind | None = None
         if known is not None and known.health.healthy != device.health.healthy:
-            kind = "healthy" if device.health.healthy else "unhealthy"
+            yield "healthy" if device.health.healthy else "unhealthy", device
         elif known is None and not device.health.healthy:
-            kind = "unhealthy"
-        elif known is None and not is_first and not _is_there(device, before.inventory):
-            kind = "plugged"
-        if kind is not None:
-            yield DeviceChange(kind, resource, device.id, device.health.reason, tuple(_held(device, leases_of)))
+            yield "unhealthy", device
+        elif known is None and not _is_there(device, knew()):
+            yield "plugged", device
     for device in old:
-        if device.id not in current and not _is_there(device, now.inventory):
-            yield DeviceChange("unplugged", resource, device.id, "", tuple(_held(device, leases_of)))
+        if device.id not in current and not _is_there(device, knows()):
+            yield "unplugged", device
 
 
-def _is_there(device: Device, inventory: Inventory) -> bool:
+def _is_there(device: Device, known: frozenset[str]) -> bool:
     """Tell whether a device is on the host, by whatever id; a group is where all its members are."""
-    known = inventory.devices
-    return is_known(device.id, known) or bool(device.children and all(is_known(x, known) for x in device.children))
+    return device.id in known or bool(device.children and known.issuperset(device.children))
 
 
 def _held(device: Device, leases_of: Callable[[str], Iterable[Lease]]) -> Iterable[Lease]:

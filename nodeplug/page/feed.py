@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from hostdevices.errors import HostExhausted
 from nodeplug.control import events, picture
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
@@ -96,7 +97,7 @@ class Feed:
                 self._tell(_drawn(found), happened.events[-MOST_EVENTS:])
                 after, log_began = happened.latest, happened.log
                 await asyncio.sleep(max(SHORTEST, took * PACE))
-            except (NotRunning, Refusal) as error:
+            except (HostExhausted, NotRunning, Refusal) as error:
                 self._tell(msgspec.structs.replace(self._drawn, trouble=str(error)), ())
                 await asyncio.sleep(_AGAIN)
             except Exception:  # a defect of ours must not leave who looks without a word

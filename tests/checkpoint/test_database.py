@@ -24,6 +24,7 @@ from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS
 from tests.checkpoint.build import claimed, lease, opened
 from tests.checkpoint.flips import flip
 from tests.checkpoint.older import LEASED, OLDER, write_older
+from tests.running import until
 from tests.small_disk import mounted
 
 NAME = "ledger.sqlite3"
@@ -232,7 +233,7 @@ async def test_a_write_that_the_kernel_refuses_is_refused_in_words_and_the_next_
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "disk").mkdir()
-    with mounted(tmp_path / "disk", "size=512k") as mount:
+    with mounted(tmp_path / "disk", "size=2m") as mount:
         yield mount
 
 
@@ -242,7 +243,7 @@ def remount(mount: Path, how: str) -> None:
 
 def fill(mount: Path) -> Path:
     rest = mount / "rest"
-    with rest.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+    with rest.open("ab", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(512))
     return rest
@@ -326,6 +327,31 @@ async def test_a_directory_that_cannot_be_made_refuses_each_request_until_it_can
     (tmp_path / "state").unlink()
     await ledger.grant([lease("a")])
     assert ledger.leases() == (lease("a"),)
+    await ledger.close()
+
+
+async def test_a_disk_that_takes_leases_again_is_found_out_though_nobody_asks_for_one(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where the directory should be")
+    ledger = await opened(tmp_path / "state", again=0.01)
+    assert "cannot open the lease database" in ledger.problem
+    (tmp_path / "state").unlink()
+    await until(lambda: not ledger.problem)
+    await ledger.grant([lease("a")])
+    await ledger.close()
+
+
+async def test_the_end_of_a_lease_on_a_full_disk_does_not_say_that_another_can_begin(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    await ledger.grant([lease("a")])
+    rest = fill(small_disk)
+    (small_disk / "state" / "reserve").unlink()
+    fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="disk is full, free some space"):
+        await ledger.grant([lease("b")])
+    rest.unlink()
+    (small_disk / "others").write_bytes(bytes(1100 * 1024))
+    await ledger.end([lease("a")])
+    assert "the disk is full, free some space" in ledger.problem
     await ledger.close()
 
 
@@ -491,3 +517,73 @@ async def test_on_a_small_disk_that_others_fill_leases_still_end(small_disk: Pat
     assert ledger.leases() == ()
     rest.unlink()
     await ledger.close()
+
+
+@pytest.mark.parametrize("many", [200, 5000], ids=["granted", "refused"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["at once", "after a restart"])
+async def test_leases_end_on_a_full_disk_whatever_a_grant_took_of_the_log(
+    small_disk: Path, many: int, restarts: bool
+) -> None:
+    ledger = await opened(small_disk / "state")
+    for number in range(10):
+        await ledger.grant([claimed(f"u{number}", str(number))])
+    fill(small_disk)
+    with contextlib.suppress(LedgerUnavailable) if many == 5000 else contextlib.nullcontext():
+        await ledger.grant([lease(f"v{number}") for number in range(many)])
+    fill(small_disk)  # what the refusal gave back
+    if restarts:
+        await ledger.close()
+        fill(small_disk)
+        ledger = await opened(small_disk / "state")
+    for each in ledger.leases():
+        await ledger.end([each])
+    await ledger.close()
+    again = await opened(small_disk / "state")
+    assert (again.leases(), again.set_aside) == ((), ())
+    await again.close()
+
+
+async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> None:
+    (small_disk / "somebody").write_bytes(bytes(1500 * 1024))
+    ledger = await opened(small_disk / "state")
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        await ledger.grant([lease("a")])
+    (small_disk / "somebody").unlink()
+    await ledger.grant([lease("a")])
+    assert ledger.leases() == (lease("a"),)
+    await ledger.close()
+
+
+@pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
+async def test_what_others_put_in_the_place_of_the_reserve_is_replaced_or_named(
+    tmp_path: Path, place: Callable[[Path], object]
+) -> None:
+    (tmp_path / "somebody").write_bytes(b"somebody's")
+    reserve = tmp_path / "reserve"
+    place(reserve)
+    ledger = await opened(tmp_path)
+    if reserve.is_dir() or reserve.is_symlink():
+        with pytest.raises(LedgerUnavailable, match=str(reserve)):
+            await ledger.grant([lease("a")])
+        reserve.rmdir() if reserve.is_dir() else reserve.unlink()
+    await ledger.grant([lease("a")])
+    assert reserve.is_file()
+    await ledger.close()
+    assert (tmp_path / "somebody").read_bytes() == b"somebody's"
+
+
+async def test_a_database_that_was_deleted_on_a_full_disk_is_written_again_in_full_or_not(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    kept = [lease(f"u{number}") for number in range(500)]
+    await ledger.grant(kept)
+    for path in (small_disk / "state").glob("ledger*"):
+        path.unlink()
+    fill(small_disk)
+    with contextlib.suppress(LedgerUnavailable):
+        await ledger.grant([lease("a")])
+    (small_disk / "rest").unlink()
+    await ledger.grant([lease("b")])
+    await ledger.close()
+    again = await opened(small_disk / "state")
+    assert {each.unit for each in again.leases()} >= {each.unit for each in (*kept, lease("b"))}
+    await again.close()

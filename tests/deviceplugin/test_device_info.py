@@ -169,3 +169,16 @@ async def test_what_a_full_disk_does_not_take_names_the_folder(
             files.want([NAME], {"a-device.json": bytes(10_000)}, ())
             await until(lambda: "cannot write device-info files" in caplog.text)
     assert f"cannot write device-info files: {tmp_path}: No space left on device" in caplog.text
+
+
+async def test_a_name_that_no_file_can_have_keeps_no_other_from_being_written_or_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stale, name = tmp_path / file_name(NAME, "0000:3b:00.7"), file_name(NAME, ADDRESS)
+    stale.write_text("{}")
+    files = DeviceInfoFiles(tmp_path)
+    async with running(files.run()):
+        files.want([NAME], {file_name(f"{'a' * 250}.com/x", ADDRESS): b"{}", name: b"{}"}, ())
+        await until(lambda: not stale.exists())
+        await until(lambda: "File name too long; it is tried again" in caplog.text)
+    assert (tmp_path / name).read_bytes() == b"{}"

@@ -12,8 +12,9 @@ import pytest
 from deviceplugin import Paths
 from deviceplugin.folder import FolderGone, PluginFolder, new_instance, new_socket
 from deviceplugin.lifecycle import Timings
+from deviceplugin.watcher_registration import WatcherRegistration
 from folderwatch import FolderWatcher
-from grpcunix import UnixServer
+from grpcunix import UnixServer, handler
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.descriptors import no_more_descriptors
@@ -447,3 +448,25 @@ async def test_two_hundred_kubelet_restarts_leak_nothing(start: StartPlugins, pa
     await until_true(is_tidy)
     assert (names[0], names[1].startswith("nodeplug-fuse-")) == ("kubelet.sock", True)
     await kubelet.stop()
+
+
+async def test_through_the_plugin_watcher_an_older_instance_is_silent_too(socket_dir: Path) -> None:
+    old, new = sorted(new_instance() for _ in "12")
+    told: asyncio.Queue[bool] = asyncio.Queue()
+    registration = WatcherRegistration(
+        "example.com/fuse",
+        socket_dir,
+        old,
+        handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
+        streaming=lambda: True,
+        silence=told.put_nowait,
+        watcher=FolderWatcher(),
+    )
+    async with running(registration.run()):
+        for _ in range(2):
+            server = UnixServer(new_socket(socket_dir, "example.com/fuse", new), [])
+            await server.start()
+            assert await told.get()
+            await server.stop()
+            assert not await told.get()
+    assert told.empty()

@@ -223,6 +223,18 @@ class TestRoots:
         assert host.read("/sys/a/vendor") == "0x1"
         assert host.devnode("/dev/x") == Devnode("/dev/x", "b", 7, 0)
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+    def test_a_folder_that_may_not_be_read_is_refused_with_what_to_do(self, tmp_path: Path) -> None:
+        root = tmp_path / "closed" / "root"
+        (root / "sys").mkdir(parents=True)
+        root.parent.chmod(0o700)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(HostDevicesError, match=f"^{root}: Permission denied; make it readable for user 65534$"):
+                Host(root)
+        finally:
+            os.seteuid(0)
+
     def test_anything_else_is_refused_by_name(self, tmp_path: Path) -> None:
         for path in (tmp_path, tmp_path / "missing"):
             with pytest.raises(HostDevicesError, match=f"^{path}: no folder sys/ here"):

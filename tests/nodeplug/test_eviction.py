@@ -252,6 +252,25 @@ async def test_only_the_server_says_that_there_is_no_such_pod_and_no_conflict_do
     assert len(cluster.evicted) == 1
 
 
+@pytest.mark.parametrize("odd", [{"spec": [NODE]}, {"status": "Failed"}, {"metadata": {"uid": 7}}], ids=str)
+async def test_a_pod_that_is_none_is_asked_for_again(
+    cluster: Cluster, odd: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.pod()
+
+    async def answer(request: Request) -> None:
+        found = await cluster.pods.get("app", "default")
+        changed = {name: found[name] | x if isinstance(x, dict) else x for name, x in odd.items()}
+        await request.answer(found | changed)
+
+    cluster.unplug()
+    async with serving(answer) as peer:
+        with client_of(peer, attempts=1) as client:
+            cluster.evictions = Evictions(client, NODE, cluster.telemetry, lambda: cluster.now)
+            assert await cluster.after(60) == ["app"]
+    assert "is not evicted: Expected" in caplog.text
+
+
 @pytest.mark.parametrize(("when", "asked"), [("GET", ["GET"]), ("POST", ["GET", "POST"])])
 async def test_a_device_that_is_back_while_the_server_takes_its_time_costs_no_pod(
     cluster: Cluster, when: str, asked: list[str]

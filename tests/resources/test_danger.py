@@ -64,6 +64,15 @@ def test_a_node_with_another_name_is_judged_by_the_device_behind_it(tree: Tree) 
     assert "it is a node of watchdog-0000-00-1f-4: /dev/watchdog0 can reset or power off the node" in reason
 
 
+@pytest.mark.parametrize(
+    ("node", "numbers"), [("mtd0", "90:0"), ("firmware", "90:3"), ("raw/raw1", "162:1"), ("ubi0_1", "248:2")]
+)
+def test_raw_storage_is_dangerous_whatever_its_name(tree: Tree, node: str, numbers: str) -> None:
+    tree.node(f"/dev/{node}", numbers)
+    (refused,) = (x for x in assigned(tree, f"/dev/{node}").rest if x.device.kind == "path")
+    assert f"/dev/{node} gives storage behind the back of its file systems" in refused.reason
+
+
 def test_a_harmless_node_of_a_device_with_a_dangerous_one_is_harmless(tree: Tree) -> None:
     card = tree.child(tree.pci("0000:00:1f.3"), "sound/card0", group="class/sound", id="PCH")
     for name in ("controlC0", "pcmC0D0p"):

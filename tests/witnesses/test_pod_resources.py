@@ -10,6 +10,7 @@ import pytest
 from checkpoint.holdings import Listed
 from grpcunix import Transport
 from kubeletapi.podresources.v1 import api_pb2 as podresources
+from tests.threads import no_free_threads
 from tests.witnesses.kubelet import DRIVER, SaidKubelet, pod
 from witnesses import PodResources, pod_resources
 
@@ -51,6 +52,14 @@ async def test_a_list_may_be_as_long_as_the_kubelets_own_client_takes_it(
     listed = await asked.listed()
     assert listed is not None, asked.problem
     assert len(listed.units) == len(ids)
+
+
+async def test_a_long_list_is_read_where_no_thread_is_left_too(kubelet: SaidKubelet) -> None:
+    ids = [f"gpu-{'x' * 100}-{i}" for i in range(1_000)]
+    kubelet.answer = [pod("a", {GPU: ids})]
+    with_thread = await asking(kubelet).listed()
+    async with no_free_threads():
+        assert await asking(kubelet).listed() == with_thread is not None
 
 
 async def test_pods_that_share_a_claim_name_all_of_its_devices(kubelet: SaidKubelet) -> None:

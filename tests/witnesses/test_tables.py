@@ -194,14 +194,20 @@ async def test_what_becomes_of_a_claim(row: Row, ledger: Ledger, socket_dir: Pat
     assert await outcome(row, leased, ledger, socket_dir, tmp_path) is row.held
 
 
-async def test_witnesses_for_whom_no_thread_is_left_say_nothing(socket_dir: Path, tmp_path: Path) -> None:
+async def test_witnesses_for_whom_no_thread_is_left_say_nothing(socket_dir: Path) -> None:
     """A pass goes on without their word, as without that of any other."""
     kubelet = SaidKubelet(socket_dir)
     kubelet.write_devices(devices(GPU, "gpu-0"))
+    asked: list[str] = []
+
+    def pods() -> frozenset[str] | None:
+        asked.append("pods")
+        return frozenset()
+
     witnesses = NodeWitnesses(
         PodResources(kubelet.socket, lambda _: True, DRIVER, ["node"]),
         KubeletFiles(kubelet.device_plugins, kubelet.root, lambda _: True, DRIVER),
-        lambda: running_pods(Host(tmp_path)),
+        pods,
     )
     await kubelet.start()
     try:
@@ -211,5 +217,7 @@ async def test_witnesses_for_whom_no_thread_is_left_say_nothing(socket_dir: Path
             assert await witnesses.claim_file() is None
             assert await witnesses.pods() is None
         assert await witnesses.device_file() is not None
+        await witnesses.pods()
+        assert asked == ["pods"]  # and not what was asked before
     finally:
         await kubelet.stop()

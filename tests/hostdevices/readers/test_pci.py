@@ -159,6 +159,17 @@ def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
     other = tree.pci("0000:3b:00.2", pci_class="020000")
     tree.device(f"{other}/vdpa1", group="bus/vdpa/devices", driver="vdpa/virtio_vdpa")
     (device,) = (x for x in scan(tree.host).devices.values() if x.kind == "vdpa")
-    assert (device.id, device.parents) == ("vdpa-0000-3b-00-1", ("pci-0000-3b-00-1",))
+    assert (device.id, device.parents) == ("vdpa-0000-3b-00-1-vdpa0", ("pci-0000-3b-00-1",))
     assert [node.path for node in device.devnodes] == ["/dev/vhost-vdpa-0"]
     assert (device.attributes["driver"], device.attributes["name"]) == ("vhost_vdpa", "vdpa0")
+
+
+def test_a_vdpa_device_stays_the_one_it_was_when_another_one_of_its_function_goes(tree: Tree) -> None:
+    function = tree.pci("0000:3b:00.1", pci_class="020000")
+    for number, name in enumerate(("blue", "green")):
+        vdpa = tree.device(f"{function}/{name}", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
+        tree.device(f"{vdpa}/vhost-vdpa-{number}", node=f"vhost-vdpa-{number}")
+    before = {x.name: x.id for x in scan(tree.host).devices.values() if x.kind == "vdpa"}
+    tree.path("/sys/bus/vdpa/devices/blue").unlink()
+    after = {x.name: x.id for x in scan(tree.host).devices.values() if x.kind == "vdpa"}
+    assert (len(set(before.values())), after) == (2, {"green": before["green"]})

@@ -198,6 +198,15 @@ class TestCapture:
         assert (result.exit_code, result.stderr[:6]) == (1, "Error:")
         assert "no folder sys/ here" in result.stderr
 
+    @pytest.mark.parametrize("command", ["discover", "topology", "doctor", "demo"])
+    def test_a_root_that_cannot_be_looked_at_is_an_error_in_words(self, command: str, tmp_path: Path) -> None:
+        (tmp_path / "itself").symlink_to("itself")
+        for root, why in ((tmp_path / ("a" * 300), "File name too long"), (tmp_path / "itself", "")):
+            result = run(command, "--root", root)
+            assert (result.exit_code, result.stderr[:6], "Traceback" in result.stderr) == (1, "Error:", False)
+            assert str(root) in result.stderr
+            assert why in result.stderr
+
     @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
     def test_an_ordinary_user_captures_and_discovers_this_machine(self, tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", _AS_NOBODY, tmp_path], capture_output=True, text=True)

@@ -123,3 +123,16 @@ async def test_several_ask_at_once_and_each_has_an_answer(asked: Asked) -> None:
     found = await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(4)))
     assert {x.changes.differences for x in found} <= {("example.com/kvm is new",), ()}
     assert any(x.changes.differences for x in found)
+
+
+async def test_a_node_that_has_another_name_by_now_starts_anew(
+    asked: Asked, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which resources are meant for this node depends on it, and the name of its slices is that of the start."""
+    monkeypatch.setenv("NODE_NAME", "before")
+    await begin(asked, node)
+    asked.write(FUSE, KVM)
+    for name, starts_anew in (("before", False), ("after", True)):
+        monkeypatch.setenv("NODE_NAME", name)
+        result = await asked.run("check", asked.path, "--against", asked.state, "-o", "json")
+        assert json.loads(result.stdout)["changes"]["startsAnew"] is starts_anew

@@ -18,6 +18,7 @@ from nodeplug.control.protocol import MOST_BYTES
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, connect
 from tests.nodeplug.control.conftest import FUSE, Asked
 from tests.running import until
+from tests.threads import no_free_threads
 
 
 @pytest.fixture
@@ -222,3 +223,24 @@ async def test_an_answer_that_leaves_in_pieces_leaves_no_error_behind(
     assert name in reply["error"]
     await until(lambda: not connections())
     assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"question": "explain", "name": "misc-fuse"},
+        {"question": "picture"},
+        {"question": "preview", "content": "apiVersion: nodeplug.dev/v1"},
+    ],
+    ids=lambda question: question["question"],
+)
+async def test_a_question_for_which_no_thread_is_left_is_to_be_asked_again(
+    state: Path, question: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with no_free_threads():
+        reader, writer = await asyncio.open_unix_connection(state / SOCKET_NAME)
+        writer.write(msgspec.json.encode(question) + b"\n")
+        reply = msgspec.json.decode(await reader.read())
+        writer.close()
+    assert reply == {"error": "no thread is left: can't start new thread; ask again"}
+    assert "a question could not be answered" not in caplog.text

@@ -1,12 +1,14 @@
 """What becomes of offered devices, as events."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from msgspec import structs
 
 from checkpoint import Lease
-from hostdevices import Device, Inventory
+from hostdevices import Device, Host, Inventory
 from hostdevices.device import Health
+from hostdevices.presence import Presence
 from nodeplug.events.devices import DeviceChange, Seen, device_changes, record_devices
 from resources.assignment import Assignment
 from telemetry import EventLog
@@ -50,6 +52,33 @@ def test_what_is_called_otherwise_when_its_twin_comes_or_goes_is_there_all_the_t
     among_twins = structs.replace(B, parents=("misc-a",))
     assert changes(seen(alone), seen(among_twins, twin)) == [("plugged", "misc-c", "")]
     assert changes(seen(among_twins, twin), seen(alone)) == [("unplugged", "misc-c", "")]
+
+
+class Counted(dict[str, Device]):
+    """Devices that count how often all of them are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        Counted.looks += 1
+        return super().__iter__()
+
+    def values(self) -> Any:
+        Counted.looks += 1
+        return super().values()
+
+
+def test_of_many_that_are_gone_at_once_each_costs_the_same() -> None:
+    many = [Device(id=f"misc-{number}", kind="misc", name=f"m{number}") for number in range(200)]
+    left = {x.id: x for x in many[:100]}
+    now = Seen(Inventory(Counted(left)), Assignment(devices={"example.com/x": tuple(left.values())}))
+    found = changes(seen(*many), now)
+    assert found == [("unplugged", x.id, "") for x in sorted(many[100:], key=lambda x: x.id)]
+    assert Counted.looks < 10
+    presence = Presence(Host("/"))
+    presence.update(now.inventory.devices, ())
+    assert not any(presence.is_there(x.id) for x in many[100:])
+    assert Counted.looks < 20
 
 
 def test_another_configuration_is_not_another_host() -> None:

@@ -1,0 +1,56 @@
+"""Who is told of what the ledger does, each of what it asked for, on the loop.
+
+One that fails is logged, and keeps no other from being told.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from checkpoint.lease import Change, Lease
+
+log = logging.getLogger("nodeplug.leases")
+
+Observer: TypeAlias = Callable[[Sequence[Lease] | None], None]
+RenewalObserver: TypeAlias = Callable[[Sequence[Lease]], None]
+CommitObserver: TypeAlias = Callable[[Sequence[Change]], None]
+WithheldObserver: TypeAlias = Callable[[], None]
+
+
+class Observers:
+    """Those of one ledger (see its `observe` and their like)."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.of_leases: list[Observer] = []
+        self.of_renewals: list[RenewalObserver] = []
+        self.of_commits: list[CommitObserver] = []
+        self.of_withheld: list[WithheldObserver] = []
+
+    def notify(self, changes: Sequence[Change], *, are_on_disk: bool) -> None:
+        """Say what requests have changed; or have not, where the disk refused them."""
+        moved = [lease for change in changes for lease in (*change.ended, *change.begun)]
+        moved += [new for change in changes for old, new in change.renewed if new.record != old.record]
+        if moved:
+            _call(self.of_leases, moved)
+        if renewed := [new for change in changes for _, new in change.renewed]:
+            _call(self.of_renewals, renewed)
+        if any(change.withheld or change.readmitted for change in changes):
+            _call(self.of_withheld)
+        if are_on_disk:
+            _call(self.of_commits, changes)
+
+    def look_again(self) -> None:
+        """Have everybody look again at everything, in the next turn of the loop."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(_call, self.of_leases, None)
+        loop.call_soon(_call, self.of_withheld)
+
+
+def _call(observers: Iterable[Callable[..., None]], *news: object) -> None:
+    for observer in observers:
+        try:
+            observer(*news)
+        except Exception:  # a defect of ours: the others must hear it all the same
+            log.exception("who observes leases has failed")

@@ -1,0 +1,67 @@
+"""Network cards that carry a default route of another table, or as one way of several, are uplinks."""
+
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Device, Inventory, scan
+from hostdevices.errors import HostExhausted
+from nodeplug.ways_out import with_ways_out
+from tests.descriptors import no_more_descriptors
+from tests.hostdevices.tree import Tree
+from tests.network import ip, needs_root, own_network, show_in_sysfs
+
+pytestmark = needs_root
+CARDS = ("w0", "w1", "w2", "w3")
+
+
+def show(tree: Tree, *names: str) -> None:
+    for name in names:
+        show_in_sysfs(tree.root, name)
+    (tree.root / "sys/devices/virtual/net/lo").mkdir(parents=True)
+    (tree.root / "sys/class/net/lo").symlink_to("../../devices/virtual/net/lo")
+
+
+def uplinks(tree: Tree) -> set[str]:
+    found = with_ways_out(tree.host, scan(tree.host))
+    assert found.problems == ()
+    return {x.name for x in found.devices.values() if x.attributes.get("uplink") is True}
+
+
+def test_every_way_out_is_an_uplink_with_what_is_below_it(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    with own_network():
+        for number, name in enumerate(CARDS):
+            ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
+            ip("addr", "add", f"198.51.{number}.1/24", "dev", name)
+            for end in (name, f"{name}p"):
+                ip("link", "set", end, "up")
+        show(tree, *CARDS, *(f"{name}p" for name in CARDS))
+        (tree.root / "sys/devices/virtual/net/w2/lower_w2p").symlink_to("../w2p")
+        assert uplinks(tree) == set()
+        first, second = ["via", "198.51.0.2", "dev", "w0"], ["via", "198.51.1.2", "dev", "w1"]
+        ip("route", "add", "default", "nexthop", *first, "nexthop", *second)
+        ip("route", "add", "default", "via", "198.51.2.2", "dev", "w2", "table", "100")
+        assert uplinks(tree) == {"w0", "w1", "w2", "w2p"}
+        with no_more_descriptors(), pytest.raises(HostExhausted):
+            with_ways_out(tree.host, Inventory())
+        (tree.root / "sys/class/net/w3").unlink()  # these are not the interfaces of our namespace
+        assert uplinks(tree) == set()
+
+
+@pytest.mark.parametrize("is_suspect", [False, True])
+def test_a_function_whose_interface_is_a_way_out_is_an_uplink(tmp_path: Path, is_suspect: bool) -> None:
+    tree = Tree(tmp_path)
+    with own_network():
+        ip("link", "add", "w0", "type", "veth", "peer", "name", "w0p")
+        for end in ("w0", "w0p"):
+            ip("link", "set", end, "up")
+        ip("addr", "add", "198.51.0.1/24", "dev", "w0")
+        ip("route", "add", "default", "via", "198.51.0.2", "dev", "w0", "table", "100")
+        show(tree, "w0p")
+        function = tree.pci("0000:3b:00.0", pci_class="020000", driver="ice")
+        tree.child(function, "net/w0", group="class/net", address="02:00:00:00:00:01", flags="0x1003", type=1)
+        facts = {"uplinkUnknown": True} if is_suspect else {}
+        card = Device(id="pci-0000-3b-00-0", kind="pci", name="0000:3b:00.0", syspath=function, attributes=facts)
+        found = with_ways_out(tree.host, Inventory.of([card])).devices["pci-0000-3b-00-0"]
+    assert found.attributes == {"uplink": True}
