@@ -136,11 +136,12 @@ class Bounds:
                 most += min(bounds, default=here.bit_count())
         return most + devices.bit_count()
 
-    def _can_match(self, demands: Iterable[Demand]) -> bool:
+    def _can_match(self, demands: Sequence[Demand]) -> bool:
         search = self._search
         free = search.everything
         copies: dict[int, int] = {}
         wanted = []
+        all_places = sum(demand.places for demand in demands)
         for devices, places, _ in demands:
             shared = devices & search.multi
             mask: int | None = devices & ~search.multi
@@ -151,7 +152,8 @@ class Bounds:
                 if position not in copies:
                     seats = self._seats(position)
                     # Seats on shared devices are bits beyond those of the devices.
-                    copies[position] = -1 if seats is None else ((1 << seats) - 1) << free.bit_length()
+                    # Billions of seats are as good as one for each place.
+                    copies[position] = -1 if seats is None else ((1 << min(seats, all_places)) - 1) << free.bit_length()
                     free |= max(copies[position], 0)
                 mask = None if copies[position] < 0 else mask | copies[position]
             if mask is not None:
