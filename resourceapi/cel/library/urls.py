@@ -15,11 +15,12 @@ _PATH = _UNRESERVED | frozenset(b"$&+,/:;=@")
 _ENCODED_PATH = _PATH | frozenset(b"!'()*[]%")
 _HOST = _UNRESERVED | frozenset(b"!$&'()*+,;=:[]<>\"")
 _FRAGMENT = _UNRESERVED | frozenset(b"$&+,/:;=?@!()*'")
+_USER = _UNRESERVED | frozenset(b"$&+,;=")
 _USERINFO = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 
 
 class Url:
-    """A parsed URL; `host` includes the port, `path` is unescaped and `raw_path` as written."""
+    """A parsed URL; `host` includes the port, `user` the @, `path` is unescaped and `raw_path` as written."""
 
     __slots__ = (
         *("fragment", "has_authority", "has_query", "host", "opaque", "path", "query", "raw_path", "scheme", "user"),
@@ -40,8 +41,8 @@ class Url:
         if self.opaque:
             text += self.opaque
         else:
-            if self.has_authority or (self.scheme and self.host):
-                text += "//" + (f"{self.user}@" if self.user else "") + _escape(self.host, _HOST)
+            if self.has_authority and (self.host or self.path or self.user):
+                text += f"//{self.user}{_escape(self.host, _HOST)}"
             text += _escaped_path(self)
         if self.has_query:
             text += f"?{self.query}"
@@ -110,9 +111,8 @@ def _take_authority(url: Url, authority: str) -> None:
     user, at, host = authority.rpartition("@")
     if at and not _USERINFO.fullmatch(user):
         raise UrlError("net/url: invalid userinfo")
-    url.user = user
-    if at:
-        _unescape(user)
+    name, colon, password = user.partition(":")
+    url.user = f"{_escape(_unescape(name), _USER)}{colon}{_escape(_unescape(password), _USER)}{at}"
     url.host = _parse_host(host)
 
 

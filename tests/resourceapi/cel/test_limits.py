@@ -88,6 +88,13 @@ def test_an_estimate_stops_at_the_largest_number() -> None:
     assert compile_expression(source, base_environment()).estimate(Bounds(0)) == UNLIMITED
 
 
+@pytest.mark.parametrize("negative", ["lists.range(-1)", "[1, 2].slice(0, -1)", "[1, 2].flatten(-1)"])
+def test_a_negative_constant_is_estimated_as_zero(negative: str) -> None:
+    sources = [f"{call}.all(x, x > 0)" for call in (negative, negative.replace("-1", "0"))]
+    first, second = (compile_expression(source, base_environment()).estimate(Bounds(0)) for source in sources)
+    assert first == second < 100
+
+
 def test_text_that_is_not_unicode_is_a_syntax_error() -> None:
     with pytest.raises(CelCompileError, match="1:2: Syntax error: the expression is not valid Unicode"):
         run("'\ud800'")
