@@ -163,6 +163,13 @@ EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
         [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],
         [claim(request("r", wants(12)), constraints=[distinct("n")])],
     ),
+    "a claim that nothing could help": (
+        [slice_("s", [device(f"d{n:02}", attributes={"n": n, "numa": n // 4}) for n in range(16)])],
+        [
+            claim(request("a", wants(3)), request("b", wants(3)), constraints=[distinct("n")]),
+            claim(request("r", wants(5)), name="other", constraints=[match("numa")]),
+        ],
+    ),
     "requests that differ, more than there are values": (
         [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],
         [claim(*_one_each(12), constraints=[distinct("n")])],
