@@ -8,6 +8,7 @@ from typing import Any
 from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.gotext import go_quote
+from resourceapi.cel.library.networks import AddressError, parse_address
 from resourceapi.cel.values import register_type
 
 _UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
@@ -124,18 +125,33 @@ def _parse_host(host: str) -> str:
         if closing < 0:
             raise UrlError("missing ']' in host")
         _check_port(host[closing + 1 :])
+        name, _, _ = host.partition("%25")  # behind it is the zone
     else:
+        name = host
         colon = host.find(":")
         if colon >= 0:
             _check_port(host[colon:])
     for char in host.encode():
         if char < 0x80 and char not in _HOST and char != ord("%"):
             raise UrlError(f"invalid character {go_quote(chr(char))} in host name")
-    if "%" in host and not host.startswith("["):
-        match = re.search(r"%(?![89A-Fa-f][0-9A-Fa-f])[^%]{0,2}", host)
+    if "%" in name:
+        match = re.search(r"%(?![89A-Fa-f][0-9A-Fa-f])[^%]{0,2}", name)
         if match is not None:
             raise UrlError(f"invalid URL escape {go_quote(match.group())}")
-    return _unescape(host)
+    unescaped = _unescape(host)
+    if host.startswith("["):
+        _check_literal(unescaped[1 : unescaped.rfind("]")])
+    return unescaped
+
+
+def _check_literal(text: str) -> None:
+    """Only an address of IPv6 stands in brackets."""
+    try:
+        address, _ = parse_address(text)
+    except AddressError as error:
+        raise UrlError(f"invalid host: {error}") from None
+    if address.version != 6:
+        raise UrlError("invalid IP-literal")
 
 
 def _check_port(port: str) -> None:

@@ -99,6 +99,7 @@ def _plain(value: dict[str, Any]) -> Any:
         ("duration('1h30m') + duration('-90s')", "5310s"),
         ("timestamp('2024-02-28T23:00:00-02:00') + duration('24h')", "2024-03-01T01:00:00Z"),
         ("string(timestamp('2024-01-01T00:00:00.50+05:30'))", "2024-01-01T00:00:00.5+05:30"),
+        ("timestamp('2024-01-01T7:00:00,5Z')", "2024-01-01T07:00:00.500Z"),
         ("timestamp('2024-07-14T22:30:45Z').getDate('Asia/Tokyo') + timestamp(0).getDayOfYear()", 15),
         ("timestamp('9999-12-31T23:59:59Z').getFullYear('Europe/Berlin')", 10000),
         ("timestamp('9999-07-01T00:00:00Z').getHours('Europe/Berlin')", 2),
@@ -109,6 +110,8 @@ def _plain(value: dict[str, Any]) -> Any:
         ("url('https://user@h:8080/a%20b?q=1&q=2').getQuery()['q']", ["1", "2"]),
         ("url('https://h:8080/a b').getEscapedPath() + url('/x').getHost()", "/a%20b"),
         ("url('https://') == url('https:') && url('http://u%41:p%3a@h') == url('http://uA:p%3A@h')", True),
+        ("['::1', 'fe80::1%25en0', '::ffff:1.2.3.4'].all(x, isURL('http://[' + x + ']:80/'))", True),
+        ("['1.2.3.4', 'v1.a', 'fe80::1%25', '::%31'].exists(x, isURL('http://[' + x + ']:80/'))", False),
         ("format.dns1123Label().validate('ok').hasValue()", False),
         ("'ab12c3'.findAll('[0-9]+', 1) + ['x'.find('y')]", ["12", ""]),
         # keys that are neither texts nor numbers
@@ -166,6 +169,11 @@ def test_values(source: str, expected: Any) -> None:
             " IPv4 field has value >255",
         ),
         ("url('a b')", 'URL parse error during conversion from string: parse "a b": invalid URI for request'),
+        (
+            "url('http://[g::1]')",
+            'URL parse error during conversion from string: parse "http://[g::1]": invalid host: ParseAddr("g::1"):'
+            ' each colon-separated field must have at least one digit (at "g::1")',
+        ),
         ("['('].exists(x, 'a'.matches(x))", "error parsing regexp: missing closing ): `(`"),
         ("semver('1.é', true)", 'Invalid character(s) found in minor number "0é"'),
         # where upstream panics
