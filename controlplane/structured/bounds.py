@@ -6,7 +6,8 @@ Necessary conditions only, each ignoring most of what the search has to respect:
 - all requests together: a bipartite matching of places and devices, where a shared device counts for as many places as
   the smallest of the requests could be put on it;
 - a match constraint needs a value that enough devices have, a distinct constraint enough values;
-- the counters of the pools have to last for the devices that draw least on them.
+- the counters of the pools have to last for the devices that draw least on them, each counter for its pool's devices,
+  and all of one name, such as the slices of every GPU, for all requests together.
 
 A request that might raise an error ends the look ahead, because an error is what the search would find there.
 """
@@ -28,6 +29,10 @@ class Demand(NamedTuple):
     constraints: frozenset[int]  # of the current claim, those that bind every alternative
 
 
+Drawn = Sequence[tuple[int, int]]
+"""What devices draw on a counter: an amount and the devices that draw so much, the smallest first."""
+
+
 class Bounds:
     """The conditions for one search whose selectors have all been evaluated."""
 
@@ -35,6 +40,7 @@ class Bounds:
         self._search = search
         self._least = _least_amounts(search, tasks)
         self._drawn = _drawn_by_pool(search)
+        self._drawn_by_name = _drawn_by_name(search, self._drawn)
 
     def allow(self, frame: Frame) -> bool:
         """Whether the decision that is about to be opened, and what comes after it, could succeed."""
@@ -115,14 +121,28 @@ class Bounds:
         """Whether each demand, and all up to it together, could be met if only counters mattered."""
         if not self._drawn:
             return True
+        paying = [
+            demand for demand in demands if not demand.devices & self._search.multi
+        ]  # shared: the first user pays
         devices = places = 0
+        for demand in paying:
+            devices |= demand.devices
+            places += demand.places
+            if self._most(demand.devices) < demand.places or self._most(devices) < places:
+                return False
+        return self._sums_last(paying)
+
+    def _sums_last(self, demands: Iterable[Demand]) -> bool:
+        """Whether what is left of all counters of a name is enough for the least that the demands draw on them."""
+        left = dict.fromkeys(self._drawn_by_name, 0)
+        for number in self._drawn:
+            names = self._search.layout.spans[number][0].counters
+            for name, amount in zip(names, self._search.counters_of(number).left(), strict=True):
+                left[name.counter] += max(amount, 0)
         for demand in demands:
-            if not demand.devices & self._search.multi:  # of which only the first user pays
-                devices |= demand.devices
-                places += demand.places
-                if self._most(demand.devices) < demand.places or self._most(devices) < places:
-                    return False
-        return True
+            for counter, drawn in self._drawn_by_name.items():
+                left[counter] -= _least_draw(drawn, demand)
+        return min(left.values(), default=0) >= 0
 
     def _most(self, devices: int) -> int:
         """How many of these devices the counters last for, at best."""
@@ -174,9 +194,9 @@ class Bounds:
         return seats
 
 
-def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[list[tuple[int, int]]]]]:
-    """By pool: the devices that draw on counters, and for each counter its draws, the smallest first."""
-    drawn: dict[int, tuple[int, list[list[tuple[int, int]]]]] = {}
+def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[Drawn]]]:
+    """By pool: the devices that draw on counters, and for each counter what they draw on it."""
+    drawn: dict[int, tuple[int, list[Drawn]]] = {}
     if not search.drawing:
         return drawn
     for number, (pool, start, end) in enumerate(search.layout.spans):
@@ -187,22 +207,65 @@ def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[list[tuple[int, 
         if draws and all(amount >= 0 for draw in draws.values() for amount in draw.values()):
             members = sum(1 << position for position in draws)
             by_counter = [
-                sorted((draw.get(name, 0), 1 << position) for position, draw in draws.items()) for name in pool.counters
+                _grouped((draw.get(name, 0), position) for position, draw in draws.items()) for name in pool.counters
             ]
             drawn[number] = (members, by_counter)
     return drawn
 
 
-def _least_sum(draws: Iterable[tuple[int, int]], devices: int, left: int) -> int:
+def _drawn_by_name(search: Search, pools: Iterable[int]) -> dict[str, Drawn]:
+    """What devices of these pools draw on all counters of a name together."""
+    amounts: dict[str, dict[int, int]] = {}
+    for number in pools:
+        pool, start, end = search.layout.spans[number]
+        for name in pool.counters:
+            amounts.setdefault(name.counter, {})
+        for position in range(start, end):
+            for name, amount in search.layout.draws.get(position, {}).items():
+                by_position = amounts[name.counter]
+                by_position[position] = by_position.get(position, 0) + amount
+    return {
+        counter: _grouped((amount, position) for position, amount in by_position.items() if amount)
+        for counter, by_position in amounts.items()
+    }
+
+
+def _grouped(draws: Iterable[tuple[int, int]]) -> Drawn:
+    groups: dict[int, int] = {}
+    for amount, position in draws:
+        groups[amount] = groups.get(amount, 0) | 1 << position
+    return sorted(groups.items())
+
+
+def _least_sum(drawn: Drawn, devices: int, left: int) -> int:
     """How many of the devices can draw before nothing is left, the most modest first."""
+    if left < 0:
+        return 0
     number = 0
-    for amount, bit in draws:
-        if bit & devices:
-            left -= amount
-            if left < 0:
-                break
-            number += 1
+    for amount, group in drawn:
+        wanting = (devices & group).bit_count()
+        able = min(wanting, left // amount) if amount else wanting
+        number += able
+        left -= able * amount
+        if able < wanting:
+            break
     return number
+
+
+def _least_draw(drawn: Drawn, demand: Demand) -> int:
+    """The least that the devices of a demand draw together."""
+    total = 0
+    devices, places = demand.devices, demand.places
+    for _, group in drawn:
+        devices &= ~group
+    places -= devices.bit_count()  # these draw nothing
+    for amount, group in drawn:
+        if places <= 0:
+            break
+        number = min(places, (demand.devices & group).bit_count())
+        total += number * amount
+        places -= number
+    return total
 
 
 def may_raise(task: Task) -> bool:
