@@ -5,7 +5,8 @@ Necessary conditions only, each ignoring most of what the search has to respect:
 - every request has enough devices that suit it, are free, and that the constraints so far would accept;
 - all requests together: a bipartite matching of places and devices, where a shared device counts for as many places as
   the smallest of the requests could be put on it;
-- a match constraint needs a value that enough devices have, a distinct constraint enough values;
+- a match constraint needs a value that enough devices have, and of a device that shares its value with none that
+  another of its requests could take nothing can come; a distinct constraint needs enough values;
 - the counters of the pools have to last for the devices that draw least on them, each counter for its pool's devices,
   and all of one name, such as the slices of every GPU, for all requests together.
 
@@ -24,9 +25,10 @@ from controlplane.structured.search import Frame, Search
 class Demand(NamedTuple):
     """Places of one request, and the devices that could take them."""
 
+    claim: int
     devices: int
     places: int
-    constraints: frozenset[int]  # of the current claim, those that bind every alternative
+    constraints: frozenset[int]  # of the claim, those that bind every alternative
 
 
 Drawn = Sequence[tuple[int, int]]
@@ -45,12 +47,10 @@ class Bounds:
     def allow(self, frame: Frame) -> bool:
         """Whether the decision that is about to be opened, and what comes after it, could succeed."""
         demands = self._demands(frame)
-        return (
-            demands is not None
-            and self._constraints_allow(frame, demands)
-            and self._counters_last(demands)
-            and self._can_match(demands)
-        )
+        if demands is None:
+            return False
+        self._drop_lonely(demands)
+        return self._constraints_allow(frame, demands) and self._counters_last(demands) and self._can_match(demands)
 
     def _demands(self, frame: Frame) -> list[Demand] | None:
         """What is still wanted, up to the first request that could raise an error; None if one has too few devices."""
@@ -58,7 +58,8 @@ class Bounds:
         assert task is not None
         demands = []
         if not task.admin_access:  # what an admin request may share with others is hard to tell
-            demands.append(Demand(frame.remaining, task.count - frame.index, frozenset(task.constraints)))
+            places = task.count - frame.index
+            demands.append(Demand(frame.claim, frame.remaining, places, frozenset(task.constraints)))
         for claim, tasks in self._tasks_after(frame):
             if any(may_raise(task) for task in tasks):
                 break
@@ -70,10 +71,8 @@ class Bounds:
             union = 0
             for devices, _ in options:
                 union |= devices
-            bound = frozenset[int]()
-            if claim == frame.claim:
-                bound = frozenset.intersection(*(frozenset(task.constraints) for task in tasks))
-            demands.append(Demand(union, min(places for _, places in options), bound))
+            bound = frozenset.intersection(*(frozenset(task.constraints) for task in tasks))
+            demands.append(Demand(claim, union, min(places for _, places in options), bound))
         return demands
 
     def _tasks_after(self, frame: Frame) -> Iterator[tuple[int, Sequence[Task]]]:
@@ -96,9 +95,33 @@ class Bounds:
             devices &= search.constraints[claim][number].accepts
         return (devices, task.count) if devices.bit_count() >= task.count else None
 
+    def _drop_lonely(self, demands: list[Demand]) -> None:
+        """Leave out devices that can agree with none of those that another demand of a match constraint could take."""
+        bound_by: dict[tuple[int, int], list[int]] = {}
+        for index, demand in enumerate(demands):
+            if demand.places:
+                for number in demand.constraints:
+                    bound_by.setdefault((demand.claim, number), []).append(index)
+        for (claim, number), bound in bound_by.items():
+            constraint = self._search.constraints[claim][number]
+            if len(bound) < 2 or not isinstance(constraint, Match):
+                continue
+            shared = 0
+            for value, mask in constraint.attribute.with_value.items():
+                if constraint.state is not None and value not in constraint.state:
+                    continue
+                if all(self._could_fill(demands[index], mask) for index in bound):
+                    shared |= mask
+            for index in bound:
+                demands[index] = demands[index]._replace(devices=demands[index].devices & shared)
+
+    def _could_fill(self, demand: Demand, devices: int) -> bool:
+        least = 1 if demand.devices & self._search.multi else demand.places
+        return (demand.devices & devices).bit_count() >= least
+
     def _constraints_allow(self, frame: Frame, demands: Sequence[Demand]) -> bool:
         for number, constraint in enumerate(self._search.constraints[frame.claim]):
-            bound = [demand for demand in demands if number in demand.constraints]
+            bound = [demand for demand in demands if demand.claim == frame.claim and number in demand.constraints]
             places = sum(demand.places for demand in bound)
             devices = 0
             for demand in bound:
@@ -162,7 +185,7 @@ class Bounds:
         copies: dict[int, int] = {}
         wanted = []
         all_places = sum(demand.places for demand in demands)
-        for devices, places, _ in demands:
+        for _, devices, places, _ in demands:
             shared = devices & search.multi
             mask: int | None = devices & ~search.multi
             while shared and mask is not None:

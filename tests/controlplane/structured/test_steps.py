@@ -191,6 +191,24 @@ EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
         [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],
         [claim(request("r", wants(12)), constraints=[distinct("n")])],
     ),
+    "pairs that agree, of which one has no partner": (
+        [
+            slice_(
+                "s",
+                [
+                    *[device(f"gpu{n}", attributes={"type": "X", "root": n}) for n in range(10)],
+                    *[device(f"nic{n}", attributes={"type": "Y", "root": min(n, 8)}) for n in range(10)],
+                ],
+            )
+        ],
+        [
+            claim(
+                *[request(f"gpu{n}", wants(1, X)) for n in range(10)],
+                *[request(f"nic{n}", wants(1, Y)) for n in range(10)],
+                constraints=[match("root", f"gpu{n}", f"nic{n}") for n in range(10)],
+            )
+        ],
+    ),
     "a claim that nothing could help": (
         [slice_("s", [device(f"d{n:02}", attributes={"n": n, "numa": n // 4}) for n in range(16)])],
         [
