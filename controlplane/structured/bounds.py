@@ -8,12 +8,13 @@ Necessary conditions only, each ignoring most of what the search has to respect:
 - a match constraint needs a value that enough devices have, and of a device that shares its value with none that
   another of its requests could take nothing can come; a distinct constraint needs enough values;
 - the counters of the pools have to last for the devices that draw least on them, each counter for its pool's devices,
-  and all of one name, such as the slices of every GPU, for all requests together.
+  and all of one name, such as the slices of every GPU, for all requests together;
+- so has what is left of a capacity of all shared devices.
 
 A request that might raise an error ends the look ahead, because an error is what the search would find there.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from controlplane.structured.capacity import billionths, consumption
@@ -29,6 +30,7 @@ class Demand(NamedTuple):
     devices: int
     places: int
     constraints: frozenset[int]  # of the claim, those that bind every alternative
+    amounts: Mapping[str, int]  # the least that it takes of the capacities of shared devices, in billionths
 
 
 Drawn = Sequence[tuple[int, int]]
@@ -40,7 +42,10 @@ class Bounds:
 
     def __init__(self, search: Search, tasks: Iterable[Task]) -> None:
         self._search = search
+        tasks = list(tasks)
         self._least = _least_amounts(search, tasks)
+        self._least_by_task = {id(task): _least_of(task, search) for task in tasks}
+        self._shareable = self._free_capacity()
         self._drawn = _drawn_by_pool(search)
         self._drawn_by_name = _drawn_by_name(search, self._drawn)
 
@@ -50,7 +55,12 @@ class Bounds:
         if demands is None:
             return False
         self._drop_lonely(demands)
-        return self._constraints_allow(frame, demands) and self._counters_last(demands) and self._can_match(demands)
+        return (
+            self._constraints_allow(frame, demands)
+            and self._counters_last(demands)
+            and self._capacity_lasts(demands)
+            and self._can_match(demands)
+        )
 
     def _demands(self, frame: Frame) -> list[Demand] | None:
         """What is still wanted, up to the first request that could raise an error; None if one has too few devices."""
@@ -59,20 +69,23 @@ class Bounds:
         demands = []
         if not task.admin_access:  # what an admin request may share with others is hard to tell
             places = task.count - frame.index
-            demands.append(Demand(frame.claim, frame.remaining, places, frozenset(task.constraints)))
+            amounts = self._least_taken([(task, places)])
+            demands.append(Demand(frame.claim, frame.remaining, places, frozenset(task.constraints), amounts))
         for claim, tasks in self._tasks_after(frame):
             if any(may_raise(task) for task in tasks):
                 break
-            options = [option for task in tasks if (option := self._option(task, claim)) is not None]
+            options = [(task, option) for task in tasks if (option := self._option(task, claim)) is not None]
             if not options:
                 return None
             if any(task.admin_access for task in tasks):
                 continue
             union = 0
-            for devices, _ in options:
+            for _, (devices, _) in options:
                 union |= devices
             bound = frozenset.intersection(*(frozenset(task.constraints) for task in tasks))
-            demands.append(Demand(claim, union, min(places for _, places in options), bound))
+            least = min(places for _, (_, places) in options)
+            amounts = self._least_taken([(task, places) for task, (_, places) in options])
+            demands.append(Demand(claim, union, least, bound, amounts))
         return demands
 
     def _tasks_after(self, frame: Frame) -> Iterator[tuple[int, Sequence[Task]]]:
@@ -179,13 +192,42 @@ class Bounds:
                 most += min(bounds, default=here.bit_count())
         return most + devices.bit_count()
 
+    def _capacity_lasts(self, demands: Iterable[Demand]) -> bool:
+        """Whether what is left of all shared devices is enough for the least that the demands take of it."""
+        left = dict(self._shareable)
+        for shares in self._search.sharing.values():
+            for amounts in shares:
+                for name, amount in amounts.items():
+                    if name in left:
+                        left[name] -= billionths(amount)
+        for demand in demands:
+            for name, least in demand.amounts.items():
+                left[name] -= least
+        return min(left.values(), default=0) >= 0
+
+    def _least_taken(self, options: Sequence[tuple[Task, int]]) -> dict[str, int]:
+        """The least that one of several tasks takes with so many devices, of the capacities that all of them take."""
+        names = set.intersection(*(set(self._least_by_task[id(task)]) for task, _ in options))
+        return {name: min(self._least_by_task[id(task)][name] * places for task, places in options) for name in names}
+
+    def _free_capacity(self) -> dict[str, int]:
+        """What was left of each capacity, by name, on all shared devices that a task could take before the search."""
+        search = self._search
+        free: dict[str, int] = {}
+        for position in self._least:
+            held = search.holdings.capacity.get(position, {})
+            for name, capacity in search.layout.device(position).capacity.items():
+                left = billionths(capacity.value) - (billionths(held[name]) if name in held else 0)
+                free[name] = free.get(name, 0) + max(left, 0)
+        return free
+
     def _can_match(self, demands: Sequence[Demand]) -> bool:
         search = self._search
         free = search.everything
         copies: dict[int, int] = {}
         wanted = []
         all_places = sum(demand.places for demand in demands)
-        for _, devices, places, _ in demands:
+        for _, devices, places, _, _ in demands:
             shared = devices & search.multi
             mask: int | None = devices & ~search.multi
             while shared and mask is not None:
@@ -310,6 +352,24 @@ def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str,
             for name, amount in amounts.items():
                 known[name] = min(known.get(name, billionths(amount)), billionths(amount))
     return least
+
+
+def _least_of(task: Task, search: Search) -> dict[str, int]:
+    """The least that a task takes of each capacity, where it can take shared devices only, in billionths."""
+    devices = task.suitability.true
+    if devices & ~search.multi:
+        return {}
+    least: dict[str, int] | None = None
+    while devices:
+        low = devices & -devices
+        devices ^= low
+        device = search.layout.device(low.bit_length() - 1)
+        amounts = consumption(device.capacity, task.choice.capacity_requests) or {}
+        taken = {name: billionths(amount) for name, amount in amounts.items()}
+        if least is None:
+            least = taken
+        least = {name: min(amount, taken[name]) for name, amount in least.items() if name in taken}
+    return least or {}
 
 
 def _has_matching(demands: Sequence[tuple[int, int]], free: int) -> bool:

@@ -191,6 +191,14 @@ EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
         [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],
         [claim(request("r", wants(12)), constraints=[distinct("n")])],
     ),
+    "more of what devices share than all of them have": (
+        [slice_("s", _shared(8, 100))],
+        [
+            claim(*[
+                request(f"r{n}", wants(1, capacity={"requests": {"m": "10" if n < 20 else "80"}})) for n in range(29)
+            ])
+        ],
+    ),
     "pairs that agree, of which one has no partner": (
         [
             slice_(
