@@ -8,7 +8,8 @@ Amounts are integers in billionths. Source: allocator specification 6.3.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
+from math import lcm
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ Amounts = Mapping[str, int]
 UNIT = 10**9
 _MAX_SPLITS = 1000
 _MAX_CHOICES = 1000  # for each number of devices
+_MAX_STEPS = 10_000  # for each number of devices
 
 
 class Supply(Struct, frozen=True, order=True):
@@ -79,10 +81,10 @@ def splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterator[tup
 
 
 def _all_splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterator[tuple[Slot, ...]]:
-    shapes = sorted(available, key=lambda shape: tuple(-supply.usable for supply in shape.supplies))
-    wanted = [demand.amounts[name] for name in sorted(demand.amounts)]
-    for number in range(max(demand.minimum, 1), min(demand.maximum, sum(available.values())) + 1):
-        for chosen in islice(_choices(shapes, available, number, wanted), _MAX_CHOICES):
+    most = min(demand.maximum, sum(available.values()))
+    choices = _Choices(demand, available, most)
+    for number in range(max(demand.minimum, 1), most + 1):
+        for chosen in islice(choices.of(number), _MAX_CHOICES):
             offered: set[tuple[Slot, ...]] = set()
             for portions in _portions(demand, chosen):
                 split = _merged(chosen, portions)
@@ -91,27 +93,57 @@ def _all_splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterato
                     yield split
 
 
-def _choices(
-    shapes: Sequence[DeviceShape], available: Mapping[DeviceShape, int], number: int, wanted: Sequence[int]
-) -> Iterator[tuple[DeviceShape, ...]]:
-    """So many devices that together have what is wanted, by their shapes; as many as possible of the first come first.
+class _Choices:
+    """The ways to choose devices that together have what is wanted, by their shapes.
 
-    What remains to be chosen is judged by the best that there still is of each resource, so that dead ends are short.
+    As many as possible of the largest come first. Dead ends are seen early: what remains to be chosen is judged by the
+    most that so many devices can give of each resource, and of all at once, since who has much of one may have little
+    of another.
     """
-    if number == 0:
-        if all(amount <= 0 for amount in wanted):
-            yield ()
-        return
-    for index, first in enumerate(shapes):
-        if number > sum(available[shape] for shape in shapes[index:]):
+
+    def __init__(self, demand: Demand, available: Mapping[DeviceShape, int], most: int) -> None:
+        self._shapes = sorted(available, key=lambda shape: tuple(-supply.usable for supply in shape.supplies))
+        self._counts = [available[shape] for shape in self._shapes]
+        wanted = [demand.amounts[name] for name in sorted(demand.amounts)]
+        whole = lcm(*wanted)  # what is wanted of each resource, measured so that all weigh the same
+        self._wanted = [*wanted, whole * len(wanted)]
+        self._given = []
+        for shape in self._shapes:
+            usable = [min(supply.usable, amount) for supply, amount in zip(shape.supplies, wanted, strict=True)]
+            at_once = sum(amount * (whole // all_of_it) for amount, all_of_it in zip(usable, wanted, strict=True))
+            self._given.append([*usable, at_once])
+        self._best = [self._best_sums(place, most) for place in range(len(self._wanted))]
+        self._steps = 0
+
+    def of(self, number: int) -> Iterator[tuple[DeviceShape, ...]]:
+        """The choices of so many devices."""
+        self._steps = 0
+        return self._from(0, number, self._wanted)
+
+    def _from(self, first: int, number: int, wanted: Sequence[int]) -> Iterator[tuple[DeviceShape, ...]]:
+        if number == 0:
+            if all(amount <= 0 for amount in wanted):
+                yield ()
             return
-        best = [max(shape.supplies[place].usable for shape in shapes[index:]) for place in range(len(wanted))]
-        if any(amount > number * most for amount, most in zip(wanted, best, strict=True)):
-            return
-        for count in range(min(available[first], number), 0, -1):
-            left = [amount - count * supply.usable for amount, supply in zip(wanted, first.supplies, strict=True)]
-            for others in _choices(shapes[index + 1 :], available, number - count, left):
-                yield (first,) * count + others
+        for index in range(first, len(self._shapes)):
+            self._steps += 1
+            if self._steps > _MAX_STEPS or len(self._best[0][index]) <= number:
+                return
+            if any(amount > best[index][number] for amount, best in zip(wanted, self._best, strict=True)):
+                return
+            for count in range(min(self._counts[index], number), 0, -1):
+                left = [amount - count * given for amount, given in zip(wanted, self._given[index], strict=True)]
+                for others in self._from(index + 1, number - count, left):
+                    yield (self._shapes[index],) * count + others
+
+    def _best_sums(self, place: int, most: int) -> list[list[int]]:
+        """By index and number: the most that so many devices of the shapes from there on give; as far as there are."""
+        largest: list[int] = []
+        sums = []
+        for given, count in zip(reversed(self._given), reversed(self._counts), strict=True):
+            largest = sorted([*largest, *[given[place]] * min(count, most)], reverse=True)[:most]
+            sums.append(list(accumulate(largest, initial=0)))
+        return sums[::-1]
 
 
 def _portions(demand: Demand, chosen: Sequence[DeviceShape]) -> Iterator[list[dict[str, int]]]:

@@ -155,7 +155,7 @@ def _demand(detail: DeviceClaimDetail) -> Demand:
     requested = detail.requests.get(COUNT)
     least = 1 if requested is None else _whole(billionths(requested))
     if COUNT in detail.limits:
-        most = billionths(detail.limits[COUNT]) // UNIT
+        most = min(billionths(detail.limits[COUNT]) // UNIT, MAX_RESULTS)
     else:
         most = MAX_RESULTS if requested is None and amounts else least
     return Demand(least, most, amounts, limits)

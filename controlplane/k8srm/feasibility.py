@@ -94,7 +94,7 @@ class Feasibility:
         alternatives: Alternatives | None = None,
         max_tries: int | None = None,
     ) -> Solution | None:
-        """Devices for all of these claims; after `most` tries, None means "not found so far"."""
+        """Devices for all of these claims; after `max_tries`, None means "not found so far"."""
         instances = [(number, index) for number in claims for index in range(len(self.claims[number].spec.claims))]
         choices: list[tuple[list[Requirement], frozenset[str] | None]] = []
         for number, index in instances:

@@ -5,13 +5,16 @@ Necessary conditions only, each ignoring most of what the search has to respect:
 - every request has enough devices that suit it, are free, and that the constraints so far would accept;
 - all requests together: a bipartite matching of places and devices, where a shared device counts for as many places as
   the smallest of the requests could be put on it;
-- a match constraint needs a value that enough devices have, a distinct constraint enough values;
-- the counters of the pools have to last for the devices that draw least on them.
+- a match constraint needs a value that enough devices have, and of a device that shares its value with none that
+  another of its requests could take nothing can come; a distinct constraint needs enough values;
+- the counters of the pools have to last for the devices that draw least on them, each counter for its pool's devices,
+  and all of one name, such as the slices of every GPU, for all requests together;
+- so has what is left of a capacity of all shared devices.
 
 A request that might raise an error ends the look ahead, because an error is what the search would find there.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from controlplane.structured.capacity import billionths, consumption
@@ -23,9 +26,15 @@ from controlplane.structured.search import Frame, Search
 class Demand(NamedTuple):
     """Places of one request, and the devices that could take them."""
 
+    claim: int
     devices: int
     places: int
-    constraints: frozenset[int]  # of the current claim, those that bind every alternative
+    constraints: frozenset[int]  # of the claim, those that bind every alternative
+    amounts: Mapping[str, int]  # the least that it takes of the capacities of shared devices, in billionths
+
+
+Drawn = Sequence[tuple[int, int]]
+"""What devices draw on a counter: an amount and the devices that draw so much, the smallest first."""
 
 
 class Bounds:
@@ -33,16 +42,23 @@ class Bounds:
 
     def __init__(self, search: Search, tasks: Iterable[Task]) -> None:
         self._search = search
+        tasks = list(tasks)
         self._least = _least_amounts(search, tasks)
+        self._least_by_task = {id(task): _least_of(task, search) for task in tasks}
+        self._shareable = self._free_capacity()
         self._drawn = _drawn_by_pool(search)
+        self._drawn_by_name = _drawn_by_name(search, self._drawn)
 
     def allow(self, frame: Frame) -> bool:
         """Whether the decision that is about to be opened, and what comes after it, could succeed."""
         demands = self._demands(frame)
+        if demands is None:
+            return False
+        self._drop_lonely(demands)
         return (
-            demands is not None
-            and self._constraints_allow(frame, demands)
+            self._constraints_allow(frame, demands)
             and self._counters_last(demands)
+            and self._capacity_lasts(demands)
             and self._can_match(demands)
         )
 
@@ -52,22 +68,24 @@ class Bounds:
         assert task is not None
         demands = []
         if not task.admin_access:  # what an admin request may share with others is hard to tell
-            demands.append(Demand(frame.remaining, task.count - frame.index, frozenset(task.constraints)))
+            places = task.count - frame.index
+            amounts = self._least_taken([(task, places)])
+            demands.append(Demand(frame.claim, frame.remaining, places, frozenset(task.constraints), amounts))
         for claim, tasks in self._tasks_after(frame):
             if any(may_raise(task) for task in tasks):
                 break
-            options = [option for task in tasks if (option := self._option(task, claim)) is not None]
+            options = [(task, option) for task in tasks if (option := self._option(task, claim)) is not None]
             if not options:
                 return None
             if any(task.admin_access for task in tasks):
                 continue
             union = 0
-            for devices, _ in options:
+            for _, (devices, _) in options:
                 union |= devices
-            bound = frozenset[int]()
-            if claim == frame.claim:
-                bound = frozenset.intersection(*(frozenset(task.constraints) for task in tasks))
-            demands.append(Demand(union, min(places for _, places in options), bound))
+            bound = frozenset.intersection(*(frozenset(task.constraints) for task in tasks))
+            least = min(places for _, (_, places) in options)
+            amounts = self._least_taken([(task, places) for task, (_, places) in options])
+            demands.append(Demand(claim, union, least, bound, amounts))
         return demands
 
     def _tasks_after(self, frame: Frame) -> Iterator[tuple[int, Sequence[Task]]]:
@@ -90,9 +108,33 @@ class Bounds:
             devices &= search.constraints[claim][number].accepts
         return (devices, task.count) if devices.bit_count() >= task.count else None
 
+    def _drop_lonely(self, demands: list[Demand]) -> None:
+        """Leave out devices that can agree with none of those that another demand of a match constraint could take."""
+        bound_by: dict[tuple[int, int], list[int]] = {}
+        for index, demand in enumerate(demands):
+            if demand.places:
+                for number in demand.constraints:
+                    bound_by.setdefault((demand.claim, number), []).append(index)
+        for (claim, number), bound in bound_by.items():
+            constraint = self._search.constraints[claim][number]
+            if len(bound) < 2 or not isinstance(constraint, Match):
+                continue
+            shared = 0
+            for value, mask in constraint.attribute.with_value.items():
+                if constraint.state is not None and value not in constraint.state:
+                    continue
+                if all(self._could_fill(demands[index], mask) for index in bound):
+                    shared |= mask
+            for index in bound:
+                demands[index] = demands[index]._replace(devices=demands[index].devices & shared)
+
+    def _could_fill(self, demand: Demand, devices: int) -> bool:
+        least = 1 if demand.devices & self._search.multi else demand.places
+        return (demand.devices & devices).bit_count() >= least
+
     def _constraints_allow(self, frame: Frame, demands: Sequence[Demand]) -> bool:
         for number, constraint in enumerate(self._search.constraints[frame.claim]):
-            bound = [demand for demand in demands if number in demand.constraints]
+            bound = [demand for demand in demands if demand.claim == frame.claim and number in demand.constraints]
             places = sum(demand.places for demand in bound)
             devices = 0
             for demand in bound:
@@ -115,14 +157,28 @@ class Bounds:
         """Whether each demand, and all up to it together, could be met if only counters mattered."""
         if not self._drawn:
             return True
+        paying = [
+            demand for demand in demands if not demand.devices & self._search.multi
+        ]  # shared: the first user pays
         devices = places = 0
+        for demand in paying:
+            devices |= demand.devices
+            places += demand.places
+            if self._most(demand.devices) < demand.places or self._most(devices) < places:
+                return False
+        return self._sums_last(paying)
+
+    def _sums_last(self, demands: Iterable[Demand]) -> bool:
+        """Whether what is left of all counters of a name is enough for the least that the demands draw on them."""
+        left = dict.fromkeys(self._drawn_by_name, 0)
+        for number in self._drawn:
+            names = self._search.layout.spans[number][0].counters
+            for name, amount in zip(names, self._search.counters_of(number).left(), strict=True):
+                left[name.counter] += max(amount, 0)
         for demand in demands:
-            if not demand.devices & self._search.multi:  # of which only the first user pays
-                devices |= demand.devices
-                places += demand.places
-                if self._most(demand.devices) < demand.places or self._most(devices) < places:
-                    return False
-        return True
+            for counter, drawn in self._drawn_by_name.items():
+                left[counter] -= _least_draw(drawn, demand)
+        return min(left.values(), default=0) >= 0
 
     def _most(self, devices: int) -> int:
         """How many of these devices the counters last for, at best."""
@@ -136,12 +192,42 @@ class Bounds:
                 most += min(bounds, default=here.bit_count())
         return most + devices.bit_count()
 
-    def _can_match(self, demands: Iterable[Demand]) -> bool:
+    def _capacity_lasts(self, demands: Iterable[Demand]) -> bool:
+        """Whether what is left of all shared devices is enough for the least that the demands take of it."""
+        left = dict(self._shareable)
+        for shares in self._search.sharing.values():
+            for amounts in shares:
+                for name, amount in amounts.items():
+                    if name in left:
+                        left[name] -= billionths(amount)
+        for demand in demands:
+            for name, least in demand.amounts.items():
+                left[name] -= least
+        return min(left.values(), default=0) >= 0
+
+    def _least_taken(self, options: Sequence[tuple[Task, int]]) -> dict[str, int]:
+        """The least that one of several tasks takes with so many devices, of the capacities that all of them take."""
+        names = set.intersection(*(set(self._least_by_task[id(task)]) for task, _ in options))
+        return {name: min(self._least_by_task[id(task)][name] * places for task, places in options) for name in names}
+
+    def _free_capacity(self) -> dict[str, int]:
+        """What was left of each capacity, by name, on all shared devices that a task could take before the search."""
+        search = self._search
+        free: dict[str, int] = {}
+        for position in self._least:
+            held = search.holdings.capacity.get(position, {})
+            for name, capacity in search.layout.device(position).capacity.items():
+                left = billionths(capacity.value) - (billionths(held[name]) if name in held else 0)
+                free[name] = free.get(name, 0) + max(left, 0)
+        return free
+
+    def _can_match(self, demands: Sequence[Demand]) -> bool:
         search = self._search
         free = search.everything
         copies: dict[int, int] = {}
         wanted = []
-        for devices, places, _ in demands:
+        all_places = sum(demand.places for demand in demands)
+        for _, devices, places, _, _ in demands:
             shared = devices & search.multi
             mask: int | None = devices & ~search.multi
             while shared and mask is not None:
@@ -151,7 +237,8 @@ class Bounds:
                 if position not in copies:
                     seats = self._seats(position)
                     # Seats on shared devices are bits beyond those of the devices.
-                    copies[position] = -1 if seats is None else ((1 << seats) - 1) << free.bit_length()
+                    # Billions of seats are as good as one for each place.
+                    copies[position] = -1 if seats is None else ((1 << min(seats, all_places)) - 1) << free.bit_length()
                     free |= max(copies[position], 0)
                 mask = None if copies[position] < 0 else mask | copies[position]
             if mask is not None:
@@ -172,9 +259,9 @@ class Bounds:
         return seats
 
 
-def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[list[tuple[int, int]]]]]:
-    """By pool: the devices that draw on counters, and for each counter its draws, the smallest first."""
-    drawn: dict[int, tuple[int, list[list[tuple[int, int]]]]] = {}
+def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[Drawn]]]:
+    """By pool: the devices that draw on counters, and for each counter what they draw on it."""
+    drawn: dict[int, tuple[int, list[Drawn]]] = {}
     if not search.drawing:
         return drawn
     for number, (pool, start, end) in enumerate(search.layout.spans):
@@ -185,22 +272,65 @@ def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[list[tuple[int, 
         if draws and all(amount >= 0 for draw in draws.values() for amount in draw.values()):
             members = sum(1 << position for position in draws)
             by_counter = [
-                sorted((draw.get(name, 0), 1 << position) for position, draw in draws.items()) for name in pool.counters
+                _grouped((draw.get(name, 0), position) for position, draw in draws.items()) for name in pool.counters
             ]
             drawn[number] = (members, by_counter)
     return drawn
 
 
-def _least_sum(draws: Iterable[tuple[int, int]], devices: int, left: int) -> int:
+def _drawn_by_name(search: Search, pools: Iterable[int]) -> dict[str, Drawn]:
+    """What devices of these pools draw on all counters of a name together."""
+    amounts: dict[str, dict[int, int]] = {}
+    for number in pools:
+        pool, start, end = search.layout.spans[number]
+        for name in pool.counters:
+            amounts.setdefault(name.counter, {})
+        for position in range(start, end):
+            for name, amount in search.layout.draws.get(position, {}).items():
+                by_position = amounts[name.counter]
+                by_position[position] = by_position.get(position, 0) + amount
+    return {
+        counter: _grouped((amount, position) for position, amount in by_position.items() if amount)
+        for counter, by_position in amounts.items()
+    }
+
+
+def _grouped(draws: Iterable[tuple[int, int]]) -> Drawn:
+    groups: dict[int, int] = {}
+    for amount, position in draws:
+        groups[amount] = groups.get(amount, 0) | 1 << position
+    return sorted(groups.items())
+
+
+def _least_sum(drawn: Drawn, devices: int, left: int) -> int:
     """How many of the devices can draw before nothing is left, the most modest first."""
+    if left < 0:
+        return 0
     number = 0
-    for amount, bit in draws:
-        if bit & devices:
-            left -= amount
-            if left < 0:
-                break
-            number += 1
+    for amount, group in drawn:
+        wanting = (devices & group).bit_count()
+        able = min(wanting, left // amount) if amount else wanting
+        number += able
+        left -= able * amount
+        if able < wanting:
+            break
     return number
+
+
+def _least_draw(drawn: Drawn, demand: Demand) -> int:
+    """The least that the devices of a demand draw together."""
+    total = 0
+    devices, places = demand.devices, demand.places
+    for _, group in drawn:
+        devices &= ~group
+    places -= devices.bit_count()  # these draw nothing
+    for amount, group in drawn:
+        if places <= 0:
+            break
+        number = min(places, (demand.devices & group).bit_count())
+        total += number * amount
+        places -= number
+    return total
 
 
 def may_raise(task: Task) -> bool:
@@ -222,6 +352,24 @@ def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str,
             for name, amount in amounts.items():
                 known[name] = min(known.get(name, billionths(amount)), billionths(amount))
     return least
+
+
+def _least_of(task: Task, search: Search) -> dict[str, int]:
+    """The least that a task takes of each capacity, where it can take shared devices only, in billionths."""
+    devices = task.suitability.true
+    if devices & ~search.multi:
+        return {}
+    least: dict[str, int] | None = None
+    while devices:
+        low = devices & -devices
+        devices ^= low
+        device = search.layout.device(low.bit_length() - 1)
+        amounts = consumption(device.capacity, task.choice.capacity_requests) or {}
+        taken = {name: billionths(amount) for name, amount in amounts.items()}
+        if least is None:
+            least = taken
+        least = {name: min(amount, taken[name]) for name, amount in least.items() if name in taken}
+    return least or {}
 
 
 def _has_matching(demands: Sequence[tuple[int, int]], free: int) -> bool:

@@ -83,7 +83,7 @@ def _round_to_range(requested: Quantity, allowed: CapacityRequestPolicyRange, mi
     rounded = low + -(-(wanted - low) // step) * step
     if rounded > _MAX_INT64:
         raise CapacityError(f"{_NO_ARITHMETIC}rounding request {requested} up to the next step passes MaxInt64")
-    return Quantity.of(rounded, requested.format)
+    return Quantity.of(rounded, allowed.step.format)
 
 
 def _is_allowed(amount: Quantity, policy: CapacityRequestPolicy | None) -> bool:
@@ -102,7 +102,10 @@ def _is_in_range(amount: Quantity, allowed: CapacityRequestPolicyRange) -> bool:
         return False
     if allowed.step is None or allowed.min is None:
         return True
-    if amount > Quantity.of(_MAX_INT64):
-        return False
+    # Upstream computes in 64 bits here: what nobody asked for, such as a default, may be beyond them and wraps.
     step = allowed.step.value()
-    return step > 0 and (amount.value() - allowed.min.value()) % step == 0
+    return step > 0 and _wrapped(amount.value() - allowed.min.value()) % step == 0
+
+
+def _wrapped(value: int) -> int:
+    return (value + _MAX_INT64 + 1) % 2**64 - _MAX_INT64 - 1

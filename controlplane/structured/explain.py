@@ -43,6 +43,7 @@ class RequestReport(Struct, frozen=True):
     request: str  # "name" or "name/alternative"
     wanted: int | None  # None: all
     considered: int
+    matching: int | None  # with mode All: the devices that it means, whether they can be had or not
     removed: tuple[Removal, ...]
 
     @property
@@ -124,10 +125,18 @@ class Explainer:
                 rule = "pool incomplete" if pool.is_incomplete else "pool invalid"
                 if number:
                     removed[rule, str(pool.id)] = removed.get((rule, str(pool.id)), 0) + number
+        matching = 0
         for position in range(layout.size):
-            found = self._rule_against(choice, layout, holdings, position)
+            found = None if choice.wants_all else self._holder(choice, layout, holdings, position)
             if found is None:
-                found = self._lacking(choice, constraints, layout, position)
+                found = self._mismatch(choice, layout, position)
+                if found is None:
+                    matching += 1
+                    found = (
+                        self._holder(choice, layout, holdings, position)
+                        or self._obstacle(choice, layout, holdings, position)
+                        or self._lacking(choice, constraints, layout, position)
+                    )
             if found is not None:
                 removed[found] = removed.get(found, 0) + 1
         return RequestReport(
@@ -135,17 +144,19 @@ class Explainer:
             choice.ref,
             None if choice.wants_all else choice.count,
             considered,
+            matching if choice.wants_all else None,
             tuple(Removal(rule, count, detail) for (rule, detail), count in removed.items()),
         )
 
-    def _rule_against(
-        self, choice: Choice, layout: Layout, holdings: Holdings, position: int
-    ) -> tuple[str, str] | None:
-        bit = 1 << position
+    def _holder(self, choice: Choice, layout: Layout, holdings: Holdings, position: int) -> tuple[str, str] | None:
+        if holdings.exclusive & 1 << position and not choice.admin_access:
+            return "in use", self._holders.get(layout.device_id(position), "")
+        return None
+
+    def _mismatch(self, choice: Choice, layout: Layout, position: int) -> tuple[str, str] | None:
+        """Why the request does not mean the device."""
         record, index = layout.locate(position)
         device = record.devices[index]
-        if holdings.exclusive & bit and not choice.admin_access:
-            return "in use", self._holders.get(record.device_id(index), "")
         if device.binding_conditions and not self._features.device_binding_and_status:
             return "feature off", "binding conditions"
         for number, selector in enumerate(choice.selectors):
@@ -156,7 +167,7 @@ class Explainer:
                     return "selector false", f"{owner}: {selector.key}"
             except SelectorError as error:
                 return "selector error", f"{owner}: {selector.key}: {error}"
-        if layout.uncertain & bit:
+        if layout.uncertain & 1 << position:
             return "other node", ""
         if self._features.consumable_capacity:
             try:
@@ -165,6 +176,15 @@ class Explainer:
                 return "capacity error", str(error)
             if amounts is None:
                 return "capacity", "the device does not have what is asked for"
+        return None
+
+    def _obstacle(self, choice: Choice, layout: Layout, holdings: Holdings, position: int) -> tuple[str, str] | None:
+        """What keeps a device from the request that means it."""
+        bit = 1 << position
+        record, index = layout.locate(position)
+        device = record.devices[index]
+        if self._features.consumable_capacity:
+            amounts = consumption(device.capacity, choice.capacity_requests) or {}
             if not fits(device.capacity, amounts, holdings.capacity.get(position, {})):
                 return "capacity", "too little is left"
         if record.skips_operations:
@@ -269,11 +289,14 @@ def _pool_faults(layout: Layout) -> Iterable[str]:
 
 
 def _is_short(report: RequestReport) -> bool:
-    return report.left < (1 if report.wanted is None else report.wanted)
+    wanted = max(report.matching or 0, 1) if report.wanted is None else report.wanted
+    return report.left < wanted
 
 
 def _shortage(report: RequestReport) -> str:
-    wanted = "at least 1" if report.wanted is None else str(report.wanted)
+    wanted = str(report.wanted)
+    if report.wanted is None:
+        wanted = f"all {report.matching} that match" if report.matching else "at least 1"
     where = f"claim {report.claim}, request {report.request}"
     if not report.considered:
         return f"{where}: needs {wanted}, and the node sees no devices"

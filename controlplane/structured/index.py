@@ -52,7 +52,8 @@ class SliceIndex:
         known = self._views.get(key)
         if known is not None and (known[0] is node.metadata.labels or known[0] == node.metadata.labels):
             return known[1]
-        candidates = self._by_node.get(node.metadata.name, []) + self._by_node.get("", [])
+        owners = dict.fromkeys((node.metadata.name, ""))
+        candidates = [record for owner in owners for record in self._by_node.get(owner, ())]
         layout = Layout(assemble(candidates, self._by_pool, node, features), node)
         self._drop(key)
         self._positions += layout.size

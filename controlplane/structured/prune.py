@@ -1,13 +1,14 @@
 """Cuts in the search that cannot change what is found first.
 
-A subtree may be cut if it holds no solution and no error. Four cuts:
+A subtree may be cut if it holds no solution and no error. Five cuts:
 
 - too few devices are left for a request;
 - after a device failed, those that nothing can tell apart from it fail too;
 - a state that failed once fails again, where states are told apart up to such devices;
-- the requests still to come cannot be served (see `bounds`).
+- the requests still to come cannot be served (see `bounds`);
+- a single request or claim has no solution even without the others (see `parts`), so that nothing has.
 
-The last three need every selector on every device, so they start after some failures only: a search that finds its
+The last four need every selector on every device, so they start after some failures only: a search that finds its
 way at once never pays for them. An error is an end of the search just as a solution is, so a device that raises one is
 unlike any other.
 """
@@ -18,6 +19,7 @@ from marshal import dumps
 
 from controlplane.structured.bounds import Bounds, may_raise
 from controlplane.structured.capacity import billionths
+from controlplane.structured.parts import Parts
 from controlplane.structured.problem import Task
 from controlplane.structured.requests import MAX_RESULTS
 from controlplane.structured.search import Frame, Search
@@ -40,6 +42,9 @@ class Pruner:
         self._failed_states: set[bytes] = set()
         self._has_admin = False
         self._bounds: Bounds | None = None
+        self._parts: Parts | None = None
+        self._next_parts = 0  # the number of steps at which they are looked at
+        self._is_unsolvable = False
 
     def is_hopeless(self, frame: Frame, start: int, undecided: int) -> bool:
         """Whether a decision that is about to be opened can be cut."""
@@ -49,6 +54,11 @@ class Pruner:
             return True
         if not self._is_engaged:
             return False
+        if self._parts is not None and self._search.steps >= self._next_parts:
+            self._is_unsolvable = self._parts.is_one_unsolvable(self._search.steps)
+            self._next_parts = 4 * self._search.steps
+        if self._is_unsolvable:
+            return True
         if self._bounds is not None and not undecided and not self._bounds.allow(frame):
             return True
         frame.key = self._state(frame, start)
@@ -92,6 +102,8 @@ class Pruner:
         # Where a claim can outgrow its limit, upstream gives up early and may pass by errors that we would find.
         if not (has_errors and may_be_full):
             self._bounds = Bounds(search, tasks)
+        if not has_errors:
+            self._parts = Parts(search, lambda part: Pruner(part, self._patience))
         classes = [search.everything]
         for mask in _distinctions(search, tasks):
             classes = [part for one in classes for part in (one & mask, one & ~mask) if part & (part - 1)]

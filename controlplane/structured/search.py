@@ -98,6 +98,7 @@ class Search:
         self.layout = layout
         self.claims = claims
         self.holdings = holdings
+        self.features = features
         self.steps = 0
         self.picks: list[Pick] = []
         self.frames: list[Frame] = []

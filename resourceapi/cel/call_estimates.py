@@ -246,8 +246,8 @@ def _allocating(factor: float, size: Range) -> Estimate:
 
 def _constant(operand: Operand, default: int) -> int:
     node = operand.node
-    if isinstance(node, Literal) and type(node.value) is int and node.value >= 0:
-        return int(node.value)
+    if isinstance(node, Literal) and type(node.value) is int:
+        return max(int(node.value), 0)
     return default
 
 

@@ -144,6 +144,8 @@ def implementation(function: Function, overloads: list[str], static: list[Type])
 
 
 def _is_certain(type_: Type) -> bool:
+    if any(param.kind is Kind.NULL for param in type_.params):
+        return False  # a list of null passes the checker as one of durations
     return type_.kind not in (Kind.DYN, Kind.ANY, Kind.PARAM, Kind.ERROR) and all(map(_is_certain, type_.params))
 
 

@@ -6,7 +6,8 @@ and Kubernetes' CostEstimator.EstimateCallCost, which this must equal, since API
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select
@@ -68,8 +69,40 @@ class Entries(NamedTuple):
     value: Range
 
 
+class _Path:
+    """The names that lead from a variable to a value.
+
+    Upstream's paths are Go slices, of which several can share an array: a name that is appended to one may overwrite
+    the last name of another. That is how the keys of a map behind an index seem to be as large as its values, where a
+    loop has variables for both.
+    """
+
+    __slots__ = ("_array", "_length")
+
+    def __init__(self, array: list[str], length: int) -> None:
+        self._array = array
+        self._length = length
+
+    def __iter__(self) -> Iterator[str]:
+        return islice(self._array, self._length)
+
+    def __bool__(self) -> bool:
+        return self._length > 0
+
+    def to(self, name: str) -> _Path:
+        """The path one step further."""
+        array, length = self._array, self._length
+        if length == len(array):
+            array = array + [""] * max(length, 1)
+        array[length] = name
+        return _Path(array, length + 1)
+
+
+_NO_PATH = _Path([], 0)
+
+
 class _Local(NamedTuple):
-    path: tuple[str, ...]
+    path: _Path
     size: Range | None
     entries: Entries | None
 
@@ -82,7 +115,7 @@ def estimate(root: Node, bounds: Bounds) -> Range:
 class _Estimator:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
-        self._paths: dict[int, tuple[str, ...]] = {}
+        self._paths: dict[int, _Path] = {}
         self._sizes: dict[int, Range] = {}
         self._entries: dict[int, Entries] = {}
         self._locals: dict[str, list[_Local]] = {}
@@ -94,7 +127,7 @@ class _Estimator:
                 return ZERO
             case Ident():
                 local = self._local(node.name)
-                self._paths[id(node)] = local.path if local is not None else (node.name,)
+                self._paths[id(node)] = local.path if local is not None else _NO_PATH.to(node.name)
                 return _ONE
             case Select():
                 return self._select(node)
@@ -115,10 +148,10 @@ class _Estimator:
         found = self._locals.get(name)
         return found[-1] if found else None
 
-    def _path(self, node: Node) -> tuple[str, ...]:
+    def _path(self, node: Node) -> _Path:
         if isinstance(node, Ident) and (local := self._local(node.name)) is not None:
             return local.path
-        return self._paths.get(id(node), ())
+        return self._paths.get(id(node), _NO_PATH)
 
     def size(self, node: Node) -> Range | None:
         """The size of a node's value, None where nothing is known."""
@@ -153,7 +186,7 @@ class _Estimator:
             return local.entries
         return None
 
-    def element_size(self, path: tuple[str, ...]) -> Range:
+    def element_size(self, path: _Path) -> Range:
         """The size of the elements of a list at a path."""
         declared = self._bounds.at((*path, "@items")) if path else None
         return UNKNOWN if declared is None else declared
@@ -166,7 +199,7 @@ class _Estimator:
         operand = self.cost(node.operand)
         if node.test_only:
             return operand
-        self._paths[id(node)] = (*self._path(node.operand), node.field)
+        self._paths[id(node)] = self._path(node.operand).to(node.field)
         if node.operand.type.kind in (Kind.MAP, Kind.STRUCT, Kind.PARAM):
             return add(operand, _ONE)
         return operand
@@ -216,7 +249,7 @@ class _Estimator:
                 entries = self.entries(node.args[0])
                 result = None if entries is None else entries.value
                 step = "@items" if overload == "index_list" else "@values"
-                self._paths[id(node)] = (*self._path(node.args[0]), step)
+                self._paths[id(node)] = self._path(node.args[0]).to(step)
             if result is None:
                 result = self.size(node)
         if result is not None:
@@ -225,8 +258,8 @@ class _Estimator:
 
     def _operand(self, node: Node) -> Operand:
         path = self._path(node)
-        if path and path[0] in ("@result", "__result__"):
-            path = ()
+        if next(iter(path), "") in ("@result", "__result__"):
+            path = _NO_PATH
         size = self.size(node)
         elements = self.element_size(path) if node.type.params else None
         return Operand(node, size, elements)
@@ -279,12 +312,11 @@ class _Estimator:
         path = self._path(node.range)
         key_size = None if entries is None else entries.key
         value_size = None if entries is None else entries.value
-        value = _Local((*path, "@items" if is_list else "@values"), value_size, None)
-        if node.var2:
-            self._push(node.var, _Local((*path, "@indices" if is_list else "@keys"), key_size, None))
-            self._push(node.var2, value)
-        else:
-            self._push(node.var, value if is_list else _Local((*path, "@keys"), key_size, None))
+        key = ("@indices" if is_list else "@keys", key_size)
+        value = ("@items" if is_list else "@values", value_size)
+        names = {node.var: key, node.var2: value} if node.var2 else {node.var: value if is_list else key}
+        for variable, (name, size) in names.items():
+            self._push(variable, _Local(path.to(name), size, None))
 
     def _push_accumulator(self, node: Comprehension) -> None:
         init = node.init

@@ -114,7 +114,7 @@ def _exists_one(make: _Factory, range_: Node, names: tuple[str, str], predicate:
     )
 
 
-_QUANTIFIERS = {"all": _all, "exists": _exists, "exists_one": _exists_one, "existsOne": _exists_one}
+_QUANTIFIERS = {"all": _all, "exists": _exists, "exists_one": _exists_one}
 
 
 def _quantifier(name: str) -> Macro:
@@ -263,6 +263,7 @@ TWO_VARIABLES: dict[MacroKey, Macro] = {
     ("transformMap", 4, True): _transform_map,
     ("transformMapEntry", 3, True): _transform_map_entry,
     ("transformMapEntry", 4, True): _transform_map_entry,
+    ("existsOne", 3, True): _quantifier2("exists_one"),
 } | {(name, 3, True): _quantifier2(name) for name in _QUANTIFIERS}
 
 OPTIONALS: dict[MacroKey, Macro] = {

@@ -278,7 +278,8 @@ class _Parser:
 
     def _signed_number(self) -> Node:
         if not self._is_signed_number():
-            raise _syntax_error(self._token.position, "extraneous input '-'")
+            self._advance()
+            raise _syntax_error(self._token.position, f"no viable alternative at input '-{self._token.text}'")
         sign = self._advance()
         number = self._advance()
         signed = Token(number.kind, "-" + number.text, sign.position)

@@ -122,7 +122,7 @@ def _unprintable(node: Node) -> Node | None:
 
 
 def _formats(nodes: list[Node], issues: Issues) -> None:
-    for node in nodes:
+    for node in reversed(nodes):  # inner calls first, which shows where two problems have one position
         if not (isinstance(node, Call) and node.function == "format" and "string_format" in node.overloads):
             continue
         if not (isinstance(node.target, Literal) and isinstance(node.args[0], ListExpr)):

@@ -168,10 +168,10 @@ class Quantity:
     def is_identical(self, other: "Quantity") -> bool:
         """Whether the reference's `==` on two Quantity structs holds: amount, scale, format and text are the same.
 
-        `1Ki` and `1024` are equal but not identical; a big decimal is identical to itself only.
+        `1Ki` and `1024` are equal but not identical; a big decimal is not even identical to its own copy.
         """
         if self._wide or other._wide:
-            return self is other
+            return False
         return (self._unscaled, self._exponent, self._format, self._text) == (
             (other._unscaled, other._exponent, other._format, other._text)
         )

@@ -195,7 +195,11 @@ def match(
     answer |= {"outputType": selector.output_type, "maxCost": selector.max_cost}
     cause = None if context is None else _CAUSES.get(context, "context deadline exceeded")
     try:
-        matched, cost = selector.evaluate_device(_view(device), interrupt=None if cause is None else lambda: cause)
+        view = _view(device)
+    except CelEvalError as failure:
+        return answer | {"matchError": str(failure)}  # nothing was evaluated, so that there is no cost
+    try:
+        matched, cost = selector.evaluate_device(view, interrupt=None if cause is None else lambda: cause)
     except CelEvalError as failure:
         return answer | {"matchError": str(failure), "actualCost": failure.cost}
     return answer | {"match": matched, "actualCost": cost}

@@ -17,7 +17,9 @@ from resourceapi.cel.library.times import format_duration, format_timestamp
 from resourceapi.cel.values import Duration, Timestamp, TypeValue, Uint, is_map, items_of, type_name
 
 _DEFAULT_PRECISION = 6
-_MAX_PRECISION = 1000  # bounds what one clause can produce; a double has no more digits than this
+_MAX_PRECISION = 10_000_009  # what Go's printers read at the most; it is kept in 16 bits, and the zeros of %f in 8
+_UNREADABLE = "%!(NOVERB)"
+_MAX_INT64 = 2**63 - 1
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _PRECISION = re.compile(r"\.([0-9]*)")
@@ -87,13 +89,13 @@ def _parse_clause(text: str, position: int, interpolator: Interpolator) -> tuple
         if position >= len(text):
             raise FormatError(f"{failed}error while parsing precision: could not find end of precision specifier")
         digits = match[1]
-        if not digits or len(digits) > 18:
+        if not digits or len(digits.lstrip("0")) > 19 or int(digits) > _MAX_INT64:
             problem = "value out of range" if digits else "invalid syntax"
             raise FormatError(
                 f"{failed}error while parsing precision: error while converting precision to integer:"
                 f" strconv.Atoi: parsing {go_quote(digits)}: {problem}"
             )
-        precision = min(int(digits), _MAX_PRECISION)
+        precision = int(digits)
     letter = text[position]
     if letter not in "sdfebxXo":
         # Upstream looks at bytes here, and prints the first one of a longer character as a character.
@@ -104,18 +106,16 @@ def _parse_clause(text: str, position: int, interpolator: Interpolator) -> tuple
 
 class _Values:
     def clause(self, letter: str, precision: int | None) -> Clause:
+        places = _DEFAULT_PRECISION if precision is None else precision
         match letter:
             case "s":
                 return _string
             case "d":
                 return _decimal
             case "f":
-                return lambda value: _fixed(
-                    _double(value, FIXED), _DEFAULT_PRECISION if precision is None else precision
-                )
+                return lambda value: _fixed(_double(value, FIXED), places)
             case "e":
-                width = _DEFAULT_PRECISION if precision is None else precision
-                return lambda value: _scientific(_double(value, SCIENTIFIC)).rjust(width)
+                return lambda value: _scientific(_double(value, SCIENTIFIC), places)
             case "b":
                 return _binary
             case "o":
@@ -152,13 +152,26 @@ def _special(value: float) -> str | None:
 
 
 def _fixed(value: float, precision: int) -> str:
-    return _special(value) or f"{Decimal(value or 0.0):,.{precision}f}"
-
-
-def _scientific(value: float) -> str:
+    if precision > _MAX_PRECISION:
+        return _UNREADABLE
     special = _special(value)
     if special is not None:
         return special
+    places = precision % 2**16
+    # From 2**15 on it is negative to Go, which asks for no more digits than tell the number apart.
+    digits = Decimal(value or 0.0) if places < 2**15 else Decimal(repr(value or 0.0))
+    whole, _, fraction = f"{digits:,.{places}f}".partition(".")
+    fraction = fraction.rstrip("0").ljust(precision % 2**8, "0")
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def _scientific(value: float, width: int) -> str:
+    if width > _MAX_PRECISION:
+        return _UNREADABLE
+    return (_special(value) or _power_of_ten(value)).rjust(width % 2**16)
+
+
+def _power_of_ten(value: float) -> str:
     mantissa, _, exponent = f"{value or 0.0:.6e}".partition("e")
     sign = "⁻" if exponent.startswith("-") else ""
     return f"{mantissa}×10{sign}{exponent[1:].translate(_SUPERSCRIPT)}"

@@ -55,10 +55,7 @@ def _sum(start: Any) -> Callable[[list[Any]], Any]:
     def run(values: list[Any]) -> Any:
         total = start
         for value in values:
-            try:
-                total = add(total, value)
-            except CelEvalError:
-                raise
+            total = add(total, value)
         return total
 
     return run

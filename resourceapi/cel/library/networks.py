@@ -73,8 +73,8 @@ register_type(Address, "net.IP", "cel.IP", operator.eq)
 register_type(Prefix, "net.CIDR", "cel.CIDR", operator.eq)
 
 
-class _AddressError(Exception):
-    pass
+class AddressError(Exception):
+    """The text is no address; the message is Go's."""
 
 
 def _ipv4_problem(text: str) -> str | None:
@@ -98,25 +98,25 @@ def _ipv4_problem(text: str) -> str | None:
     return "IPv4 address too short" if dots < 3 else None
 
 
-def _parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
-    """The address and its zone, as Go's netip.ParseAddr reads them."""
+def parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
+    """The address and its zone, as Go's netip.ParseAddr reads them. Raises AddressError."""
     for char in text:
         if char == ".":
             problem = _ipv4_problem(text)
             if problem is not None:
-                raise _AddressError(f"ParseAddr({go_quote(text)}): {problem}")
+                raise AddressError(f"ParseAddr({go_quote(text)}): {problem}")
             return IPv4Address(text), ""
         if char == ":":
             body, percent, zone = text.partition("%")
             if percent and not zone:
-                raise _AddressError(f"ParseAddr({go_quote(text)}): zone must be a non-empty string")
+                raise AddressError(f"ParseAddr({go_quote(text)}): zone must be a non-empty string")
             try:
                 return IPv6Address(body), zone
             except AddressValueError:
-                raise _AddressError(f"ParseAddr({go_quote(text)}): {_ipv6_problem(body)}") from None
+                raise AddressError(f"ParseAddr({go_quote(text)}): {_ipv6_problem(body)}") from None
         if char == "%":
-            raise _AddressError(f"ParseAddr({go_quote(text)}): missing IPv6 address")
-    raise _AddressError(f"ParseAddr({go_quote(text)}): unable to parse IP")
+            raise AddressError(f"ParseAddr({go_quote(text)}): missing IPv6 address")
+    raise AddressError(f"ParseAddr({go_quote(text)}): unable to parse IP")
 
 
 def _ipv6_problem(body: str) -> str:
@@ -164,8 +164,8 @@ def _is_mapped(value: IPv4Address | IPv6Address) -> bool:
 
 def _ip(text: str) -> Address:
     try:
-        value, zone = _parse_address(text)
-    except _AddressError as error:
+        value, zone = parse_address(text)
+    except AddressError as error:
         raise CelEvalError(f"IP Address {go_quote(text)} parse error during conversion from string: {error}") from None
     if zone:
         raise CelEvalError(f"IP address {go_quote(text)} with zone value is not allowed")
@@ -186,17 +186,17 @@ def _parse_prefix(text: str) -> Prefix:
     quoted = go_quote(text)
     address, slash, length = text.rpartition("/")
     if not slash:
-        raise _AddressError(f"netip.ParsePrefix({quoted}): no '/'")
+        raise AddressError(f"netip.ParsePrefix({quoted}): no '/'")
     try:
-        value, zone = _parse_address(address)
-    except _AddressError as error:
-        raise _AddressError(f"netip.ParsePrefix({quoted}): {error}") from None
+        value, zone = parse_address(address)
+    except AddressError as error:
+        raise AddressError(f"netip.ParsePrefix({quoted}): {error}") from None
     if zone:
-        raise _AddressError(f"netip.ParsePrefix({quoted}): IPv6 zones cannot be present in a prefix")
+        raise AddressError(f"netip.ParsePrefix({quoted}): IPv6 zones cannot be present in a prefix")
     if not _PREFIX_LENGTH.fullmatch(length):
-        raise _AddressError(f"netip.ParsePrefix({quoted}): bad bits after slash: {go_quote(length)}")
+        raise AddressError(f"netip.ParsePrefix({quoted}): bad bits after slash: {go_quote(length)}")
     if int(length) > value.max_prefixlen:
-        raise _AddressError(f"netip.ParsePrefix({quoted}): prefix length out of range")
+        raise AddressError(f"netip.ParsePrefix({quoted}): prefix length out of range")
     return Prefix(value, int(length))
 
 
@@ -204,7 +204,7 @@ def _cidr(text: str) -> Prefix:
     failed = "network address parse error during conversion from string: "
     try:
         prefix = _parse_prefix(text)
-    except _AddressError as error:
+    except AddressError as error:
         raise CelEvalError(f"{failed}{failed}{error}") from None
     if _is_mapped(prefix.address):
         raise CelEvalError(f"{failed}IPv4-mapped IPv6 address {go_quote(text)} is not allowed")

@@ -26,7 +26,8 @@ _UNITS = {
     "h": 3600 * _NANOS,
 }
 _TERM = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
+# RFC 3339 as Go reads it, with a comma for the point and an hour of one digit.
+_TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE = 146097 * 86400  # seconds: after 400 years the calendar repeats, weekdays included
 _FAR = 4 * _CYCLE  # seconds from 1970: years before 370 and after 3570

@@ -8,6 +8,7 @@ from typing import Any
 from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.gotext import go_quote
+from resourceapi.cel.library.networks import AddressError, parse_address
 from resourceapi.cel.values import register_type
 
 _UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
@@ -15,11 +16,12 @@ _PATH = _UNRESERVED | frozenset(b"$&+,/:;=@")
 _ENCODED_PATH = _PATH | frozenset(b"!'()*[]%")
 _HOST = _UNRESERVED | frozenset(b"!$&'()*+,;=:[]<>\"")
 _FRAGMENT = _UNRESERVED | frozenset(b"$&+,/:;=?@!()*'")
+_USER = _UNRESERVED | frozenset(b"$&+,;=")
 _USERINFO = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 
 
 class Url:
-    """A parsed URL; `host` includes the port, `path` is unescaped and `raw_path` as written."""
+    """A parsed URL; `host` includes the port, `user` the @, `path` is unescaped and `raw_path` as written."""
 
     __slots__ = (
         *("fragment", "has_authority", "has_query", "host", "opaque", "path", "query", "raw_path", "scheme", "user"),
@@ -40,8 +42,8 @@ class Url:
         if self.opaque:
             text += self.opaque
         else:
-            if self.has_authority or (self.scheme and self.host):
-                text += "//" + (f"{self.user}@" if self.user else "") + _escape(self.host, _HOST)
+            if self.has_authority and (self.host or self.path or self.user):
+                text += f"//{self.user}{_escape(self.host, _HOST)}"
             text += _escaped_path(self)
         if self.has_query:
             text += f"?{self.query}"
@@ -110,9 +112,8 @@ def _take_authority(url: Url, authority: str) -> None:
     user, at, host = authority.rpartition("@")
     if at and not _USERINFO.fullmatch(user):
         raise UrlError("net/url: invalid userinfo")
-    url.user = user
-    if at:
-        _unescape(user)
+    name, colon, password = user.partition(":")
+    url.user = f"{_escape(_unescape(name), _USER)}{colon}{_escape(_unescape(password), _USER)}{at}"
     url.host = _parse_host(host)
 
 
@@ -124,18 +125,33 @@ def _parse_host(host: str) -> str:
         if closing < 0:
             raise UrlError("missing ']' in host")
         _check_port(host[closing + 1 :])
+        name, _, _ = host.partition("%25")  # behind it is the zone
     else:
+        name = host
         colon = host.find(":")
         if colon >= 0:
             _check_port(host[colon:])
     for char in host.encode():
         if char < 0x80 and char not in _HOST and char != ord("%"):
             raise UrlError(f"invalid character {go_quote(chr(char))} in host name")
-    if "%" in host and not host.startswith("["):
-        match = re.search(r"%(?![89A-Fa-f][0-9A-Fa-f])[^%]{0,2}", host)
+    if "%" in name:
+        match = re.search(r"%(?![89A-Fa-f][0-9A-Fa-f])[^%]{0,2}", name)
         if match is not None:
             raise UrlError(f"invalid URL escape {go_quote(match.group())}")
-    return _unescape(host)
+    unescaped = _unescape(host)
+    if host.startswith("["):
+        _check_literal(unescaped[1 : unescaped.rfind("]")])
+    return unescaped
+
+
+def _check_literal(text: str) -> None:
+    """Only an address of IPv6 stands in brackets."""
+    try:
+        address, _ = parse_address(text)
+    except AddressError as error:
+        raise UrlError(f"invalid host: {error}") from None
+    if address.version != 6:
+        raise UrlError("invalid IP-literal")
 
 
 def _check_port(port: str) -> None:

@@ -33,6 +33,16 @@ def test_there_may_be_no_way() -> None:
     assert portions(Demand(2, 2, {"m": 3}, {"m": 7}), {shape(4, 8): 2}) == []
 
 
+def test_devices_that_have_much_of_one_and_little_of_another_are_no_endless_riddle() -> None:
+    """Each resource alone would suffice, and there are millions of sets of devices to try."""
+    devices = {DeviceShape((Supply("a", 1, n), Supply("b", 1, 41 - n))): 1 for n in range(1, 41)}
+    assert list(splits(Demand(20, 20, {"a": 411, "b": 411}), devices)) == []
+    (first, *_) = splits(Demand(2, 2, {"a": 41, "b": 41}), devices)
+    assert [slot.portions for slot in first] == [(("a", 40), ("b", 1)), (("a", 1), ("b", 40))]
+    odd = {DeviceShape((Supply("a", 1, n * n % 89), Supply("b", 1, n * n * n % 97))): 1 for n in range(1, 89)}
+    assert list(splits(Demand(1, 32, {"a": 2200, "b": 2800}), odd)) == []
+
+
 @given(
     st.integers(1, 60),
     st.dictionaries(

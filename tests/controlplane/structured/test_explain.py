@@ -63,6 +63,20 @@ def test_each_device_counts_for_the_rule_that_removes_it() -> None:
     )
 
 
+def test_what_keeps_all_devices_from_a_request_is_one_of_those_that_match() -> None:
+    devices = [
+        *alike(3, attributes={"model": "x"}),
+        device("tainted", attributes={"model": "x"}, taints=[{"key": "old", "effect": "NoSchedule"}]),
+        device("other", attributes={"model": "y"}),
+    ]
+    all_of_model = wants(None, 'device.attributes["drv"].model == "x"')
+    report = _report([slice_("s", devices)], [claim(request("r", all_of_model))], held("d000", "other"))
+    assert report.reason == (
+        "claim ns/claim, request r: needs all 4 that match, 2 of 5 devices left (1 in use [ns/old], 1 taint"
+        ' [old:NoSchedule], 1 selector false [request r: device.attributes["drv"].model == "x"])'
+    )
+
+
 def test_a_taint_and_an_error_are_told_with_their_details() -> None:
     devices = [
         device("a", attributes={"n": 1}, taints=[{"key": "old", "value": "yes", "effect": "NoSchedule"}]),

@@ -55,6 +55,10 @@ def test_a_pool_that_spans_nodes_is_seen_by_each_of_them() -> None:
     assert _ask(index, [part, replace(rest, spec=replace(rest.spec, node_name="third"))]) == [["r=pool/d000"]]
 
 
+def test_a_node_without_a_name_sees_each_slice_once() -> None:
+    assert _ask(SliceIndex(), [_slice("a", True, allNodes=True)], "") == [["r=a/x"]]
+
+
 def test_a_node_with_other_labels_sees_other_slices() -> None:
     index = SliceIndex()
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]

@@ -44,6 +44,8 @@ VALUES = {"default": "1", "validValues": ["1", "3"]}
         ("4", RANGE, None, "2"),
         ("4", RANGE, "1", "2"),
         ("4", RANGE, "3", "4"),
+        ("8Gi", {"validRange": {"min": "1Gi", "step": "1Gi"}}, "1500000000", "2Gi"),
+        ("8Gi", {"validRange": {"min": "0", "step": "1"}}, "1Gi", "1073741824"),
         ("10", RANGE, "6", None),
         ("10", STEPS, "8", "9"),
         ("10", {"default": "1", "validRange": {"min": "3", "max": "8", "step": "2"}}, "8", None),
@@ -57,6 +59,12 @@ VALUES = {"default": "1", "validValues": ["1", "3"]}
         ("10", {"default": "3", "validValues": ["1"]}, "3", "3"),
         ("10", {"default": "3", "validValues": ["1"]}, "3000m", None),
         ("10", {"validValues": ["4"]}, None, None),
+        # beyond what Go's fast quantities can hold
+        ("10", {"default": "1.0000000001", "validValues": ["1"]}, None, None),
+        ("1e30", {"default": "9223372036854775808", "validRange": {"min": "1", "max": "4"}}, None, None),
+        ("1e30", {"validRange": {"min": "1", "step": "1"}}, None, "1e30"),
+        ("1e30", {"validRange": {"min": "1", "step": "7"}}, None, None),
+        ("1e30", {"validRange": {"min": "9223372036854775808", "step": "2"}}, "3", "9223372036854775808"),
     ],
 )
 def test_what_a_request_consumes(value: str, policy: Json | None, requested: str | None, expected: str | None) -> None:
@@ -127,6 +135,16 @@ def test_claims_share_a_device_until_it_is_full() -> None:
     assert [str(each.consumed_capacity["memory"]) for each in given] == ["2", "2", "2"]
     off = allocator(slices, features=Features(consumable_capacity=False))
     assert off.allocate(node(), [claim(request("r", wants(3)))]) is None
+
+
+@pytest.mark.parametrize("memory", ["80Gi", "1e30"])
+def test_a_device_that_billions_could_share_costs_the_look_ahead_nothing(memory: str) -> None:
+    slices = [slice_("s", [_shared("a", memory), device("b")])]
+    ahead = allocator(slices, patience=0)
+    results = ahead.allocate(node(), [claim(request("r", _memory("1")), request("q", wants(2)))])
+    assert names(results) is None
+    results = ahead.allocate(node(), [claim(request("r", _memory("1")), request("q", _memory("2")), request("p"))])
+    assert names(results) == [["r=pool/a", "q=pool/a", "p=pool/b"]]
 
 
 def test_what_others_hold_of_a_shared_device() -> None:

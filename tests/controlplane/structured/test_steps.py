@@ -13,9 +13,11 @@ from tests.controlplane.structured.build import (
     claim,
     class_,
     consumes,
+    counter_set,
     counters,
     device,
     distinct,
+    draw,
     first_of,
     match,
     names,
@@ -98,6 +100,24 @@ def test_the_backtracking_workload_of_scheduler_perf() -> None:
     assert pruned.stats.num_allocate_one_invocations < 70
 
 
+def _gpus(count: int) -> list[ResourceSlice]:
+    """GPUs that can be had whole or in parts, each with counters of its own in one pool."""
+    parts = [
+        device(
+            f"gpu{gpu}-{size}-{n}", attributes={"size": size}, consumesCounters=[draw(f"gpu{gpu}", slices=str(size))]
+        )
+        for gpu in range(count)
+        for size in (7, 3, 2, 1)
+        for n in range(7 // size)
+    ]
+    sets = [counter_set(f"gpu{gpu}", slices="7") for gpu in range(count)]
+    return [slice_("s", parts, count=2), slice_("t", count=2, sharedCounters=sets)]
+
+
+def _of_size(count: int, size: int) -> Json:
+    return wants(count, f'device.attributes["drv"].size == {size}')
+
+
 def _halves(count: int) -> list[ResourceSlice]:
     devices = [device(f"d{n:03}", **consumes(m="1")) for n in range(count)]
     return [slice_("s", devices, count=2), counters("t", m=str(count // 2))]
@@ -129,6 +149,14 @@ EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
             counters("t", m="500"),
         ],
         [claim(request("a", wants(5)), request("b", wants(5)))],
+    ),
+    "parts of GPUs, of which there are enough but not together": (
+        _gpus(8),
+        [claim(request("small", _of_size(30, 1)), name="one"), claim(request("whole", _of_size(4, 7)), name="two")],
+    ),
+    "parts of GPUs of several sizes, one slice too many": (
+        _gpus(8),
+        [claim(request("a", _of_size(10, 3)), request("b", _of_size(13, 2)), request("c", _of_size(1, 1)))],
     ),
     "one claim more than devices": (
         [slice_("s", alike(20))],
@@ -162,6 +190,39 @@ EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
     "more that differ than there are values": (
         [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],
         [claim(request("r", wants(12)), constraints=[distinct("n")])],
+    ),
+    "more of what devices share than all of them have": (
+        [slice_("s", _shared(8, 100))],
+        [
+            claim(*[
+                request(f"r{n}", wants(1, capacity={"requests": {"m": "10" if n < 20 else "80"}})) for n in range(29)
+            ])
+        ],
+    ),
+    "pairs that agree, of which one has no partner": (
+        [
+            slice_(
+                "s",
+                [
+                    *[device(f"gpu{n}", attributes={"type": "X", "root": n}) for n in range(10)],
+                    *[device(f"nic{n}", attributes={"type": "Y", "root": min(n, 8)}) for n in range(10)],
+                ],
+            )
+        ],
+        [
+            claim(
+                *[request(f"gpu{n}", wants(1, X)) for n in range(10)],
+                *[request(f"nic{n}", wants(1, Y)) for n in range(10)],
+                constraints=[match("root", f"gpu{n}", f"nic{n}") for n in range(10)],
+            )
+        ],
+    ),
+    "a claim that nothing could help": (
+        [slice_("s", [device(f"d{n:02}", attributes={"n": n, "numa": n // 4}) for n in range(16)])],
+        [
+            claim(request("a", wants(3)), request("b", wants(3)), constraints=[distinct("n")]),
+            claim(request("r", wants(5)), name="other", constraints=[match("numa")]),
+        ],
     ),
     "requests that differ, more than there are values": (
         [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],

@@ -134,6 +134,7 @@ def test_json_has_the_numbers(folder: Path) -> None:
             "request": "g",
             "wanted": 2,
             "considered": 2,
+            "matching": None,
             "removed": [{"rule": "in use", "count": 1, "detail": "default/held"}],
             "left": 1,
         }

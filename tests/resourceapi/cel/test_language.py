@@ -63,6 +63,10 @@ def _plain(value: dict[str, Any]) -> Any:
         ("strings.quote('a\"\\n')", '"a\\"\\n"'),
         ("'%s %d %.2f %x %s'.format(['a', 5, 1.0, 255, [1.5, 'x']])", 'a 5 1.00 ff [1.500000, "x"]'),
         ("'%e %f'.format([1234.5, 1234567.0])", "1.234500×10⁰³ 1,234,567.000000"),
+        # what Go keeps of a precision: 8 bits for zeros, 16 for digits, nothing of more than seven figures
+        ("'%.00000000000000000000257f %.259f %.65537f'.format([1.0, 1.5, 1.16])", "1.0 1.500 1.2"),
+        ("'%.32769f'.format([1.1])", "1.1"),
+        ("'%.65551e|%.10000010f|%.10000010e'.format([1.0, 1.0, 1.0])", "  1.000000×10⁰⁰|%!(NOVERB)|%!(NOVERB)"),
         # containers
         ("[1, 2] + [3]", [1, 2, 3]),
         ("{'a': {'c': 1}, 'b': {'c': 2}}.b.c", 2),
@@ -95,6 +99,7 @@ def _plain(value: dict[str, Any]) -> Any:
         ("duration('1h30m') + duration('-90s')", "5310s"),
         ("timestamp('2024-02-28T23:00:00-02:00') + duration('24h')", "2024-03-01T01:00:00Z"),
         ("string(timestamp('2024-01-01T00:00:00.50+05:30'))", "2024-01-01T00:00:00.5+05:30"),
+        ("timestamp('2024-01-01T7:00:00,5Z')", "2024-01-01T07:00:00.500Z"),
         ("timestamp('2024-07-14T22:30:45Z').getDate('Asia/Tokyo') + timestamp(0).getDayOfYear()", 15),
         ("timestamp('9999-12-31T23:59:59Z').getFullYear('Europe/Berlin')", 10000),
         ("timestamp('9999-07-01T00:00:00Z').getHours('Europe/Berlin')", 2),
@@ -104,6 +109,9 @@ def _plain(value: dict[str, Any]) -> Any:
         ("cidr('10.1.2.3/8').masked().ip() == ip('10.0.0.0') && cidr('::/0').containsIP('fe80::1')", True),
         ("url('https://user@h:8080/a%20b?q=1&q=2').getQuery()['q']", ["1", "2"]),
         ("url('https://h:8080/a b').getEscapedPath() + url('/x').getHost()", "/a%20b"),
+        ("url('https://') == url('https:') && url('http://u%41:p%3a@h') == url('http://uA:p%3A@h')", True),
+        ("['::1', 'fe80::1%25en0', '::ffff:1.2.3.4'].all(x, isURL('http://[' + x + ']:80/'))", True),
+        ("['1.2.3.4', 'v1.a', 'fe80::1%25', '::%31'].exists(x, isURL('http://[' + x + ']:80/'))", False),
         ("format.dns1123Label().validate('ok').hasValue()", False),
         ("'ab12c3'.findAll('[0-9]+', 1) + ['x'.find('y')]", ["12", ""]),
         # keys that are neither texts nor numbers
@@ -145,6 +153,7 @@ def test_values(source: str, expected: Any) -> None:
         ("'abc'.substring(2, 1)", "invalid substring range. start: 2, end: 1"),
         ("[1, 2].slice(0, 3)", "cannot slice(0, 3), list is length 2"),
         ("[].max()", "max called on empty list"),
+        ("[null].sum()", "no such overload: sum(list)"),
         ("optional.none().value()", "optional.none() dereference"),
         ("quantity('10Mm')", "unable to parse quantity's suffix"),
         ("quantity('1.5').asInteger()", "cannot convert value to integer"),
@@ -160,6 +169,11 @@ def test_values(source: str, expected: Any) -> None:
             " IPv4 field has value >255",
         ),
         ("url('a b')", 'URL parse error during conversion from string: parse "a b": invalid URI for request'),
+        (
+            "url('http://[g::1]')",
+            'URL parse error during conversion from string: parse "http://[g::1]": invalid host: ParseAddr("g::1"):'
+            ' each colon-separated field must have at least one digit (at "g::1")',
+        ),
         ("['('].exists(x, 'a'.matches(x))", "error parsing regexp: missing closing ): `(`"),
         ("semver('1.é', true)", 'Invalid character(s) found in minor number "0é"'),
         # where upstream panics
@@ -210,6 +224,13 @@ def test_failures(source: str, text: str) -> None:
             "error during formatting: decimal clause can only be used on integers, was given string",
         ),
         ("'%s'.format([1, 2])", "1:12", "too many arguments supplied to string.format (expected 1, got 2)"),
+        (
+            "'%.9223372036854775808s'.format([1])",
+            "1:32",
+            "could not parse formatting clause: error while parsing precision: error while converting precision to"
+            ' integer: strconv.Atoi: parsing "9223372036854775808": value out of range',
+        ),
+        ("[1].existsOne(i, i == 1)", "1:14", "undeclared reference to 'existsOne' (in container '')"),
         ("true &&\n  nope", "2:3", "undeclared reference to 'nope' (in container '')"),
         ("Foo{a: 1}", "1:4", "undeclared reference to 'Foo' (in container '')"),
     ],
@@ -218,6 +239,11 @@ def test_compile_errors(source: str, position: str, message: str) -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression(source, base_environment())
     assert f"ERROR: <input>:{position}: {message}\n" in str(raised.value)
+
+
+def test_of_two_calls_of_format_at_one_place_the_inner_one_is_named_first() -> None:
+    with pytest.raises(CelCompileError, match=r"(?s)unrecognized formatting clause.*can be formatted as binary"):
+        compile_expression("'%b'.format(['%z'.format([1])])", base_environment())
 
 
 def test_the_arguments_of_a_reserved_name_are_not_looked_at() -> None:
@@ -236,6 +262,8 @@ def test_the_arguments_of_a_reserved_name_are_not_looked_at() -> None:
         ("$x", "1:1"),
         ("1\n+ + 2", "2:3"),
         ("[1, , 2]", "1:5"),
+        ("!-x", "1:3"),
+        ("-!x", "1:2"),
     ],
 )
 def test_syntax_errors_have_a_position(source: str, position: str) -> None:

@@ -5,7 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from resourceapi.cel import CelCompileError, CelEvalError, CostLimitExceeded, base_environment, compile_expression
+from resourceapi.cel import (
+    CelCompileError,
+    CelEvalError,
+    CostLimitExceeded,
+    base_environment,
+    compile_expression,
+    compile_selector,
+    device_environment,
+)
 from resourceapi.cel.estimate import UNLIMITED, Bounds
 
 
@@ -86,6 +94,28 @@ def test_no_pattern_backtracks(pattern: str) -> None:
 def test_an_estimate_stops_at_the_largest_number() -> None:
     source = nested("lists.range(1000000).all(x, ", "true", ")", 20)
     assert compile_expression(source, base_environment()).estimate(Bounds(0)) == UNLIMITED
+
+
+@pytest.mark.parametrize("negative", ["lists.range(-1)", "[1, 2].slice(0, -1)", "[1, 2].flatten(-1)"])
+def test_a_negative_constant_is_estimated_as_zero(negative: str) -> None:
+    sources = [f"{call}.all(x, x > 0)" for call in (negative, negative.replace("-1", "0"))]
+    first, second = (compile_expression(source, base_environment()).estimate(Bounds(0)) for source in sources)
+    assert first == second < 100
+
+
+@pytest.mark.parametrize(
+    ("source", "most"),
+    [
+        ("device.attributes['d'].all(k, k == device.driver)", 324),
+        ("device.attributes['d'].all(k, v, k == device.driver)", 420),
+        ("device.capacity['d'].all(k, v, k == k)", 164),
+        ("device.attributes.all(d, m, m.all(k, k == k && m[k] == 'a'))", 13475),
+        ("device.attributes.all(d, m, m.all(k, m[k] == 'a' && k == k))", 16547),
+    ],
+)
+def test_keys_behind_an_index_are_estimated_as_upstream_does(source: str, most: int) -> None:
+    """Beside the values of the same map, its keys are taken to be as large as these."""
+    assert compile_selector(source, device_environment()).max_cost == most
 
 
 def test_text_that_is_not_unicode_is_a_syntax_error() -> None:

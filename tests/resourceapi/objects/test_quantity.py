@@ -128,7 +128,8 @@ def test_identity_is_stricter_than_equality() -> None:
     printed = Quantity.parse("2048Ki")
     str(printed)
     assert printed.is_identical(Quantity.parse("2048Ki"))
-    assert not Quantity.parse("9.5Ei").is_identical(Quantity.parse("9.5Ei"))
+    big = Quantity.parse("9.5Ei")
+    assert not big.is_identical(big)
 
 
 def test_sums_keep_the_first_format_unless_it_is_zero() -> None:

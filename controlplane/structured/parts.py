@@ -1,0 +1,60 @@
+"""Parts of a problem, each searched alone: what cannot be had without the rest cannot be had with it.
+
+A search tries all that its first requests could have before it knows that a later one has no solution anyway. So single
+requests, and then single claims, are searched by themselves, which mostly takes a few steps. That proves something
+where more picks never help: no device raises an error, which would be an end as well, and none gives counters back.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from controlplane.structured.problem import TaskClaim
+from controlplane.structured.search import Cuts, Search
+
+_LEAST_STEPS = 64
+
+
+class _NotKnown(Exception):
+    """A part's search has made all the steps that it may make."""
+
+
+class Parts:
+    """The parts of a search's problem of which it is not known yet that they have a solution."""
+
+    def __init__(self, search: Search, pruning: Callable[[Search], Cuts]) -> None:
+        self._search = search
+        self._pruning = pruning
+        gives_back = search.drawing and any(
+            amount < 0 for draw in search.layout.draws.values() for amount in draw.values()
+        )
+        self._unknown = [] if gives_back else _parts_of(search.claims)
+
+    def is_one_unsolvable(self, steps: int) -> bool:
+        """Whether one of them is found to have no solution; each may take its share of so many steps."""
+        unknown = []
+        for part in self._unknown:
+            try:
+                if not self._has_solution(part, max(steps // len(self._unknown), _LEAST_STEPS)):
+                    return True
+            except _NotKnown:
+                unknown.append(part)
+        self._unknown = unknown
+        return False
+
+    def _has_solution(self, part: TaskClaim, steps: int) -> bool:
+        search = self._search
+        made = count()
+
+        def check() -> None:
+            if search.check is not None:
+                search.check()
+            if next(made) > steps:
+                raise _NotKnown
+
+        return Search(search.layout, [part], search.holdings, search.features, check, self._pruning).run()
+
+
+def _parts_of(claims: Sequence[TaskClaim]) -> list[TaskClaim]:
+    requests = [claim._replace(requests=[request]) for claim in claims for request in claim.requests]
+    whole = [claim for claim in claims if len(claim.requests) > 1] if len(claims) > 1 else []
+    return [*requests, *whole] if len(requests) > 1 else []
