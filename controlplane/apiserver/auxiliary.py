@@ -20,6 +20,7 @@ from controlplane.apiserver import (
 )
 from controlplane.apiserver.admission import GROUP
 from controlplane.apiserver.auxiliary_columns import SHOWN
+from controlplane.apiserver.claim_rules import check_claim
 from controlplane.apiserver.kinds import Column, Kind, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.policies import check_policy
@@ -287,6 +288,7 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     """The kinds of the table, as a release has them."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
     checks = {**auxiliary_rules.CHECKS, **core_rules.checks(release), **workload_rules.checks(release)}
+    checks["PersistentVolumeClaim"] = check_claim
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
         yield open_kind(

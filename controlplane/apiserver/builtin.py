@@ -17,7 +17,8 @@ from controlplane.apiserver.definitions import definition_kind
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.pod_admission import check_pod, readmitted
+from controlplane.apiserver.pod_admission import readmitted
+from controlplane.apiserver.pod_changes import check_pod
 from controlplane.apiserver.pod_defaults import with_addresses_in_sync, with_pod_defaults
 from controlplane.apiserver.pod_rules import check_node
 from controlplane.apiserver.pod_warnings import pod_warnings

@@ -120,7 +120,7 @@ def test_priority_classes(api: Http) -> None:
         ({"restartPolicy": "Never"}, "spec"),
         ({"containers": [{"name": "c", "image": "other"}]}, ""),
         ({"activeDeadlineSeconds": 5}, ""),
-        ({"tolerations": [{"operator": "Exists"}]}, ""),
+        ({"tolerations": [{"operator": "Exists"}]}, "spec.tolerations"),
     ],
 )
 def test_what_may_change_of_a_pod(api: Http, change: Plain, where: str) -> None:
