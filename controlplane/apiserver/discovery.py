@@ -68,7 +68,7 @@ def resource_list(registry: Registry, name: str, version: str) -> Plain | None:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
 
 
-def aggregated(registry: Registry, *, core: bool, version: str) -> Plain:
+def aggregated(registry: Registry, *, core: bool) -> Plain:
     """The APIGroupDiscoveryList of /api (`core`) or /apis."""
     items = []
     for name, versions in _groups(registry).items():
@@ -81,7 +81,7 @@ def aggregated(registry: Registry, *, core: bool, version: str) -> Plain:
         items.append({"metadata": {"name": name} if name else {}, "versions": served})
     return {
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     }

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.negotiation import YAML, Form, wanted_form, written
-from controlplane.apiserver.status import ApiError
+from controlplane.apiserver.negotiation import ACCEPTED, YAML, Form, wanted_form, written
+from controlplane.apiserver.status import ApiError, UnroutedError, not_acceptable
 
 
 def warned(response: Response, texts: tuple[str, ...], *, is_first: bool = False) -> Response:
@@ -48,9 +48,14 @@ async def written_apart(value: Plain, form: Form) -> bytes:
     return await asyncio.to_thread(written, value, form) if form.media_type == YAML else written(value, form)
 
 
-def answered(request: Request, value: Plain, code: int = 200) -> Response:
-    """An answer that is no stored object."""
-    form = form_of(request)
+def answered(request: Request, value: Plain, code: int = 200, *, is_aggregated: bool = False) -> Response:
+    """An answer that is no stored object; `is_aggregated`: of groups, which refuse forms in words of their own."""
+    try:
+        form = form_of(request)
+    except UnroutedError:
+        if not is_aggregated:
+            raise
+        raise not_acceptable(f"only the following media types are accepted: {ACCEPTED}") from None
     return Response(written(value, form), code, media_type=form.media_type)
 
 
