@@ -39,7 +39,7 @@ from controlplane.apiserver.options import WriteOptions, delete_options, flag, l
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
 from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.preconditions import NAMESPACES
-from controlplane.apiserver.responses import answered, form_of, refused, warned, written_apart
+from controlplane.apiserver.responses import answered, form_of, listed, refused, warned, written_apart
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
 from controlplane.apiserver.scale import scale_of, unregistered
@@ -325,7 +325,7 @@ class Application:
         page = listing.list_page(self._store, target, options)
         await self._store.commit()
         value = self._list_value(form, target, page.objects, page.metadata, include)
-        return Response(await written_apart(value, form), media_type=form.media_type)
+        return await listed(value, form)
 
     async def _patch(self, form: Form, request: Request, target: Target, patch_type: str) -> Response:
         is_apply = patch_type == APPLY_PATCH
