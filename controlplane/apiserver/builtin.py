@@ -20,6 +20,7 @@ from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.pod_admission import readmitted
 from controlplane.apiserver.pod_changes import check_pod
 from controlplane.apiserver.pod_defaults import with_addresses_in_sync, with_pod_defaults
+from controlplane.apiserver.pod_parts import PARTS
 from controlplane.apiserver.pod_rules import check_node
 from controlplane.apiserver.pod_warnings import pod_warnings
 from controlplane.apiserver.service_defaults import with_node_defaults
@@ -175,6 +176,7 @@ def _core() -> list[Kind]:
             categories=("all",),
             kept=_OF_THE_PROTOTYPE,
             fields=pod_fields,
+            parts=PARTS,
         ),
         open_kind(
             "ConfigMap",

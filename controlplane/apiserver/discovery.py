@@ -145,7 +145,7 @@ def _resources(kind: Kind) -> list[Plain]:
             "verbs": ["create"],
         }
         eviction = {**binding, "name": "pods/eviction", "group": "policy", "version": "v1", "kind": "Eviction"}
-        found[1:1] = [binding, eviction]
+        found[1:] = sorted([binding, eviction, *found[1:]], key=lambda each: str(each["name"]))
     return found
 
 
@@ -173,6 +173,8 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
             eviction = {"group": "policy", "version": "v1", "kind": "Eviction"}
             subresources.append({"subresource": "eviction", "responseKind": eviction, "verbs": ["create"]})
         subresources += [{"subresource": part, "responseKind": response, "verbs": STATUS_VERBS} for part in kind.parts]
+        if kind.id == "pods":
+            subresources.sort(key=lambda each: str(each["subresource"]))
         if kind.versions[0].scale:
             scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
             at = len(subresources) if kind.from_definition else 0

@@ -7,7 +7,7 @@ leaves open is stored as it came.
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,13 @@ Advance = Callable[[Plain, Plain | None], Plain]
 """Gives a new object, or one that follows an older one, what the server counts in it."""
 
 
+class Part(NamedTuple):
+    """A part of the spec that has a subresource of its own: what a write makes of the old object, and its rules."""
+
+    take: Callable[[Plain, Plain], Plain]
+    check: Check
+
+
 class OpenRules(Rules):
     """The rules of one kind of plain values.
 
@@ -72,7 +79,10 @@ class OpenRules(Rules):
         own_schemas: Mapping[str, Schema] | None = None,
         warn: Warn | None = None,
         put_back: Callable[[Plain, Plain], None] | None = None,
+        parts: Mapping[str, Part] | None = None,
     ) -> None:
+        self._parts = parts or {}
+        self.spec_parts = frozenset(self._parts)
         self._group, self._kind, self._storage = group, kind, storage
         self._schemas, self._own_schemas = schemas, own_schemas or schemas
         self._namespaced = namespaced
@@ -175,12 +185,19 @@ class OpenRules(Rules):
         return self._checked_update(new, old, context)
 
     def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
-        metadata = {**(new if self.takes_metadata_with_status else old)["metadata"]}
+        part = self._parts.get(context.subresource)
+        takes_metadata = self.takes_metadata_with_status and part is None
+        metadata = {**(new if takes_metadata else old)["metadata"]}
         for name, source in (("managedFields", new), ("resourceVersion", new), ("ownerReferences", old)):
             metadata.pop(name, None)
             if name in source["metadata"]:
                 metadata[name] = source["metadata"][name]
         result = {**old, "metadata": to_dict(from_dict(ObjectMeta, metadata))}
+        if part is not None:
+            result = {**part.take(new, old), "metadata": result["metadata"]}
+            changed = not json_equal(self._as_stored(result).get("spec"), old.get("spec"))
+            result = _with_generation(result, old["metadata"].get("generation", 0) + changed)
+            return self._checked_update(result, old, context, check=part.check)
         result.pop("status", None)
         if "status" in new:
             result["status"] = new["status"]
@@ -190,14 +207,16 @@ class OpenRules(Rules):
         del obj
         return []
 
-    def _checked_update(self, new: Plain, old: Plain, context: WriteContext, *, is_status: bool = False) -> Plain:
+    def _checked_update(
+        self, new: Plain, old: Plain, context: WriteContext, *, is_status: bool = False, check: Check | None = None
+    ) -> Plain:
         errors = ErrorList()
         after, before = (from_dict(ObjectMeta, obj["metadata"]) for obj in (new, old))
         metadata_on_update(errors, after, before, context.release)
         finalizer_labels(errors, after)
         if self._checks_finalizers:
             finalizer_names(errors, after)
-        self._refuse(errors, new, old, context, is_status=is_status)
+        self._refuse(errors, new, old, context, check=check, is_status=is_status)
         if self._warn is not None and not is_status:
             context.told.extend(self._warn(new, old))
         return self._as_stored(new)
@@ -224,12 +243,21 @@ class OpenRules(Rules):
         return held
 
     def _refuse(
-        self, errors: ErrorList, new: Plain, old: Plain | None, context: WriteContext, *, is_status: bool = False
+        self,
+        errors: ErrorList,
+        new: Plain,
+        old: Plain | None,
+        context: WriteContext,
+        *,
+        check: Check | None = None,
+        is_status: bool = False,
     ) -> None:
+        """`check` are rules instead of the kind's own."""
         if self._is_validated:
             self._check_schema(errors, new, old, is_status=is_status)
-        if self._check is not None:
-            self._check(errors, new, old)
+        check = check or self._check
+        if check is not None:
+            check(errors, new, old)
         if self._is_validated:
             self._check_contents(errors, new, old, context)
         if self._has_rules:

@@ -39,12 +39,17 @@ def admitted(store: Store, pod: Plain, now: str) -> Plain:
     spec |= _priority(store, pod, spec)
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_tolerations(spec.get("tolerations") or [])]
     spec = _with_runtime(store, pod, spec)
-    whole = spec.get("resources")
-    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())) if not whole else (spec,)
-    status: Plain = {"phase": "Pending", "qosClass": qos_class(map(_resources, containers))}
+    status: Plain = {"phase": "Pending", "qosClass": quality_of(spec)}
     if spec.get("schedulingGates"):
         status["conditions"] = [_GATED | {"lastProbeTime": None, "lastTransitionTime": now}]
     return {**pod, "spec": spec, "status": status}
+
+
+def quality_of(spec: Plain) -> str:
+    """The class of a pod's quality of service."""
+    whole = spec.get("resources")
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())) if not whole else (spec,)
+    return qos_class(map(_resources, containers))
 
 
 def _with_runtime(store: Store, pod: Plain, spec: Plain) -> Plain:

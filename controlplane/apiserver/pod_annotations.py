@@ -10,7 +10,8 @@ from controlplane.apiserver.paths import check_descending
 from controlplane.apiserver.pod_containers import containers_of
 from resourceapi.objects import ErrorList, quoted_text
 
-_MIRROR = "kubernetes.io/config.mirror"
+MIRROR = "kubernetes.io/config.mirror"
+"""What a pod has that stands for one of a node's own."""
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 _ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _SECCOMP, _SECCOMP_OF = "seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/"
@@ -24,10 +25,10 @@ _COSTS = range(-(2**31), 2**31)
 def check_annotations(errors: ErrorList, pod: Plain, path: str) -> None:
     """Those of a pod, or of a template of pods."""
     annotations, spec = (pod.get("metadata") or {}).get("annotations") or {}, pod.get("spec") or {}
-    mirrored, cost = annotations.get(_MIRROR), annotations.get(_COST)
+    mirrored, cost = annotations.get(MIRROR), annotations.get(_COST)
     if mirrored is not None and not spec.get("nodeName"):
         why = "must set spec.nodeName if mirror pod annotation is set"
-        errors.invalid(f"{path}[{_MIRROR}]", mirrored, why)
+        errors.invalid(f"{path}[{MIRROR}]", mirrored, why)
     if cost is not None and not (_IS_COST.fullmatch(cost) and int(cost) in _COSTS):
         errors.invalid(f"{path}[{_COST}]", cost, "must be a 32bit integer")
     for key, profile in annotations.items():
@@ -49,7 +50,7 @@ def check_changed_annotations(errors: ErrorList, new: Plain, old: Plain) -> None
     """That a pod keeps those which say what it is."""
     after, before = ((each["metadata"].get("annotations") or {}) for each in (new, old))
     for key in sorted({*before, *after}):
-        what = "mirror pod annotation" if key == _MIRROR else "AppArmor annotations" if key.startswith(_ARMOR) else ""
+        what = "mirror pod annotation" if key == MIRROR else "AppArmor annotations" if key.startswith(_ARMOR) else ""
         if what and after.get(key) != before.get(key):
             way = "remove or update" if key in before else "add"
             errors.forbidden(f"metadata.annotations[{key}]", f"may not {way} {what}")

@@ -25,13 +25,20 @@ _ONLY_MORE = "only additions to spec.nodeSelector are allowed (no mutations or d
 _NO_OTHER_TERMS = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
 
 
+def check_whole_pod(errors: ErrorList, pod: Plain) -> None:
+    """What a pod must be, whatever it was before."""
+    check_annotations(errors, pod, "metadata.annotations")
+    check_pod_spec(errors, pod["spec"], pod=pod["metadata"].get("name") or "")
+    check_images(errors, pod["spec"], "spec")
+
+
 def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """A new pod, or one that changed."""
     after, before = new.get("spec") or {}, (old or {}).get("spec") or {}
-    check_annotations(errors, new, "metadata.annotations")
     if old is None or not json_equal(after, before):
-        check_pod_spec(errors, after, pod=new["metadata"].get("name") or "")
-        check_images(errors, after, "spec")
+        check_whole_pod(errors, new)
+    else:
+        check_annotations(errors, new, "metadata.annotations")
     if old is None:
         if after.get("ephemeralContainers"):
             errors.forbidden("spec.ephemeralContainers", "cannot be set on create")

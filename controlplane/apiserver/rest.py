@@ -376,6 +376,8 @@ class Rest:
 
     def _ignored(self, target: Target) -> tuple[str, ...]:
         """The top-level fields that a write cannot change, so that nobody gets to own them by it."""
+        if target.subresource in target.kind.rules.spec_parts:
+            return ("status",)
         if target.subresource:
             release, is_custom = self.release, target.kind.from_definition
             is_owned = release.owns_custom_metadata_by_status if is_custom else release.owns_metadata_by_status

@@ -8,6 +8,7 @@ import pytest
 from tests.controlplane.apiserver.running import MERGE, Http, Plain, Running
 
 PODS = "/api/v1/namespaces/default/pods"
+STRATEGIC = "application/strategic-merge-patch+json"
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +172,57 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
     done = api.ok("POST", f"{PODS}/e/eviction", body | {"metadata": {"name": "e"}})
     assert (done["status"], done["code"]) == ("Success", 201)
     assert not _is_there(api, "e")
+
+
+def test_a_container_joins_a_pod_and_stays(api: Http) -> None:
+    """As `kubectl debug` has it."""
+    api.ok("POST", PODS, _pod("joined"))
+    part, added = f"{PODS}/joined/ephemeralcontainers", {"name": "e", "image": "i", "targetContainerName": "c"}
+    change = {"metadata": {"labels": {"a": "b"}}, "spec": {"ephemeralContainers": [added], "activeDeadlineSeconds": 5}}
+    made = api.ok("PATCH", part, change, content=STRATEGIC)
+    assert [each["name"] for each in made["spec"]["ephemeralContainers"]] == ["e"]
+    assert "activeDeadlineSeconds" not in made["spec"]
+    assert "labels" not in made["metadata"]
+    assert made["metadata"]["generation"] == 2
+    for containers, why in (
+        ([], 'existing ephemeral containers "e" may not be removed'),
+        ([{**added, "image": "j"}], 'existing ephemeral containers "e" may not be changed'),
+        ([added, {"name": "c", "image": "i"}], 'spec.ephemeralContainers[1].name: Duplicate value: "c"'),
+    ):
+        answer = api.send("PATCH", part, {"spec": {"ephemeralContainers": containers}}, content=MERGE)
+        assert answer.status == 422
+        assert why in answer.message
+    assert "pods/ephemeralcontainers" in {each["name"] for each in api.ok("GET", "/api/v1")["resources"]}
+
+
+@pytest.mark.parametrize(
+    ("resources", "why"),
+    [
+        ({"requests": {"cpu": "2"}}, ""),
+        ({"requests": {"cpu": "2"}, "limits": {"x.dev/a": "2"}}, "only cpu and memory resources are mutable"),
+        (
+            {"requests": {"memory": None}},
+            "resources.requests: Forbidden: resource requests cannot be removed",
+        ),
+        ({"requests": {"cpu": "3", "memory": "1Gi"}, "limits": {"cpu": "3", "memory": "1Gi"}}, "Pod QOS Class may not"),
+    ],
+)
+def test_what_a_container_may_use_changes(api: Http, resources: Plain, why: str) -> None:
+    if api.send("GET", f"{PODS}/resized").status == 200:
+        api.ok("DELETE", f"{PODS}/resized")
+    pod = _pod("resized")
+    amounts = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "3", "x.dev/a": "1"}}
+    pod["spec"]["containers"][0]["resources"] = amounts
+    api.ok("POST", PODS, pod)
+    change = {"spec": {"containers": [{"name": "c", "image": "other", "resources": resources}]}}
+    answer = api.send("PATCH", f"{PODS}/resized/resize", change, content=STRATEGIC)
+    if why:
+        assert (answer.status, why in answer.message) == (422, True), answer
+    else:
+        (container,) = answer.body["spec"]["containers"]
+        assert container["resources"]["requests"]["cpu"] == "2"
+        assert container["image"] == "i"
+    renamed = api.send(
+        "PATCH", f"{PODS}/resized/resize", {"spec": {"containers": [{"name": "d", "image": "i"}]}}, content=MERGE
+    )
+    assert "containers may not be renamed or reordered on resize" in renamed.message
