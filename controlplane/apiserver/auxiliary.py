@@ -289,6 +289,7 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
     checks = {**auxiliary_rules.CHECKS, **core_rules.checks(release), **workload_rules.checks(release)}
     checks["PersistentVolumeClaim"] = check_claim
+    drops = workload_defaults.drops(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
         yield open_kind(
@@ -302,6 +303,7 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             deprecation=row.deprecation,
             fill=fills.get(row.kind, lambda obj: obj),
             check=checks.get(row.kind),
+            drop=drops.get(row.kind),
             warn=auxiliary_warnings.WARNS.get(row.kind),
             advance=workload_defaults.ADVANCES.get(row.kind),
             creates_on_update=row.creates_on_update,

@@ -37,6 +37,7 @@ def open_kind(
     must_be_current: bool = False,
     orphans: bool = False,
     parts: Mapping[str, Part] | None = None,
+    drop: Callable[[Plain], Plain] | None = None,
 ) -> Kind:
     """A kind of one version; see `Kind` and `OpenRules` for the members. `deletes`: a delete returns the object."""
     schema = kind_schema(f"{group}/{version}" if group else version, kind, description, kept)
@@ -56,6 +57,7 @@ def open_kind(
         name_rule=name_rule,
         kept=kept,
         parts=parts,
+        drop=drop,
     )
     return Kind(
         group=group,

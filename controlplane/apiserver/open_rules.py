@@ -52,7 +52,8 @@ class Part(NamedTuple):
 class OpenRules(Rules):
     """The rules of one kind of plain values.
 
-    `fill` fills in what the kind defaults to; `advance` counts what it counts; `check` adds rules of the kind's own,
+    `fill` fills in what the kind defaults to; `drop` takes away what the release does not have, once it is known who
+    sent it; `advance` counts what it counts; `check` adds rules of the kind's own,
     `warn` tells of what is unwise, and `name_rule` says what a name may be. Members at the paths `kept` are stored
     although upstream's type has none.
     Who creates an object does not say its status, but where `has_status_at_first`. `own_schemas` are what a definition
@@ -80,7 +81,9 @@ class OpenRules(Rules):
         warn: Warn | None = None,
         put_back: Callable[[Plain, Plain], None] | None = None,
         parts: Mapping[str, Part] | None = None,
+        drop: Callable[[Plain], Plain] | None = None,
     ) -> None:
+        self._drop = drop
         self._parts = parts or {}
         self.spec_parts = frozenset(self._parts)
         self._group, self._kind, self._storage = group, kind, storage
@@ -156,6 +159,8 @@ class OpenRules(Rules):
         if self._status and not self._has_status_at_first:
             blank = {name: item for name, item in self.empty(self._storage).items() if name == "status"}
             obj = self._fill({name: item for name, item in obj.items() if name != "status"} | blank)
+        if self._drop is not None:
+            obj = self._drop(obj)
         if self._counts_generations:
             obj = _with_generation(obj, 1)
         if self._advance is not None:
@@ -175,6 +180,8 @@ class OpenRules(Rules):
             new = {name: item for name, item in new.items() if name != "status"}
             if "status" in old:
                 new["status"] = old["status"]
+        if self._drop is not None:
+            new = self._drop(new)
         if self._advance is not None:
             new = self._advance(new, old)
         if self._counts_generations:
@@ -194,7 +201,7 @@ class OpenRules(Rules):
                 metadata[name] = source["metadata"][name]
         result = {**old, "metadata": to_dict(from_dict(ObjectMeta, metadata))}
         if part is not None:
-            result = {**part.take(new, old), "metadata": result["metadata"]}
+            result = {**part.take(self._drop(new) if self._drop else new, old), "metadata": result["metadata"]}
             changed = not json_equal(self._as_stored(result).get("spec"), old.get("spec"))
             result = _with_generation(result, old["metadata"].get("generation", 0) + changed)
             return self._checked_update(result, old, context, check=part.check)

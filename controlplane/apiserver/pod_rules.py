@@ -28,6 +28,7 @@ _PREEMPTION = ["PreemptLowerPriority", "Never"]
 NO_NETWORK = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 _DUAL = (2, False, True)
 _EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
+_COMPARED = ["Lt", "Gt"]
 _MOST_SECONDS = 2**31 - 1
 _LONGEST_HOST_NAME = 64
 _WHICH_CLAIM = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
@@ -201,6 +202,7 @@ def _toleration(errors: ErrorList, toleration: Plain, path: str) -> None:
         if value:
             errors.invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'")
     else:
-        errors.not_supported(f"{path}.operator", operator, ["Equal", "Exists"])
+        more = _COMPARED if operator in _COMPARED else []  # which are known, and off
+        errors.not_supported(f"{path}.operator", operator, ["Equal", "Exists", *more])
     if effect and effect not in _EFFECTS:
         errors.not_supported(f"{path}.effect", effect, _EFFECTS)

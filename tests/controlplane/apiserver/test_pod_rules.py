@@ -1,10 +1,13 @@
 """What pods, templates of pods and claims for storage must be: word for word as a real API server, 1.37.1, says it."""
 
+import json
 from typing import Any
 
 import pytest
 
 from controlplane.apiserver.image_names import pull_policy
+from controlplane.apiserver.pod_features import without_disabled
+from resourceapi.objects.release import RELEASES
 from tests.controlplane.apiserver.running import MERGE, Http
 from tests.controlplane.apiserver.test_rules import BASE, CONTAINER, refused
 
@@ -446,3 +449,35 @@ def test_paths_that_overlap_are_told(api: Http) -> None:
 def test_when_images_are_pulled(image: str, policy: str) -> None:
     """What Go's parser refuses has no tag, so not `latest` either."""
     assert pull_policy(image) == policy
+
+
+@pytest.mark.parametrize(
+    ("version", "kept"),
+    [
+        ("1.37", {"hostnameOverride", "volumes", "restartPolicyRules", "clusterTrustBundle", "image"}),
+        ("1.36", {"hostnameOverride", "volumes", "restartPolicyRules", "image"}),
+        ("1.34", {"volumes"}),
+    ],
+)
+def test_fields_that_a_release_does_not_have(version: str, kept: set[str]) -> None:
+    container = {**CONTAINER, "restartPolicyRules": [{}], "lifecycle": {"stopSignal": "SIGINT"}}
+    container["volumeMounts"] = [{"name": "i", "mountPath": "/i"}]
+    projected = {"sources": [{"clusterTrustBundle": {"path": "p"}, "secret": {"name": "s"}}]}
+    spec = {
+        "containers": [container],
+        "volumes": [{"name": "i", "image": {"reference": "r"}}, {"name": "p", "projected": projected}],
+        "hostnameOverride": "h",
+        "schedulingGroup": {},
+    }
+    found = without_disabled(spec, RELEASES[version])
+    text = json.dumps(found)
+    names = ("hostnameOverride", "volumes", "restartPolicyRules", "clusterTrustBundle", "schedulingGroup", "lifecycle")
+    assert {name for name in (*names, "image") if f'"{name}": ' in text.replace('"image": "i"', "")} == kept
+    assert bool(found["containers"][0]["volumeMounts"]) == ("image" in kept)
+    assert '"secret"' in text
+
+
+def test_who_sends_what_is_dropped_owns_it(api: Http) -> None:
+    made = api.ok("POST", PODS, pod("x", schedulingGroup={"podGroupName": "g"}))
+    assert "schedulingGroup" not in made["spec"]
+    assert "f:schedulingGroup" in made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
