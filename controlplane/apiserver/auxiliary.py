@@ -287,9 +287,9 @@ _ROWS = (
 def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     """The kinds of the table, as a release has them."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
-    checks = {**auxiliary_rules.CHECKS, **core_rules.checks(release), **workload_rules.checks(release)}
+    checks = {**auxiliary_rules.checks(release), **core_rules.checks(release), **workload_rules.checks(release)}
     checks["PersistentVolumeClaim"] = check_claim
-    drops = workload_defaults.drops(release)
+    drops, warns = workload_defaults.drops(release), auxiliary_warnings.warns(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
         yield open_kind(
@@ -304,7 +304,7 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             fill=fills.get(row.kind, lambda obj: obj),
             check=checks.get(row.kind),
             drop=drops.get(row.kind),
-            warn=auxiliary_warnings.WARNS.get(row.kind),
+            warn=warns.get(row.kind),
             advance=workload_defaults.ADVANCES.get(row.kind),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,
