@@ -23,6 +23,7 @@ from controlplane.apiserver.pod_defaults import with_addresses_in_sync, with_pod
 from controlplane.apiserver.pod_features import without_disabled
 from controlplane.apiserver.pod_parts import PARTS
 from controlplane.apiserver.pod_rules import check_node
+from controlplane.apiserver.pod_status_rules import status_part
 from controlplane.apiserver.pod_warnings import pod_warnings
 from controlplane.apiserver.service_defaults import with_node_defaults
 from controlplane.apiserver.typed_rules import TypedRules
@@ -178,6 +179,7 @@ def _core(release: Release) -> list[Kind]:
             kept=_OF_THE_PROTOTYPE,
             fields=pod_fields,
             parts=PARTS,
+            status_part=status_part(release),
             drop=lambda pod: {**pod, "spec": without_disabled(pod["spec"], release)},
         ),
         open_kind(

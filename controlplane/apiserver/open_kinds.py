@@ -38,6 +38,7 @@ def open_kind(
     orphans: bool = False,
     parts: Mapping[str, Part] | None = None,
     drop: Callable[[Plain], Plain] | None = None,
+    status_part: Part | None = None,
 ) -> Kind:
     """A kind of one version; see `Kind` and `OpenRules` for the members. `deletes`: a delete returns the object."""
     schema = kind_schema(f"{group}/{version}" if group else version, kind, description, kept)
@@ -58,6 +59,7 @@ def open_kind(
         kept=kept,
         parts=parts,
         drop=drop,
+        status_part=status_part,
     )
     return Kind(
         group=group,

@@ -82,7 +82,9 @@ class OpenRules(Rules):
         put_back: Callable[[Plain, Plain], None] | None = None,
         parts: Mapping[str, Part] | None = None,
         drop: Callable[[Plain], Plain] | None = None,
+        status_part: Part | None = None,
     ) -> None:
+        self._status_part = status_part
         self._drop = drop
         self._parts = parts or {}
         self.spec_parts = frozenset(self._parts)
@@ -208,7 +210,10 @@ class OpenRules(Rules):
         result.pop("status", None)
         if "status" in new:
             result["status"] = new["status"]
-        return self._checked_update(result, old, context, is_status=True)
+        if self._status_part is None:
+            return self._checked_update(result, old, context, is_status=True)
+        result = self._status_part.take(result, old)
+        return self._checked_update(result, old, context, is_status=True, check=self._status_part.check)
 
     def warnings(self, obj: Plain) -> list[str]:
         del obj

@@ -70,6 +70,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """A Service's name may begin with a digit."""
     checks_bound_nodes: bool
     """A Binding names a node by a name that one can have."""
+    keeps_claims_of_pods: bool
+    """What a pod's status says of its claims stays where a writer leaves it out."""
     has_uniform_words: bool
     """A priority level's missing type is required, a storage class's provisioner immutable; before, in own words."""
     warns_of_external_addresses: bool
@@ -112,6 +114,7 @@ _1_37 = Release(
     warns_of_sets=True,
     relaxes_service_names=True,
     checks_bound_nodes=True,
+    keeps_claims_of_pods=True,
     has_uniform_words=True,
     warns_of_external_addresses=True,
     warns_of_close_traffic=True,
@@ -138,6 +141,7 @@ _1_36 = replace(
     counts_autoscalers=False,
     warns_of_sets=False,
     checks_bound_nodes=False,
+    keeps_claims_of_pods=False,
 )
 
 _1_35 = replace(

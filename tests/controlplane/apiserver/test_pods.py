@@ -9,6 +9,7 @@ from tests.controlplane.apiserver.running import MERGE, Http, Plain, Running
 
 PODS = "/api/v1/namespaces/default/pods"
 STRATEGIC = "application/strategic-merge-patch+json"
+COUNT = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -226,3 +227,42 @@ def test_what_a_container_may_use_changes(api: Http, resources: Plain, why: str)
         "PATCH", f"{PODS}/resized/resize", {"spec": {"containers": [{"name": "d", "image": "i"}]}}, content=MERGE
     )
     assert "containers may not be renamed or reordered on resize" in renamed.message
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        ({"qosClass": "Guaranteed"}, 'status.qosClass: Invalid value: "Guaranteed": field is immutable'),
+        (
+            {"resourceClaimStatuses": [{"name": "z"}]},
+            'status.resourceClaimStatuses[0].name: Invalid value: "z": must match the name of an entry in'
+            " `spec.resourceClaims`",
+        ),
+        (
+            {"extendedResourceClaimStatus": {"resourceClaimName": "a"}},
+            "status.extendedResourceClaimStatus.requestMappings: Required value: at least one request mapping is"
+            " required",
+        ),
+        (
+            {"containerStatuses": [{"name": "c", "state": {"running": {}}}]},
+            "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state",
+        ),
+        (
+            {"hostIP": "1.1.1.1", "hostIPs": [{"ip": "2.2.2.2"}]},
+            'status.hostIPs[0].ip: Invalid value: "2.2.2.2": must be equal to `hostIP`',
+        ),
+    ],
+)
+def test_what_the_status_of_a_pod_may_say(api: Http, status: Plain, found: str) -> None:
+    name = f"told-{next(COUNT)}"
+    path = f"{PODS}/{name}/status"
+    claims = [{"name": "a", "resourceClaimTemplateName": "t"}]
+    api.ok("POST", PODS, _pod(name, restartPolicy="Never", resourceClaims=claims))
+    ended = [{"name": "c", "state": {"terminated": {"exitCode": 0}}}]
+    known = {"containerStatuses": ended, "resourceClaimStatuses": [{"name": "a", "resourceClaimName": "n"}]}
+    api.ok("PATCH", path, {"status": known}, content=MERGE)
+    answer = api.send("PATCH", path, {"status": status}, content=MERGE)
+    assert (answer.status, answer.message) == (422, f'Pod "{name}" is invalid: {found}')
+    kept = api.ok("PATCH", path, {"status": {"qosClass": None, "resourceClaimStatuses": None}}, content=MERGE)["status"]
+    assert kept["qosClass"] == "BestEffort"
+    assert kept["resourceClaimStatuses"] == known["resourceClaimStatuses"]
