@@ -4,7 +4,6 @@ Nothing is decided here that the modules behind it could decide.
 """
 
 import contextlib
-import itertools
 import logging
 from collections.abc import AsyncIterator
 from functools import partial
@@ -14,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from controlplane.apiserver import discovery, listing, tables
+from controlplane.apiserver import discovery, health, listing, tables
 from controlplane.apiserver.authentication import Authenticator
 from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
 from controlplane.apiserver.bodies import apart, body_of, kind_checked, read_to_its_end
@@ -23,11 +22,12 @@ from controlplane.apiserver.identity import Caller, User
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
+    AGGREGATED,
     JSON,
     PROTOBUF,
     VIEWS,
     Form,
-    accepts,
+    aggregated_form,
     check_json,
     read_body,
     read_delete_options,
@@ -39,7 +39,7 @@ from controlplane.apiserver.options import WriteOptions, delete_options, flag, l
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
 from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.preconditions import NAMESPACES
-from controlplane.apiserver.responses import answered, form_of, refused, warned, written_apart
+from controlplane.apiserver.responses import answered, form_of, listed, refused, warned, written_apart
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
 from controlplane.apiserver.scale import scale_of, unregistered
@@ -61,11 +61,10 @@ from controlplane.apiserver.target import Target
 from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.watching import Change, watch
 
-_DISCOVERY = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
-_HEALTH = ("healthz", "livez", "readyz")
+_DISCOVERY = "".join(f";{name}={value}" for name, value in AGGREGATED.items())
 _LONG = 64 * 1024  # bytes of a body that takes a while to read
 _OF_LISTS = "PartialObjectMetadataList"
-_OPEN_TO_ALL = (*_HEALTH, "version")
+_OPEN_TO_ALL = (*health.ENDPOINTS, "version")
 
 
 T = TypeVar("T")
@@ -110,13 +109,10 @@ class Application:
     async def _answer(self, request: Request) -> Response:
         steps = [step for step in request.url.path.split("/") if step]
         first = steps[0] if steps else ""
-        if first not in _OPEN_TO_ALL:
+        if self._authenticator.has_anonymous or first not in _OPEN_TO_ALL:
             self._let_in(request, steps)
-        if first in _HEALTH:
-            if steps[1:] not in ([], ["ping"], ["etcd"]) or request.url.path == f"/{first}/":
-                raise PlainNotFound
-            is_verbose = "verbose" in request.query_params
-            return Response(f"[+]ping ok\n{first} check passed\n" if is_verbose else "ok", media_type="text/plain")
+        if first in health.ENDPOINTS:
+            return health.answer_health(request, first, steps[1:])
         if steps == ["version"]:
             if request.method != "GET":
                 raise method_not_allowed()
@@ -153,21 +149,16 @@ class Application:
     def _discover_groups(self, request: Request, *, core: bool) -> Response:
         if core and request.method != "GET":
             raise method_not_allowed()
-        accept = request.headers.get("Accept", "")
-        for version, media_type in itertools.product(("v2", "v2beta1"), (JSON, PROTOBUF)):
-            if accepts(accept, media_type, g="apidiscovery.k8s.io", v=version, **{"as": "APIGroupDiscoveryList"}):
-                form = Form(media_type)
-                document = discovery.aggregated(self._registry, core=core, version=version)
-                tag = discovery.etag(document)
-                headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "public"}
-                if request.headers.get("If-None-Match") == tag:
-                    return Response(status_code=304, headers=headers)
-                media_type += _DISCOVERY.format(version)
-                return Response(written(document, form), headers=headers, media_type=media_type)
+        form = aggregated_form(request.headers.get("Accept", ""))
+        if form is not None:
+            document = discovery.aggregated(self._registry, core=core)
+            headers = {"ETag": discovery.etag(document), "Vary": "Accept", "Cache-Control": "public"}
+            if request.headers.get("If-None-Match") == headers["ETag"]:
+                return Response(status_code=304, headers=headers)
+            return Response(written(document, form), headers=headers, media_type=form.media_type + _DISCOVERY)
         if core:
-            host = request.headers.get("Host") or ""
-            return answered(request, discovery.api_versions(host))
-        return answered(request, discovery.group_list(self._registry))
+            return answered(request, discovery.api_versions(request.headers.get("Host") or ""))
+        return answered(request, discovery.group_list(self._registry), is_aggregated=True)
 
     def _discover(self, request: Request, group: str, rest: list[str]) -> Response:
         if rest:
@@ -180,7 +171,7 @@ class Application:
             raise no_such_resource()
         if rest and request.method != "GET":
             raise method_not_allowed()
-        return answered(request, document)
+        return answered(request, document, is_aggregated=bool(group) and not rest)
 
     async def _resource(self, request: Request, group: str, version: str, steps: list[str]) -> Response:
         review = kind_of_review(group, version, steps[0]) if len(steps) == 1 else ""
@@ -192,7 +183,7 @@ class Application:
         if steps[0] == "namespaces" and len(steps) > 2 and self._registry.find(group, version, steps[2]):
             namespace, steps = steps[1], steps[2:]
         kind = self._registry.find(group, version, steps[0])
-        if kind is None or len(steps) > 3 or bool(namespace) > kind.namespaced:
+        if kind is None or len(steps) > (2 if is_watch else 3) or bool(namespace) > kind.namespaced:
             if self._is_custom(group):
                 raise PlainNotFound
             raise no_such_resource()
@@ -202,6 +193,8 @@ class Application:
         request.state.deprecation = served.deprecation if served else ""
         if target.name and kind.namespaced and not namespace:
             raise no_such_resource()
+        if is_watch and request.method != "GET":
+            raise method_not_allowed()
         if is_watch:
             return await self._list(request, target, is_watch=True)
         if target.subresource:
@@ -319,21 +312,20 @@ class Application:
             form_of(request, VIEWS, is_custom=is_custom, is_list=True)
         options = list_options(query)
         form = self._form(request, target.kind, is_list=True)
-        if options.watch:
-            form = self._form(request, target.kind, is_list=True, is_watch=True)
         include = request.query_params.get("includeObject", "")
         if form.view == "Table":
             tables.check_include(include)
         if options.watch:
             await self._store.commit()
-            changes = await watch(self._store, target, options)
+            changes = await watch(self._store, target, options)  # refused for its options before its form
+            form = self._form(request, target.kind, is_list=True, is_watch=True)
             body = self._frames(form, target, include, changes)
             media_type = f"{PROTOBUF};stream=watch" if form.media_type == PROTOBUF else form.media_type
             return StreamingResponse(body, media_type=media_type)
         page = listing.list_page(self._store, target, options)
         await self._store.commit()
         value = self._list_value(form, target, page.objects, page.metadata, include)
-        return Response(await written_apart(value, form), media_type=form.media_type)
+        return await listed(value, form)
 
     async def _patch(self, form: Form, request: Request, target: Target, patch_type: str) -> Response:
         is_apply = patch_type == APPLY_PATCH

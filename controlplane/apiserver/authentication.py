@@ -22,10 +22,14 @@ _ANONYMOUS = "system:anonymous"
 
 
 class Authenticator:
-    """Knows the server's token, if it has one, and those of service accounts. Without a token everybody is ADMIN."""
+    """Knows the server's token, if it has one, and those of service accounts. Without a token everybody is ADMIN.
 
-    def __init__(self, token: str, tokens: Tokens) -> None:
+    `has_anonymous`: who shows no credential is let in as nobody, where somebody else says what nobody may do.
+    """
+
+    def __init__(self, token: str, tokens: Tokens, *, has_anonymous: bool) -> None:
         self._token, self.tokens = token, tokens
+        self.has_anonymous = has_anonymous and bool(token)
 
     def user(self, request: Request) -> User:
         """Whom a request is from. Raises ApiError 401, or 403 for who may not speak for others."""
@@ -36,6 +40,8 @@ class Authenticator:
         found = self.tokens.user(credential.decode("latin-1")) if credential.count(b".") == 2 else None
         if found is not None:
             return found
+        if self.has_anonymous and not credential:
+            return User(_ANONYMOUS, (UNAUTHENTICATED,))
         if self._token and not hmac.compare_digest(credential, self._token.encode()):
             raise unauthorized()
         return ADMIN

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-from controlplane.apiserver.identity import AUTHENTICATED, MASTERS, User
+from controlplane.apiserver.identity import AUTHENTICATED, MASTERS, UNAUTHENTICATED, User
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.status import ApiError, forbidden
 from controlplane.apiserver.store import Store
@@ -114,7 +114,7 @@ def attributes_of(method: str, steps: list[str], query: Mapping[str, str]) -> At
     else:
         rest, group = [], ""
     if not rest:
-        return Attributes(verb, path=path)
+        return Attributes(method.lower(), path=path)
     is_watch, namespace = query.get("watch") in ("1", "true"), ""
     if rest[0] == "watch" and len(rest) > 1:
         is_watch, rest = True, rest[1:]
@@ -173,6 +173,8 @@ def first_roles() -> list[Plain]:
         _cluster_role_binding("system:basic-user", AUTHENTICATED),
         _cluster_role("system:discovery", [{"nonResourceURLs": list(_DISCOVERY), "verbs": ["get"]}]),
         _cluster_role_binding("system:discovery", AUTHENTICATED),
+        _cluster_role("system:public-info-viewer", [{"nonResourceURLs": list(_PUBLIC), "verbs": ["get"]}]),
+        _cluster_role_binding("system:public-info-viewer", AUTHENTICATED, UNAUTHENTICATED),
     ]
 
 
@@ -191,6 +193,9 @@ _DISCOVERY = (
 )
 
 
+_PUBLIC = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+
+
 def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Plain:
     return {"apiGroups": groups, "resources": resources, "verbs": verbs}
 
@@ -199,13 +204,13 @@ def _cluster_role(name: str, rules: list[Plain]) -> Plain:
     return {"apiVersion": f"{_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
 
 
-def _cluster_role_binding(name: str, group: str) -> Plain:
+def _cluster_role_binding(name: str, *groups: str) -> Plain:
     return {
         "apiVersion": f"{_GROUP}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": name},
         "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": _GROUP, "kind": "Group", "name": group}],
+        "subjects": [{"apiGroup": _GROUP, "kind": "Group", "name": group} for group in groups],
     }
 
 

@@ -20,6 +20,7 @@ from controlplane.apiserver import (
 )
 from controlplane.apiserver.admission import GROUP
 from controlplane.apiserver.auxiliary_columns import SHOWN
+from controlplane.apiserver.claim_rules import check_claim
 from controlplane.apiserver.kinds import Column, Kind, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.policies import check_policy
@@ -286,7 +287,9 @@ _ROWS = (
 def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     """The kinds of the table, as a release has them."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
-    checks = {**auxiliary_rules.CHECKS, **core_rules.checks(release), **workload_rules.checks(release)}
+    checks = {**auxiliary_rules.checks(release), **core_rules.checks(release), **workload_rules.checks(release)}
+    checks["PersistentVolumeClaim"] = check_claim
+    drops, warns = workload_defaults.drops(release), auxiliary_warnings.warns(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
         yield open_kind(
@@ -300,7 +303,8 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             deprecation=row.deprecation,
             fill=fills.get(row.kind, lambda obj: obj),
             check=checks.get(row.kind),
-            warn=auxiliary_warnings.WARNS.get(row.kind),
+            drop=drops.get(row.kind),
+            warn=warns.get(row.kind),
             advance=workload_defaults.ADVANCES.get(row.kind),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,

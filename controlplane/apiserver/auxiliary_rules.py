@@ -7,6 +7,7 @@ kube-aggregator pkg/apis/apiregistration/validation.
 import base64
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
@@ -16,6 +17,7 @@ from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, label_name
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_subdomain
+from resourceapi.objects.release import Release
 
 _EXEMPT = "Exempt"
 _MOST_PRECEDENCE = 10000
@@ -156,7 +158,7 @@ def _flow_schema(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.required(path, "must reference a priority level")
 
 
-def _priority_level(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def _priority_level(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     del old
     spec, name = new["spec"], new["metadata"].get("name")
     kind, limited, exempt = spec.get("type") or "", spec.get("limited"), spec.get("exempt")
@@ -170,14 +172,14 @@ def _priority_level(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         if limited is None:
             errors.required("spec.limited", "must not be empty when type is Limited")
         else:
-            _limited(errors, limited)
-    elif not kind:
+            _limited(errors, limited, release)
+    elif not kind and release.has_uniform_words:
         errors.required("spec.type")
     elif kind != _EXEMPT:
         errors.not_supported("spec.type", kind, [_EXEMPT, "Limited"])
 
 
-def _limited(errors: ErrorList, limited: Plain) -> None:
+def _limited(errors: ErrorList, limited: Plain, release: Release) -> None:
     path, response = "spec.limited.limitResponse", limited.get("limitResponse") or {}
     kind, queuing = response.get("type") or "", response.get("queuing")
     if limited.get("nominalConcurrencyShares", 0) < 0:
@@ -187,18 +189,19 @@ def _limited(errors: ErrorList, limited: Plain) -> None:
         errors.forbidden(f"{path}.queuing", "must be nil if limited.limitResponse.type is not Limited")
     elif kind == "Queue" and queuing is None:
         errors.required(f"{path}.queuing", "must not be empty if limited.limitResponse.type is Limited")
-    elif not kind:
+    elif not kind and release.has_uniform_words:
         errors.required(f"{path}.type")
     elif kind not in ("Queue", "Reject"):
         errors.not_supported(f"{path}.type", kind, ["Queue", "Reject"])
 
 
-CHECKS: Mapping[str, Check] = {
-    "APIService": _api_service,
-    "ControllerRevision": _revision,
-    "FlowSchema": _flow_schema,
-    "PodDisruptionBudget": _budget,
-    "PriorityLevelConfiguration": _priority_level,
-    "VolumeAttributesClass": _attributes_class,
-}
-"""By kind."""
+def checks(release: Release) -> Mapping[str, Check]:
+    """By kind, as a release has them."""
+    return {
+        "APIService": _api_service,
+        "ControllerRevision": _revision,
+        "FlowSchema": _flow_schema,
+        "PodDisruptionBudget": _budget,
+        "PriorityLevelConfiguration": partial(_priority_level, release=release),
+        "VolumeAttributesClass": _attributes_class,
+    }

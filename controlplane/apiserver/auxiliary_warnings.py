@@ -5,10 +5,12 @@ and the strategy of pkg/registry/networking/ingress. Of addresses that are writt
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from controlplane.apiserver import pod_warnings
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Warn
+from resourceapi.objects.release import Release
 
 _HINTS, _MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
 _INGRESS_CLASS = "kubernetes.io/ingress.class"
@@ -24,7 +26,7 @@ def _annotations(obj: Plain) -> Plain:
     return found
 
 
-def _service(new: Plain, old: Plain | None) -> list[str]:
+def _service(new: Plain, old: Plain | None, *, release: Release) -> list[str]:
     del old
     spec, found = new["spec"], []
     kind, is_headless = spec.get("type"), spec.get("type") == "ClusterIP" and spec.get("clusterIP") == "None"
@@ -38,13 +40,13 @@ def _service(new: Plain, old: Plain | None) -> list[str]:
             "SessionAffinity": spec.get("sessionAffinity") != "None",
         }
         found += [f"spec.{name} is ignored for headless services" for name, is_there in ignored.items() if is_there]
-    elif addresses and kind != "ExternalName":
+    elif addresses and kind != "ExternalName" and release.warns_of_external_addresses:
         found.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
     if addresses and kind == "ExternalName":
         found.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
     if spec.get("externalName") and kind != "ExternalName":
         found.append('spec.externalName is ignored when spec.type is not "ExternalName"')
-    if spec.get("trafficDistribution") == "PreferClose":
+    if spec.get("trafficDistribution") == "PreferClose" and release.warns_of_close_traffic:
         found.append('spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"')
     return found
 
@@ -77,11 +79,12 @@ def _volume(new: Plain, old: Plain | None) -> list[str]:
     return found + pod_warnings.source_warnings(spec, "spec")
 
 
-WARNS: Mapping[str, Warn] = {
-    **pod_warnings.WARNS,
-    "Ingress": _ingress,
-    "PersistentVolume": _volume,
-    "PersistentVolumeClaim": _claim,
-    "Service": _service,
-}
-"""By kind."""
+def warns(release: Release) -> Mapping[str, Warn]:
+    """By kind, as a release has them."""
+    return {
+        **pod_warnings.WARNS,
+        "Ingress": _ingress,
+        "PersistentVolume": _volume,
+        "PersistentVolumeClaim": _claim,
+        "Service": partial(_service, release=release),
+    }

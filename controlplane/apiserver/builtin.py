@@ -17,9 +17,13 @@ from controlplane.apiserver.definitions import definition_kind
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.pod_admission import check_pod, readmitted
+from controlplane.apiserver.pod_admission import readmitted
+from controlplane.apiserver.pod_changes import check_pod
 from controlplane.apiserver.pod_defaults import with_addresses_in_sync, with_pod_defaults
+from controlplane.apiserver.pod_features import without_disabled
+from controlplane.apiserver.pod_parts import PARTS
 from controlplane.apiserver.pod_rules import check_node
+from controlplane.apiserver.pod_status_rules import status_part
 from controlplane.apiserver.pod_warnings import pod_warnings
 from controlplane.apiserver.service_defaults import with_node_defaults
 from controlplane.apiserver.typed_rules import TypedRules
@@ -44,7 +48,7 @@ def install(
 
     `has_admin_access` says whether a namespace may have claims with admin access; `authorizer`, who may write claims.
     """
-    for kind in (*_core(), *auxiliary_kinds(release), *policy_kinds()):
+    for kind in (*_core(release), *auxiliary_kinds(release), *policy_kinds()):
         registry.add(kind)
     registry.add(definition_kind(release))
     registry.add(certificates_kind(clock, authorizer))
@@ -118,7 +122,7 @@ def _taint_rule_versions(release: Release) -> list[str]:
     return [*(["v1"] if release.has_taint_rules_in_v1 else []), *beta2, "v1alpha3"]
 
 
-def _core() -> list[Kind]:
+def _core(release: Release) -> list[Kind]:
     pod_fields = {
         "spec.nodeName": columns.at("spec", "nodeName"),
         "status.phase": columns.at("status", "phase"),
@@ -174,6 +178,9 @@ def _core() -> list[Kind]:
             categories=("all",),
             kept=_OF_THE_PROTOTYPE,
             fields=pod_fields,
+            parts=PARTS,
+            status_part=status_part(release),
+            drop=lambda pod: {**pod, "spec": without_disabled(pod["spec"], release)},
         ),
         open_kind(
             "ConfigMap",

@@ -20,11 +20,11 @@ from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served, Wr
 from controlplane.apiserver.message_schemas import kind_schema
 from controlplane.apiserver.open_rules import OpenRules
 from controlplane.apiserver.pkcs10 import RequestError, read_request
+from controlplane.apiserver.signer_names import check_signer
 from controlplane.apiserver.status import forbidden, invalid
 from resourceapi.objects import ErrorList, ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.metadata_rules import metadata_on_update
-from resourceapi.objects.names import dns_label, dns_subdomain
 
 GROUP, KIND, PLURAL = "certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests"
 KIND_ID = f"{PLURAL}.{GROUP}"
@@ -187,7 +187,11 @@ def _check(errors: ErrorList, request: Plain, old: Plain | None) -> None:
     for index, usage in enumerate(usages):
         if usage in usages[:index]:
             errors.duplicate(f"spec.usages[{index}]", usage)
-    _check_signer(errors, spec.get("signerName") or "")
+    signer = spec.get("signerName") or ""
+    if signer == _LEGACY:
+        errors.invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version")
+    else:
+        check_signer(errors, "spec.signerName", signer)
     seconds = spec.get("expirationSeconds")
     if seconds is not None and seconds < _SHORTEST:
         errors.invalid(
@@ -197,28 +201,6 @@ def _check(errors: ErrorList, request: Plain, old: Plain | None) -> None:
     why = _why_no_certificate((request.get("status") or {}).get("certificate"))
     if why:
         errors.invalid("status.certificate", "<certificate data>", why)
-
-
-def _check_signer(errors: ErrorList, name: str) -> None:
-    path = "spec.signerName"
-    if not name:
-        errors.required(path)
-        return
-    if name == _LEGACY:
-        errors.invalid(path, name, "the legacy signerName is not allowed via this API version")
-        return
-    domain, *more = name.split("/")
-    if len(more) != 1:
-        form = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        errors.invalid(path, name, form)
-        return
-    labels = domain.split(".")
-    for segment, parts, rule in ((domain, labels, dns_label), (more[0], more[0].split("."), dns_subdomain)):
-        wrong = next(((part, found) for part in parts if (found := rule(part))), None)
-        for text in wrong[1] if wrong else ():
-            errors.invalid(path, segment, f'validating label "{wrong[0] if wrong else ""}": {text}')
-        if segment is domain and len(labels) < 2:
-            errors.invalid(path, domain, "should be a domain with at least two segments separated by dots")
 
 
 def _check_conditions(errors: ErrorList, conditions: list[Plain]) -> None:

@@ -151,6 +151,8 @@ def _storage_class(errors: ErrorList, new: Plain, old: Plain | None, *, release:
         if old is not None and not json_equal(new.get(name), old.get(name)):
             if name == "parameters":
                 errors.forbidden(name, "updates to parameters are forbidden.")
+            elif name == "provisioner" and not release.has_uniform_words:
+                errors.forbidden(name, "updates to provisioner are forbidden.")
             elif name == "provisioner" and release.has_declared_rules:
                 errors.invalid(name, None, _FIXED)
             else:

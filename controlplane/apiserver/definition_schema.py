@@ -75,20 +75,22 @@ class _Found(NamedTuple):
 
 def check_schema(errors: ErrorList, path: str, schema: Schema, release: Release, *, has_status: bool) -> None:
     """Add what is wrong with the schema of a version, or of all of them. It has a good shape."""
+    wrong = ErrorList()
     if has_status:
-        _check_root(errors, path, schema)
+        _check_root(wrong, path, schema)
     if schema.get("nullable"):
-        errors.forbidden(f"{path}.nullable", "nullable cannot be true at the root")
+        wrong.forbidden(f"{path}.nullable", "nullable cannot be true at the root")
     unreadable, readable = unsupported(schema), ErrorList()
     if not unreadable:
         check_structural(readable, path, schema)
         if not readable:
             check_defaults(readable, path, schema, release)
-    errors.extend(readable)
+    wrong.extend(readable)
     found = _check(path, schema, _Place(is_root=True, asks_rules=not readable and not unreadable))
-    errors.extend(found.words + found.programs)
-    if unreadable and not errors:
-        errors.invalid(path, "", unreadable)
+    wrong.extend(found.words + found.programs)
+    if unreadable and not wrong:
+        wrong.invalid(path, "", unreadable)
+    errors.extend(wrong)
 
 
 def _check_root(errors: ErrorList, path: str, schema: Schema) -> None:

@@ -70,7 +70,7 @@ def field_of(schema: Schema, path: str, *, with_brackets: bool = True) -> tuple[
                 return (), None, f"expected single quoted string but got {name}"
             name = re.sub(r"\\(.)", r"\1", name[1:-1])
         known, extra = schema.get("properties"), schema.get("additionalProperties")
-        below = known.get(name) if known else extra
+        below = known.get(name) if known else {} if isinstance(extra, bool) else extra
         if not isinstance(below, Mapping):
             return (), None, "does not refer to a valid field"
         steps.append(name)
@@ -161,7 +161,9 @@ def _check_type_meta(errors: ErrorList, path: str, properties: Plain) -> None:
 
 def _restricts(metadata: Schema) -> bool:
     """Whether the schema of an object's own metadata asks for more than a name has to be."""
-    said = {name for name, item in metadata.items() if is_said(item) and name not in ("type", "default")}
+    given = ("additionalProperties", "x-kubernetes-map-type", "x-kubernetes-list-type")  # whatever they say
+    said = {name for name, item in metadata.items() if is_said(item) or (item is not None and name in given)}
+    said -= {"type", "default"}
     properties = set(metadata.get("properties") or {})
     return bool(said - {"properties"} or properties - {"name", "generateName"})
 

@@ -68,7 +68,7 @@ def resource_list(registry: Registry, name: str, version: str) -> Plain | None:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
 
 
-def aggregated(registry: Registry, *, core: bool, version: str) -> Plain:
+def aggregated(registry: Registry, *, core: bool) -> Plain:
     """The APIGroupDiscoveryList of /api (`core`) or /apis."""
     items = []
     for name, versions in _groups(registry).items():
@@ -81,7 +81,7 @@ def aggregated(registry: Registry, *, core: bool, version: str) -> Plain:
         items.append({"metadata": {"name": name} if name else {}, "versions": served})
     return {
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     }
@@ -145,7 +145,7 @@ def _resources(kind: Kind) -> list[Plain]:
             "verbs": ["create"],
         }
         eviction = {**binding, "name": "pods/eviction", "group": "policy", "version": "v1", "kind": "Eviction"}
-        found[1:1] = [binding, eviction]
+        found[1:] = sorted([binding, eviction, *found[1:]], key=lambda each: str(each["name"]))
     return found
 
 
@@ -173,6 +173,8 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
             eviction = {"group": "policy", "version": "v1", "kind": "Eviction"}
             subresources.append({"subresource": "eviction", "responseKind": eviction, "verbs": ["create"]})
         subresources += [{"subresource": part, "responseKind": response, "verbs": STATUS_VERBS} for part in kind.parts]
+        if kind.id == "pods":
+            subresources.sort(key=lambda each: str(each["subresource"]))
         if kind.versions[0].scale:
             scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
             at = len(subresources) if kind.from_definition else 0

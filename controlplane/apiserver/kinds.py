@@ -54,6 +54,7 @@ class Rules(Protocol):
     """What a kind's objects must be. Objects are in the stored version; a refusal is an ApiError."""
 
     takes_metadata_with_status: bool = False  # who writes the status may change labels and the like
+    spec_parts: frozenset[str] = frozenset()  # subresources by which a part of the spec is written
 
     def decode(self, value: Plain, version: str) -> Decoded:
         """The object that `value`, in the given version, stands for, with defaults; raises DecodeError.

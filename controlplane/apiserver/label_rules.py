@@ -3,7 +3,7 @@
 from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, label_name
-from resourceapi.objects.names import label_value
+from resourceapi.objects.names import label_key, label_value
 
 
 def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
@@ -11,6 +11,12 @@ def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
     for name, value in (labels or {}).items():
         label_name(errors, path, name)
         complaints(errors, path, value, label_value(value))
+
+
+def check_annotation_keys(errors: ErrorList, path: str, annotations: Plain | None) -> None:
+    """Annotations that something else has."""
+    for key in annotations or ():
+        complaints(errors, path, key, label_key(key.lower()))
 
 
 def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None:

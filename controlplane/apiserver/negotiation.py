@@ -27,6 +27,9 @@ JSON, YAML, PROTOBUF = "application/json", "application/yaml", protobuf.MEDIA_TY
 ACCEPTED = f"{JSON}, {YAML}, {PROTOBUF}"
 _ACCEPTED_STREAMS = f"{JSON};stream=watch, {PROTOBUF};stream=watch"
 MAX_BODY = 3 * 1024 * 1024
+_ANYTHING = ("*/*", "application/*")
+AGGREGATED = {"g": "apidiscovery.k8s.io", "v": "v2", "as": "APIGroupDiscoveryList"}
+"""What a client asks for that takes all groups in one document."""
 VIEWS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _DELETE_OPTIONS, _META = "DeleteOptions", "meta.k8s.io/v1"
 _NO_TYPE = "couldn't get version/kind; json parse error: json: cannot unmarshal"
@@ -66,8 +69,7 @@ def wanted_form(
     pretty = user_agent.startswith(_BROWSERS) if query_pretty is None else query_pretty in ("1", "true")
     known = False
     for media_type, parameters in _clauses(accept):
-        if media_type in ("*/*", "application/*"):
-            media_type = JSON
+        media_type = JSON if media_type in _ANYTHING else media_type
         if media_type not in (JSON, YAML, PROTOBUF):
             continue
         known = True
@@ -96,12 +98,26 @@ def check_json(accept: str) -> None:
         raise UnroutedError(406, f"{_NOT_ACCEPTABLE}{JSON}", "NotAcceptable", {})
 
 
-def accepts(accept: str, media_type: str, **parameters: str) -> bool:
-    """Whether a header asks for a media type with given parameters."""
-    return any(
-        found == media_type and all(has.get(key) == value for key, value in parameters.items())
-        for found, has in _clauses(accept)
-    )
+def aggregated_form(accept: str) -> Form | None:
+    """The form in which a client wants all groups in one document; None if it wants anything else first."""
+    for media_type, parameters in _clauses(accept):
+        found = JSON if media_type in _ANYTHING else media_type
+        if all(parameters.get(name) == value for name, value in AGGREGATED.items()):
+            if found in (JSON, PROTOBUF) and "profile" not in parameters:
+                return Form(found)
+        elif found in (JSON, YAML, PROTOBUF) and not parameters.get("as"):
+            return None
+    return None
+
+
+def first_of(accept: str, *media_types: str) -> str:
+    """The one of some media types that a client wants most, the first of them if it takes any; empty if none."""
+    for found, _ in _clauses(accept):
+        if found in media_types:
+            return found
+        if found in _ANYTHING:
+            return media_types[0]
+    return ""
 
 
 def written(value: Plain, form: Form) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths, Served
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import Advance, Check, OpenRules, Warn
+from controlplane.apiserver.open_rules import Advance, Check, OpenRules, Part, Warn
 
 
 def open_kind(
@@ -36,6 +36,9 @@ def open_kind(
     creates_on_update: bool = False,
     must_be_current: bool = False,
     orphans: bool = False,
+    parts: Mapping[str, Part] | None = None,
+    drop: Callable[[Plain], Plain] | None = None,
+    status_part: Part | None = None,
 ) -> Kind:
     """A kind of one version; see `Kind` and `OpenRules` for the members. `deletes`: a delete returns the object."""
     schema = kind_schema(f"{group}/{version}" if group else version, kind, description, kept)
@@ -54,6 +57,9 @@ def open_kind(
         warn=warn,
         name_rule=name_rule,
         kept=kept,
+        parts=parts,
+        drop=drop,
+        status_part=status_part,
     )
     return Kind(
         group=group,
@@ -66,6 +72,7 @@ def open_kind(
         short_names=short,
         categories=categories,
         status=status,
+        other_parts=tuple(parts or ()),
         columns=shown,
         fields=fields or {},
         counts_generations=counts_generations,

@@ -7,7 +7,7 @@ leaves open is stored as it came.
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -42,10 +42,18 @@ Advance = Callable[[Plain, Plain | None], Plain]
 """Gives a new object, or one that follows an older one, what the server counts in it."""
 
 
+class Part(NamedTuple):
+    """A part of the spec that has a subresource of its own: what a write makes of the old object, and its rules."""
+
+    take: Callable[[Plain, Plain], Plain]
+    check: Check
+
+
 class OpenRules(Rules):
     """The rules of one kind of plain values.
 
-    `fill` fills in what the kind defaults to; `advance` counts what it counts; `check` adds rules of the kind's own,
+    `fill` fills in what the kind defaults to; `drop` takes away what the release does not have, once it is known who
+    sent it; `advance` counts what it counts; `check` adds rules of the kind's own,
     `warn` tells of what is unwise, and `name_rule` says what a name may be. Members at the paths `kept` are stored
     although upstream's type has none.
     Who creates an object does not say its status, but where `has_status_at_first`. `own_schemas` are what a definition
@@ -72,7 +80,14 @@ class OpenRules(Rules):
         own_schemas: Mapping[str, Schema] | None = None,
         warn: Warn | None = None,
         put_back: Callable[[Plain, Plain], None] | None = None,
+        parts: Mapping[str, Part] | None = None,
+        drop: Callable[[Plain], Plain] | None = None,
+        status_part: Part | None = None,
     ) -> None:
+        self._status_part = status_part
+        self._drop = drop
+        self._parts = parts or {}
+        self.spec_parts = frozenset(self._parts)
         self._group, self._kind, self._storage = group, kind, storage
         self._schemas, self._own_schemas = schemas, own_schemas or schemas
         self._namespaced = namespaced
@@ -146,6 +161,8 @@ class OpenRules(Rules):
         if self._status and not self._has_status_at_first:
             blank = {name: item for name, item in self.empty(self._storage).items() if name == "status"}
             obj = self._fill({name: item for name, item in obj.items() if name != "status"} | blank)
+        if self._drop is not None:
+            obj = self._drop(obj)
         if self._counts_generations:
             obj = _with_generation(obj, 1)
         if self._advance is not None:
@@ -165,6 +182,8 @@ class OpenRules(Rules):
             new = {name: item for name, item in new.items() if name != "status"}
             if "status" in old:
                 new["status"] = old["status"]
+        if self._drop is not None:
+            new = self._drop(new)
         if self._advance is not None:
             new = self._advance(new, old)
         if self._counts_generations:
@@ -175,29 +194,41 @@ class OpenRules(Rules):
         return self._checked_update(new, old, context)
 
     def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
-        metadata = {**(new if self.takes_metadata_with_status else old)["metadata"]}
+        part = self._parts.get(context.subresource)
+        takes_metadata = self.takes_metadata_with_status and part is None
+        metadata = {**(new if takes_metadata else old)["metadata"]}
         for name, source in (("managedFields", new), ("resourceVersion", new), ("ownerReferences", old)):
             metadata.pop(name, None)
             if name in source["metadata"]:
                 metadata[name] = source["metadata"][name]
         result = {**old, "metadata": to_dict(from_dict(ObjectMeta, metadata))}
+        if part is not None:
+            result = {**part.take(self._drop(new) if self._drop else new, old), "metadata": result["metadata"]}
+            changed = not json_equal(self._as_stored(result).get("spec"), old.get("spec"))
+            result = _with_generation(result, old["metadata"].get("generation", 0) + changed)
+            return self._checked_update(result, old, context, check=part.check)
         result.pop("status", None)
         if "status" in new:
             result["status"] = new["status"]
-        return self._checked_update(result, old, context, is_status=True)
+        if self._status_part is None:
+            return self._checked_update(result, old, context, is_status=True)
+        result = self._status_part.take(result, old)
+        return self._checked_update(result, old, context, is_status=True, check=self._status_part.check)
 
     def warnings(self, obj: Plain) -> list[str]:
         del obj
         return []
 
-    def _checked_update(self, new: Plain, old: Plain, context: WriteContext, *, is_status: bool = False) -> Plain:
+    def _checked_update(
+        self, new: Plain, old: Plain, context: WriteContext, *, is_status: bool = False, check: Check | None = None
+    ) -> Plain:
         errors = ErrorList()
         after, before = (from_dict(ObjectMeta, obj["metadata"]) for obj in (new, old))
         metadata_on_update(errors, after, before, context.release)
         finalizer_labels(errors, after)
         if self._checks_finalizers:
             finalizer_names(errors, after)
-        self._refuse(errors, new, old, context, is_status=is_status)
+        self._refuse(errors, new, old, context, check=check, is_status=is_status)
         if self._warn is not None and not is_status:
             context.told.extend(self._warn(new, old))
         return self._as_stored(new)
@@ -224,12 +255,21 @@ class OpenRules(Rules):
         return held
 
     def _refuse(
-        self, errors: ErrorList, new: Plain, old: Plain | None, context: WriteContext, *, is_status: bool = False
+        self,
+        errors: ErrorList,
+        new: Plain,
+        old: Plain | None,
+        context: WriteContext,
+        *,
+        check: Check | None = None,
+        is_status: bool = False,
     ) -> None:
+        """`check` are rules instead of the kind's own."""
         if self._is_validated:
             self._check_schema(errors, new, old, is_status=is_status)
-        if self._check is not None:
-            self._check(errors, new, old)
+        check = check or self._check
+        if check is not None:
+            check(errors, new, old)
         if self._is_validated:
             self._check_contents(errors, new, old, context)
         if self._has_rules:

@@ -14,9 +14,9 @@ from starlette.responses import RedirectResponse, Response
 from controlplane.apiserver import openapi_protobuf
 from controlplane.apiserver.discovery import version_info
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
-from controlplane.apiserver.negotiation import accepts
+from controlplane.apiserver.negotiation import JSON, first_of
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from controlplane.apiserver.status import method_not_allowed, no_such_resource
+from controlplane.apiserver.status import PlainNotFound, method_not_allowed
 from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import metadata_schema
 
@@ -82,20 +82,24 @@ class OpenApi:
         """The document that a path below /openapi means."""
         if request.method != "GET":
             raise method_not_allowed()
+        accept = request.headers.get("Accept", "")
         if steps == ["v2"]:
             document = {"swagger": "2.0", "info": self._info} | document_v2(self._registry)
-            if accepts(request.headers.get("Accept", ""), openapi_protobuf.ACCEPTED):
+            media_type = first_of(accept, JSON, *openapi_protobuf.ACCEPTED)
+            if media_type in openapi_protobuf.ACCEPTED:
                 return _tagged(request, document, openapi_protobuf.encoded, openapi_protobuf.MEDIA_TYPE)
-            return _tagged(request, document)
+            return _tagged(request, document) if media_type else Response(status_code=406)
         if steps == ["v3"]:
-            return _tagged(request, self._index())
+            return _tagged(request, self._index(), media_type="text/plain")  # whatever is asked for
         if steps[:1] == ["v3"] and (name := "/".join(steps[1:])) in dict(self._versions()):
             document = self._document(*dict(self._versions())[name])
             wanted, found = request.query_params.get("hash"), _hash(document)
             if wanted and wanted != found:
                 return RedirectResponse(f"/openapi/v3/{name}?hash={found}", 301)
-            return _tagged(request, document)
-        raise no_such_resource()
+            return _tagged(request, document) if first_of(accept, JSON) else Response(status_code=406)
+        if steps[:1] == ["v3"]:
+            return Response(status_code=404)
+        raise PlainNotFound
 
     def _versions(self) -> Iterator[tuple[str, tuple[str, str]]]:
         for group, versions in self._registry.groups().items():
@@ -199,8 +203,8 @@ def _paths(kind: Kind, served: Served) -> Plain:
     if not kind.from_definition:
         patch_types.append(STRATEGIC_MERGE_PATCH)
     deleted = ref if kind.delete_returns_object else {"$ref": f"#/components/schemas/{_STATUS}"}
-    options = {JSON_TYPE: {"schema": {"$ref": f"#/components/schemas/{_DELETE_OPTIONS}"}}}
-    body = {"required": True, "content": {JSON_TYPE: {"schema": ref}}}
+    options = {JSON: {"schema": {"$ref": f"#/components/schemas/{_DELETE_OPTIONS}"}}}
+    body = {"required": True, "content": {JSON: {"schema": ref}}}
     patch_body = {"required": True, "content": {each: {"schema": {"type": "object"}} for each in patch_types}}
     patch = _operation("patch", gvk, (*_WRITE, ("force", "boolean"), _PRETTY), {200: ref, 201: ref}, patch_body)
     put = _operation("put", gvk, (*_WRITE, _PRETTY), {200: ref, 201: ref}, body)
@@ -233,18 +237,15 @@ def _paths(kind: Kind, served: Served) -> Plain:
     return paths
 
 
-JSON_TYPE = "application/json"
-
-
 def _operation(
     action: str, gvk: Plain, query: tuple[tuple[str, str], ...], answers: dict[int, Plain], body: Plain | None = None
 ) -> Plain:
     responses: Plain = {
-        str(code): {"description": "OK", "content": {JSON_TYPE: {"schema": schema}}} for code, schema in answers.items()
+        str(code): {"description": "OK", "content": {JSON: {"schema": schema}}} for code, schema in answers.items()
     }
     responses["default"] = {
         "description": "refused",
-        "content": {JSON_TYPE: {"schema": {"$ref": f"#/components/schemas/{_STATUS}"}}},
+        "content": {JSON: {"schema": {"$ref": f"#/components/schemas/{_STATUS}"}}},
     }
     operation: Plain = {
         "parameters": [_parameter(name, kind, "query") for name, kind in query],
@@ -294,7 +295,7 @@ def _tagged(
     request: Request,
     document: Plain,
     encode: Callable[[Plain], bytes] = msgspec.json.encode,
-    media_type: str = JSON_TYPE,
+    media_type: str = JSON,
 ) -> Response:
     tag = f'"{_hash(document)}"'
     headers = {"ETag": tag, "Vary": "Accept"}

@@ -13,9 +13,9 @@ import msgspec
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.protobuf.wire import FIXED64, LENGTH, VARINT, sized, tag, varint
 
-ACCEPTED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""Asked for by the one, answered as the other, as a real server does."""
+ACCEPTED = ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", MEDIA_TYPE)
+"""By what it is asked for; older clients use a name that is no media type."""
 _Write = Callable[[Any], bytes]
 
 

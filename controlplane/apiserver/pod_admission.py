@@ -1,45 +1,109 @@
-"""What a new pod is given beside its defaults, and what may not change of it any more.
+"""What a new pod is given beside its defaults by those who look at it before it is stored.
 
-Source: kube-apiserver's admission plugins Priority and DefaultTolerationSeconds; k8s.io/kubernetes
-pkg/registry/core/pod/strategy.go and ValidatePodUpdate; kubernetes.io "Pod Quality of Service Classes".
+Source: kube-apiserver's admission plugins Priority, RuntimeClass and DefaultTolerationSeconds; k8s.io/kubernetes
+pkg/registry/core/pod/strategy.go; kubernetes.io "Pod Quality of Service Classes".
 """
 
+from controlplane.apiserver.grace import PODS
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.pod_rules import check_pod_spec
+from controlplane.apiserver.pod_placement import with_own_labels
+from controlplane.apiserver.resource_rules import quantity
 from controlplane.apiserver.status import ApiError, forbidden
 from controlplane.apiserver.store import Store
-from resourceapi.objects import ErrorList
-from resourceapi.objects.json_value import json_equal
+from resourceapi.objects import quoted_text
 from resourceapi.objects.qos import qos_class
 
 _CLASSES = "priorityclasses.scheduling.k8s.io"
 _RUNTIMES = "runtimeclasses.node.k8s.io"
 _OF_THE_SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _PREEMPTS = "PreemptLowerPriority"
+_FROM_CLASS = {"priority": "integer value of priority", "preemptionPolicy": "string value of PreemptionPolicy"}
+_GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
 _UNTIL_EVICTED = 300  # seconds
 _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_FIXED = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-)
-_CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
 
-def admitted(store: Store, pod: Plain) -> Plain:
-    """A new pod with its priority, with tolerations for a node that is away, and as pending.
+def admitted(store: Store, pod: Plain, now: str) -> Plain:
+    """A new pod as the server's admission changes it, and as pending; `now` is a time as objects have it.
 
-    Raises ApiError: 403 for a priority class that is not there.
+    It gets its priority, what its runtime class says, tolerations for a node that is away, and the labels that its
+    selectors ask for. Raises ApiError: 403 for a class that is not there, or that says something else than the pod.
     """
+    pod = with_own_labels(pod)
     spec = {**(pod.get("spec") or {})}
     spec |= _priority(store, pod, spec)
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_tolerations(spec.get("tolerations") or [])]
-    name = spec.get("runtimeClassName")
-    if name is not None and store.get(_RUNTIMES, ("", name)) is None:
-        raise _forbidden(pod, f'pod rejected: RuntimeClass "{name}" not found')
+    spec = _with_runtime(store, pod, spec)
+    status: Plain = {"phase": "Pending", "qosClass": quality_of(spec)}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [_GATED | {"lastProbeTime": None, "lastTransitionTime": now}]
+    return {**pod, "spec": spec, "status": status}
+
+
+def quality_of(spec: Plain) -> str:
+    """The class of a pod's quality of service."""
     whole = spec.get("resources")
     containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())) if not whole else (spec,)
-    return {**pod, "spec": spec, "status": {"phase": "Pending", "qosClass": qos_class(map(_resources, containers))}}
+    return qos_class(map(_resources, containers))
+
+
+def _with_runtime(store: Store, pod: Plain, spec: Plain) -> Plain:
+    """A spec with what its runtime class costs, and with what that asks of nodes."""
+    name = spec.get("runtimeClassName")
+    if name == "":
+        raise ApiError(500, "resource name may not be empty")
+    found = None if name is None else store.get(_RUNTIMES, ("", name))
+    if name is not None and found is None:
+        raise _forbidden(pod, f"pod rejected: RuntimeClass {quoted_text(name)} not found")
+    fixed = ((found or {}).get("overhead") or {}).get("podFixed")
+    if fixed and spec.get("overhead") and not _same_amounts(fixed, spec["overhead"]):
+        raise _forbidden(pod, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+    placed = (found or {}).get("scheduling") or {}
+    selector = spec.get("nodeSelector") or {}
+    for key, value in (placed.get("nodeSelector") or {}).items():
+        if selector.get(key, value) != value:
+            where = "scheduling.nodeSelector", "pod.spec.nodeSelector"
+            why = f"conflict: runtimeClass.{where[0]}[{key}] = {value}; {where[1]}[{key}] = {selector[key]}"
+            raise _forbidden(pod, why)
+    changed = {**spec} | ({"overhead": fixed} if fixed else {})
+    if placed.get("nodeSelector"):
+        changed["nodeSelector"] = {**selector, **placed["nodeSelector"]}
+    if placed.get("tolerations"):
+        own = spec.get("tolerations") or []
+        changed["tolerations"] = [*own, *(each for each in placed["tolerations"] if each not in own)]
+    return changed
+
+
+def _same_amounts(one: Plain, other: Plain) -> bool:
+    return {name: quantity(x) for name, x in one.items()} == {name: quantity(x) for name, x in other.items()}
+
+
+def check_admitted(store: Store, kind: str, new: Plain, old: Plain | None) -> None:
+    """Refuse what is right by itself, and not beside what else there is; `kind` is its plural and group.
+
+    Raises ApiError, 403: a pod with an overhead that its runtime class does not have, a second usual priority.
+    """
+    spec = new.get("spec") or {}
+    if kind == PODS and old is None and spec.get("overhead") is not None:
+        found = store.get(_RUNTIMES, ("", spec.get("runtimeClassName") or "")) or {}
+        if found.get("overhead") is None:
+            raise _forbidden(new, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+    if kind == _CLASSES and new.get("globalDefault"):
+        usual = _usual_class(store)
+        if usual is not None and (old is None or usual["metadata"]["name"] != new["metadata"]["name"]):
+            group, plural = "scheduling.k8s.io", "priorityclasses"
+            why = f"PriorityClass {usual['metadata']['name']} is already marked as default. Only one default can exist"
+            raise forbidden(group, plural, new["metadata"].get("name", ""), why)
+
+
+def _usual_class(store: Store) -> Plain | None:
+    """That of pods which name none."""
+    return min((each for each in store.objects(_CLASSES) if each.get("globalDefault")), key=_value, default=None)
 
 
 def readmitted(pod: Plain, old: Plain) -> Plain:
@@ -62,15 +126,15 @@ def _priority(store: Store, pod: Plain, spec: Plain) -> Plain:
             why = f"no PriorityClass with name {name} was found"
             raise _forbidden(pod, why)
     if not name:
-        defaults = [each for each in store.objects(_CLASSES) if each.get("globalDefault")]
-        found = min(defaults, key=_value, default=None)
+        found = _usual_class(store)
         name = found["metadata"]["name"] if found else ""
     found = found or {}
     given = {"priority": _value(found), "preemptionPolicy": found.get("preemptionPolicy") or _PREEMPTS}
-    if spec.get("priority") not in (None, given["priority"]):
-        why = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec;"
-        computed = f"priority admission controller computed {given['priority']} from the given PriorityClass name"
-        raise _forbidden(pod, f"{why} {computed}")
+    for member, what in _FROM_CLASS.items():
+        if spec.get(member) not in (None, given[member]):
+            why = f"the {what} ({spec[member]}) must not be provided in pod spec;"
+            computed = f"priority admission controller computed {given[member]} from the given PriorityClass name"
+            raise _forbidden(pod, f"{why} {computed}")
     return given | ({"priorityClassName": name} if name else {})
 
 
@@ -97,37 +161,3 @@ def _tolerations(has: list[Plain]) -> list[Plain]:
 def _resources(container: Plain) -> tuple[Plain, Plain]:
     resources = container.get("resources") or {}
     return resources.get("requests") or {}, resources.get("limits") or {}
-
-
-def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """What a pod must be, and that its containers stay what they are."""
-    after, before = new.get("spec") or {}, (old or {}).get("spec") or {}
-    if old is None or not json_equal(after, before):
-        check_pod_spec(errors, after)
-    if old is None:
-        return
-    was, now = before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds")
-    if was is not None and now is None:
-        errors.invalid("spec.activeDeadlineSeconds", None, "must not update from a positive integer to nil value")
-    elif was is not None and now > was:
-        errors.invalid("spec.activeDeadlineSeconds", now, "must be less than or equal to previous value")
-    for name in ("containers", "initContainers"):
-        if len(after.get(name) or ()) != len(before.get(name) or ()):
-            errors.forbidden(f"spec.{name}", "pod updates may not add or remove containers")
-            return
-    if not json_equal(_fixed(after, before), _fixed(before, before)):
-        errors.forbidden("spec", _FIXED)
-
-
-def _fixed(spec: Plain, before: Plain) -> Plain:
-    """A spec without what an update may change."""
-    free = {*_CHANGEABLE}
-    if before.get("schedulingGates"):
-        free |= {"nodeSelector", "affinity"}
-    if (before.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
-        free.add("terminationGracePeriodSeconds")
-    fixed = {name: item for name, item in spec.items() if name not in free}
-    for name in ("containers", "initContainers"):
-        if name in fixed:
-            fixed[name] = [{key: item for key, item in each.items() if key != "image"} for each in fixed[name] or ()]
-    return fixed

@@ -5,9 +5,10 @@ Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go; kubernetes.io "Pod", the
 
 from typing import Any
 
+from controlplane.apiserver.image_names import pull_policy
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_resources import with_pod_requests
-from controlplane.apiserver.volume_defaults import pull_policy, with_field_version, with_missing, with_volume_defaults
+from controlplane.apiserver.volume_defaults import with_field_version, with_missing, with_volume_defaults
 
 _SPEC: Plain = {
     "restartPolicy": "Always",

@@ -13,7 +13,7 @@ from controlplane.apiserver.label_rules import check_selector
 from resourceapi.objects import ErrorList, from_dict
 from resourceapi.objects.core import NodeSelector
 from resourceapi.objects.field_rules import complaints, label_name, node_selector
-from resourceapi.objects.names import dns_label, dns_subdomain
+from resourceapi.objects.names import dns_label, dns_subdomain, dns_subdomain_with_underscores
 
 REQUIRED, PREFERRED = (f"{way}DuringSchedulingIgnoredDuringExecution" for way in ("required", "preferred"))
 _ACTIONS = ["DoNotSchedule", "ScheduleAnyway"]
@@ -55,9 +55,66 @@ def _pod_term(errors: ErrorList, term: Plain, path: str) -> None:
         check_selector(errors, f"{path}.{name}", term.get(name))
     for namespace in term.get("namespaces") or ():
         complaints(errors, f"{path}.namespace", namespace, dns_label(namespace))
+    _check_keys(errors, term, path)
     if not term.get("topologyKey"):
         errors.required(f"{path}.topologyKey", "can not be empty")
     label_name(errors, f"{path}.topologyKey", term.get("topologyKey") or "")
+
+
+def _check_keys(errors: ErrorList, term: Plain, path: str) -> None:
+    """Labels of the pod itself that its selector takes the values of, or other values than them."""
+    selector, own = term.get("labelSelector"), term.get("matchLabelKeys") or []
+    for member in ("matchLabelKeys", "mismatchLabelKeys"):
+        if term.get(member) and selector is None:
+            errors.forbidden(f"{path}.{member}", "must not be specified when labelSelector is not set")
+            continue
+        for index, key in enumerate(term.get(member) or ()):
+            label_name(errors, f"{path}.{member}[{index}]", key)
+    seen = {*((selector or {}).get("matchLabels") or ())}
+    for each in (selector or {}).get("matchExpressions") or ():
+        key = each.get("key") or ""
+        if key in own and key in seen:
+            where = len(own) - 1 - own[::-1].index(key)
+            errors.invalid(f"{path}[{where}]", key, "exists in both matchLabelKeys and labelSelector")
+        seen.add(key)
+    for index, key in enumerate(own):
+        if key in (term.get("mismatchLabelKeys") or ()):
+            why = "exists in both matchLabelKeys and mismatchLabelKeys"
+            errors.invalid(f"{path}.matchLabelKeys[{index}]", key, why)
+
+
+def with_own_labels(pod: Plain) -> Plain:
+    """A new pod whose selectors take over the labels of its own that they name by `matchLabelKeys`."""
+    labels, spec = pod["metadata"].get("labels") or {}, {**(pod.get("spec") or {})}
+    if spec.get("topologySpreadConstraints"):
+        spec["topologySpreadConstraints"] = [_selecting(x, labels) for x in spec["topologySpreadConstraints"]]
+    affinity = {**(spec.get("affinity") or {})}
+    for way in ("podAffinity", "podAntiAffinity"):
+        if affinity.get(way):
+            terms = {**affinity[way]}
+            if terms.get(REQUIRED):
+                terms[REQUIRED] = [_selecting(each, labels) for each in terms[REQUIRED]]
+            if terms.get(PREFERRED):
+                terms[PREFERRED] = [
+                    {**each, "podAffinityTerm": _selecting(each.get("podAffinityTerm") or {}, labels)}
+                    for each in terms[PREFERRED]
+                ]
+            affinity[way] = terms
+    return {**pod, "spec": {**spec, "affinity": affinity} if affinity else spec}
+
+
+def _selecting(term: Plain, labels: Plain) -> Plain:
+    selector = term.get("labelSelector")
+    added = [
+        {"key": key, "operator": operator, "values": [labels[key]]}
+        for member, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in term.get(member) or ()
+        if key in labels
+    ]
+    if selector is None or not added:
+        return term
+    expressions = [*(selector.get("matchExpressions") or ()), *added]
+    return {**term, "labelSelector": {**selector, "matchExpressions": expressions}}
 
 
 def check_spread(errors: ErrorList, constraints: list[Plain], path: str) -> None:
@@ -86,6 +143,7 @@ def check_spread(errors: ErrorList, constraints: list[Plain], path: str) -> None
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if each.get(name) is not None and each[name] not in _POLICIES:
                 errors.not_supported(f"{here}.{name}", each[name], _POLICIES)
+        _check_keys(errors, each, here)
         check_selector(errors, f"{here}.labelSelector", each.get("labelSelector"))
 
 
@@ -109,6 +167,10 @@ def check_names(errors: ErrorList, spec: Plain, path: str) -> None:
     if len(" ".join(searches)) > _LONGEST_SEARCH:
         why = f"must not have more than {_LONGEST_SEARCH} characters (including spaces) in the search list"
         errors.invalid(f"{here}.searches", searches, why)
+    for index, search in enumerate(searches):
+        domain = search.removesuffix(".")
+        if search != ".":
+            complaints(errors, f"{here}.searches[{index}]", domain, dns_subdomain_with_underscores(domain))
     for index, option in enumerate((config or {}).get("options") or ()):
         if not option.get("name"):
             errors.required(f"{here}.options[{index}]", "must not be empty")

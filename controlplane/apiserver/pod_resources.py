@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.resource_rules import HUGE_PAGES, check_requirements, pod_resource, quantity
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 
 _OF_PODS = ("cpu", "memory")
-_HUGE_PAGES = "hugepages-"
 Amounts = dict[str, Quantity]
 
 
@@ -28,34 +28,51 @@ def with_pod_requests(spec: Plain) -> Plain:
     requests |= {
         name: amount
         for name, amount in limits.items()
-        if name not in requests and (name in _OF_PODS or name.startswith(_HUGE_PAGES))
+        if name not in requests and (name in _OF_PODS or name.startswith(HUGE_PAGES))
     }
     requests |= resources.get("requests") or {}
     return {**spec, "resources": {**resources, "requests": requests}} if requests else spec
 
 
 def check_pod_requests(errors: ErrorList, spec: Plain, path: str) -> None:
-    """That a pod asks for no less as a whole than its containers do together."""
-    requests = (spec.get("resources") or {}).get("requests") or {}
-    together = _together(spec) if requests else {}
-    for name, amount in requests.items():
-        if name in together and together[name] > Quantity.parse(str(amount)):
-            text = f"must be greater than or equal to aggregate container requests of {together[name]}"
-            errors.invalid(f"{path}.resources.requests[{name}]", str(amount), text)
+    """What a pod asks for as a whole: no less than its containers do together, and no less than each is limited to."""
+    resources, here = spec.get("resources"), f"{path}.resources"
+    if resources is None:
+        return
+    if (spec.get("os") or {}).get("name") == "windows":
+        errors.forbidden(here, "may not be set for a windows pod")
+        return
+    if resources.get("claims") is not None:
+        errors.forbidden(f"{here}.claims", "claims may not be set for Resources at pod-level")
+    names = [each.get("name") or "" for each in spec.get("resourceClaims") or ()]
+    check_requirements(errors, resources, here, [name for name in names if name], pod_resource)
+    for member in ("requests", "limits"):
+        whole = resources.get(member) or {}
+        for name, amount in _together(spec, member).items():
+            is_compared = name in whole and (member == "requests" or name.startswith(HUGE_PAGES))
+            if is_compared and amount > quantity(whole[name]):
+                text = f"must be greater than or equal to aggregate container {member} of {amount}"
+                errors.invalid(f"{here}.{member}[{name}]", str(whole[name]), text)
+    limits = resources.get("limits") or {}
+    for index, container in enumerate(spec.get("containers") or ()):
+        for name, limit in ((container.get("resources") or {}).get("limits") or {}).items():
+            if name in limits and quantity(limit) > quantity(limits[name]):
+                text = f"must be less than or equal to pod limits of {limits[name]}"
+                errors.invalid(f"{here}.containers[{index}][{name}].limits", str(limit), text)
 
 
-def _together(spec: Plain) -> Amounts:
+def _together(spec: Plain, member: str = "requests") -> Amounts:
     """What containers need at one time at the most, the initial ones among them."""
     sidecars: Amounts = {}
     most: Amounts = {}
     for each in _containers(spec, "initContainers"):
-        needed = _sum(sidecars, _requests(each))
+        needed = _sum(sidecars, _amounts(each, member))
         if each.get("restartPolicy") == "Always":
             sidecars = needed
         most = _greatest(most, needed)
     running = sidecars
     for each in _containers(spec, "containers"):
-        running = _sum(running, _requests(each))
+        running = _sum(running, _amounts(each, member))
     return _greatest(running, most)
 
 
@@ -63,8 +80,8 @@ def _containers(spec: Plain, member: str) -> Iterable[Plain]:
     return (each for each in spec.get(member) or () if isinstance(each, dict))
 
 
-def _requests(container: Plain) -> Amounts:
-    found: Any = (container.get("resources") or {}).get("requests") or {}
+def _amounts(container: Plain, member: str) -> Amounts:
+    found: Any = (container.get("resources") or {}).get(member) or {}
     return {name: Quantity.parse(str(amount)) for name, amount in found.items()}
 
 

@@ -1,7 +1,6 @@
 """What is unwise in a pod, or in a template of pods, and told to who writes it.
 
-Source: k8s.io/kubernetes pkg/api/pod/warnings.go, pkg/api/node/util.go and the strategies of pkg/registry. Of volumes
-whose paths overlap nothing is told.
+Source: k8s.io/kubernetes pkg/api/pod/warnings.go, pkg/api/node/util.go and the strategies of pkg/registry.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Warn
+from controlplane.apiserver.overlaps import overlap_warnings
 from controlplane.apiserver.pod_placement import PREFERRED, REQUIRED
 from resourceapi.objects import Quantity, QuantityError, quoted_text
 from resourceapi.objects.names import dns_label, label_value
@@ -106,6 +106,7 @@ def _of_pod(pod: Plain, path: str) -> Iterator[str]:
         yield from source_warnings(volume, where)
         claim = ((volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}).get("spec") or {}
         yield from claim_warnings(claim, f"{where}.ephemeral.volumeClaimTemplate.spec")
+    yield from overlap_warnings(spec.get("volumes") or ())
     yield from _twice(spec, here, "hostAliases", "ip")
     yield from _twice(spec, here, "imagePullSecrets", "name")
     for where, secret in _items(spec, here, "imagePullSecrets"):

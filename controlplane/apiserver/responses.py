@@ -1,14 +1,21 @@
 """Answers: in which form one goes out, its warnings, and the refusals."""
 
 import asyncio
+import itertools
 import unicodedata
+from collections.abc import AsyncIterator, Iterator
 
+import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.negotiation import YAML, Form, wanted_form, written
-from controlplane.apiserver.status import ApiError
+from controlplane.apiserver.negotiation import ACCEPTED, JSON, PROTOBUF, YAML, Form, wanted_form, written
+from controlplane.apiserver.status import ApiError, UnroutedError, not_acceptable
+
+_FEW = 20
+"""Items of a list that are written at once."""
+_PIECE = 1024 * 1024
 
 
 def warned(response: Response, texts: tuple[str, ...], *, is_first: bool = False) -> Response:
@@ -44,13 +51,50 @@ def form_of(
 
 
 async def written_apart(value: Plain, form: Form) -> bytes:
-    """An object in the form of the answer; YAML, slow to write, in a thread, so that others are answered meanwhile."""
-    return await asyncio.to_thread(written, value, form) if form.media_type == YAML else written(value, form)
+    """An object in the form of the answer; what is slow to write in a thread, so that others are answered meanwhile."""
+    is_slow = form.media_type == YAML or (form.media_type == PROTOBUF and len(value.get("items") or ()) > _FEW)
+    return await asyncio.to_thread(written, value, form) if is_slow else written(value, form)
 
 
-def answered(request: Request, value: Plain, code: int = 200) -> Response:
-    """An answer that is no stored object."""
-    form = form_of(request)
+async def listed(value: Plain, form: Form) -> Response:
+    """A list in the form of the answer; a long one in JSON goes out piece by piece, and is never whole in memory."""
+    if form.media_type != JSON or form.pretty or len(value.get("items") or ()) <= _FEW:
+        return Response(await written_apart(value, form), media_type=form.media_type)
+    pieces = _pieces(value)
+    first = next(pieces)
+    rest = next(pieces, None)
+    if rest is None:
+        return Response(first, media_type=form.media_type)
+    return StreamingResponse(_one_by_one(itertools.chain((first, rest), pieces)), media_type=form.media_type)
+
+
+def _pieces(value: Plain) -> Iterator[bytes]:
+    """The text of a list in JSON, in pieces of about a megabyte, or as large as its largest item."""
+    members = {name: item for name, item in value.items() if name != "items"}
+    piece = bytearray(msgspec.json.encode(members)[:-1] + b',"items":[')
+    for index, item in enumerate(value["items"]):
+        piece += b"," if index else b""
+        piece += msgspec.json.encode(item)
+        if len(piece) >= _PIECE:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece + b"]}\n")
+
+
+async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+        await asyncio.sleep(0)  # others may be waiting, also where the client takes all at once
+
+
+def answered(request: Request, value: Plain, code: int = 200, *, is_aggregated: bool = False) -> Response:
+    """An answer that is no stored object; `is_aggregated`: of groups, which refuse forms in words of their own."""
+    try:
+        form = form_of(request)
+    except UnroutedError:
+        if not is_aggregated:
+            raise
+        raise not_acceptable(f"only the following media types are accepted: {ACCEPTED}") from None
     return Response(written(value, form), code, media_type=form.media_type)
 
 

@@ -31,7 +31,7 @@ from controlplane.apiserver.patch import (
     json_patch,
     merge_patch,
 )
-from controlplane.apiserver.pod_admission import admitted
+from controlplane.apiserver.pod_admission import admitted, check_admitted
 from controlplane.apiserver.preconditions import (
     NAMESPACES,
     check_kind,
@@ -256,7 +256,9 @@ class Rest:
             metadata["name"] = self._generated(kind, target.namespace, metadata["generateName"])
         obj = {**obj, "metadata": metadata}
         context = self._context(target)
-        new = kind.rules.create(admitted(self.store, obj) if kind.id == PODS else obj, context)
+        if kind.id == PODS:
+            obj = admitted(self.store, obj, metadata["creationTimestamp"])
+        new = kind.rules.create(obj, context)
         if kind.id == SERVICES:
             new = with_addresses(self.store, new, None)
         name = new["metadata"]["name"]
@@ -360,6 +362,8 @@ class Rest:
         """What policies warn of; raises ApiError for what they refuse."""
         operation = "DELETE" if new is None else "UPDATE" if old is not None else "CREATE"
         name = target.name or ((new or {}).get("metadata") or {}).get("name", "")
+        if new is not None and not target.subresource:
+            check_admitted(self.store, target.kind.id, new, old)
         where, user = (target.namespace, name, target.subresource), target.caller.user
         return self._admission.check(
             Write(operation, target.kind, target.version, *where, user, new, old, is_dry_run=is_dry_run)
@@ -372,6 +376,8 @@ class Rest:
 
     def _ignored(self, target: Target) -> tuple[str, ...]:
         """The top-level fields that a write cannot change, so that nobody gets to own them by it."""
+        if target.subresource in target.kind.rules.spec_parts:
+            return ("status",)
         if target.subresource:
             release, is_custom = self.release, target.kind.from_definition
             is_owned = release.owns_custom_metadata_by_status if is_custom else release.owns_metadata_by_status

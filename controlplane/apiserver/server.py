@@ -83,7 +83,8 @@ class Server:
         admission = Admission(self.store, self.registry, authorizer)
         self.rest = Rest(self.store, self.registry, _now, stored, release, admission)
         self.tokens = Tokens(self.store, _now)
-        self.application = Application(self.rest, Authenticator(self.token, self.tokens), authorizer)
+        authenticator = Authenticator(self.token, self.tokens, has_anonymous=authorization == "RBAC")
+        self.application = Application(self.rest, authenticator, authorizer)
         if self._journal is not None:
             self.store.load(self._journal.version(), self._journal.objects())
         stored.load()

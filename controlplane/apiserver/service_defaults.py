@@ -29,6 +29,7 @@ _CPU: Plain = {
 
 _DOUBLE: Plain = {"type": "Percent", "value": 100, "periodSeconds": 15}
 _PRECEDENCE = 1000
+_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))  # of claims, at first
 _EXEMPT: Plain = {"nominalConcurrencyShares": 0, "lendablePercent": 0}
 _LIMITED: Plain = {"nominalConcurrencyShares": 30, "lendablePercent": 0}
 _QUEUING: Plain = {"queues": 64, "handSize": 8, "queueLengthLimit": 50}
@@ -45,7 +46,9 @@ _BEHAVIOR: Plain = {
 def with_claim_defaults(claim: Plain) -> Plain:
     """A claim for storage."""
     spec = {"volumeMode": "Filesystem", **claim["spec"]}
-    reference = spec.get("dataSourceRef")
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source and (source.get("apiGroup") or "", source.get("kind")) not in _SOURCES:
+        del spec["dataSource"]  # which other kinds never were
     if reference and not spec.get("dataSource") and not reference.get("namespace"):
         spec["dataSource"] = {name: reference.get(name) for name in ("apiGroup", "kind", "name")}
     elif spec.get("dataSource") and not reference:

@@ -8,8 +8,9 @@ from typing import Any
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.label_rules import check_labels
+from controlplane.apiserver.pod_containers import PROTOCOLS
 from controlplane.apiserver.pod_placement import NO_ADDRESS
-from controlplane.apiserver.pod_rules import NO_NETWORK, PROTOCOLS, is_network
+from controlplane.apiserver.pod_rules import NO_NETWORK, is_network
 from controlplane.apiserver.ports import check_port, check_port_or_name
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, dns_label, label_name

@@ -17,6 +17,7 @@ _NAMES = (
     "DNS:kubernetes",
     "DNS:kubernetes.default",
     "DNS:kubernetes.default.svc",
+    "DNS:kubernetes.default.svc.cluster.local",
     "IP:127.0.0.1",
     "IP:::1",
 )

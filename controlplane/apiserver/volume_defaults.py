@@ -6,6 +6,7 @@ Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go; kubernetes.io "Volumes",
 from collections.abc import Mapping
 from typing import Any
 
+from controlplane.apiserver.image_names import pull_policy
 from controlplane.apiserver.kinds import Plain
 
 _MODE = {"defaultMode": 0o644}  # of files
@@ -21,13 +22,6 @@ _SOURCES: Mapping[str, Plain] = {
     "secret": _MODE,
 }
 _TOKEN_SECONDS = 3600
-
-
-def pull_policy(image: str) -> str:
-    """Images without a tag, or of the tag `latest`, are pulled anew."""
-    name, _, digest = image.partition("@")
-    tag = name.rpartition("/")[2].partition(":")[2]
-    return "Always" if tag in ("", "latest") and not digest else "IfNotPresent"
 
 
 def with_field_version(holder: Any) -> Any:

@@ -8,6 +8,7 @@ from functools import partial
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_defaults import with_template_defaults
+from controlplane.apiserver.pod_features import without_disabled
 from controlplane.apiserver.service_defaults import with_availability, with_claim_defaults
 from controlplane.apiserver.volume_defaults import with_missing
 from resourceapi.objects.release import Release
@@ -175,6 +176,30 @@ def _with_template(holder: Plain) -> Plain:
     if template is None:
         return dict(holder)
     return {**holder, "template": {**template, "spec": with_template_defaults(template["spec"])}}
+
+
+def _without_disabled(obj: Plain, *, kind: str, release: Release) -> Plain:
+    """A workload whose template has no fields that the release does not have."""
+    if kind == "PodTemplate":
+        return _dropped(obj, release)
+    spec = _dropped(obj["spec"], release)
+    if kind == "CronJob":
+        within = spec["jobTemplate"]
+        spec = {**spec, "jobTemplate": {**within, "spec": _dropped(within["spec"], release)}}
+    return {**obj, "spec": spec}
+
+
+def _dropped(holder: Plain, release: Release) -> Plain:
+    template = holder.get("template")
+    if template is None or template.get("spec") is None:
+        return holder
+    return {**holder, "template": {**template, "spec": without_disabled(template["spec"], release)}}
+
+
+def drops(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
+    """By kind, what takes away fields of pods that a release does not have."""
+    kinds = (*_SPECS, "StatefulSet", "PodTemplate")
+    return {kind: partial(_without_disabled, kind=kind, release=release) for kind in kinds}
 
 
 def _labels(spec: Plain) -> Plain:

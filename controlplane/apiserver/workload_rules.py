@@ -11,10 +11,10 @@ from controlplane.apiserver.auxiliary_rules import int_or_percent, not_above_all
 from controlplane.apiserver.cron_schedules import why_no_schedule, why_no_zone
 from controlplane.apiserver.go_values import in_order
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.label_rules import check_labels, check_selector
+from controlplane.apiserver.label_rules import check_selector
 from controlplane.apiserver.labels import is_selected
 from controlplane.apiserver.open_rules import Check
-from controlplane.apiserver.pod_rules import check_pod_spec
+from controlplane.apiserver.pod_templates import check_pod_template
 from controlplane.apiserver.workload_defaults import NAME_LABELS, UID_LABELS
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints
@@ -145,14 +145,41 @@ def _check_template(errors: ErrorList, spec: Plain, kind: str) -> None:
     elif is_read and (selector is None or not is_selected(selector, labels or {})):  # without one, nothing is selected
         errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)
     pod = template.get("spec") or {}
-    check_labels(errors, "spec.template.labels", labels)
-    check_pod_spec(errors, pod, "spec.template.spec")
+    check_pod_template(errors, template, "spec.template")
     policy = pod.get("restartPolicy", _ALWAYS)
     if policy != _ALWAYS:
         errors.not_supported("spec.template.spec.restartPolicy", policy, [_ALWAYS])
     if pod.get("activeDeadlineSeconds") is not None:
         why = f"activeDeadlineSeconds in {kind} is not Supported"
         errors.forbidden("spec.template.spec.activeDeadlineSeconds", why)
+
+
+def _replication_controller(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    spec = new["spec"]
+    selector, template, path = spec.get("selector") or {}, spec.get("template"), "spec.template"
+    not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    if not selector:
+        errors.required("spec.selector")
+    not_negative(errors, "spec.replicas", spec.get("replicas"))
+    if template is None:
+        errors.required(path)
+        return
+    labels, pod = (template.get("metadata") or {}).get("labels"), template.get("spec") or {}
+    if any((labels or {}).get(name) != value for name, value in selector.items()):
+        errors.invalid(f"{path}.metadata.labels", labels, _NO_MATCH)
+    check_pod_template(errors, template, path)
+    policy = pod.get("restartPolicy", _ALWAYS)
+    if policy != _ALWAYS:
+        errors.not_supported(f"{path}.spec.restartPolicy", policy, [_ALWAYS])
+    if pod.get("activeDeadlineSeconds") is not None:
+        why = "activeDeadlineSeconds in ReplicationController is not Supported"
+        errors.forbidden(f"{path}.spec.activeDeadlineSeconds", why)
+
+
+def _pod_template(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    check_pod_template(errors, new.get("template") or {}, "template")
 
 
 def _is_read(selector: Plain | None) -> bool:
@@ -175,7 +202,7 @@ def _job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) 
         errors.not_supported("spec.completionMode", mode or "", ["NonIndexed", "Indexed"])
     if mode != "Indexed" and spec.get("backoffLimitPerIndex") is not None:
         errors.invalid("spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], "requires indexed completion mode")
-    check_job_pod(errors, spec["template"].get("spec") or {}, "spec.template.spec")
+    _check_job_template(errors, spec["template"], "spec.template")
     selector = spec.get("selector")
     labels = (spec["template"].get("metadata") or {}).get("labels")
     if selector is None:
@@ -192,10 +219,10 @@ def _job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) 
             _stays(errors, "spec.template", spec.get("template"), before.get("template"))
 
 
-def check_job_pod(errors: ErrorList, pod: Plain, path: str) -> None:
+def _check_job_template(errors: ErrorList, template: Plain, path: str) -> None:
     """The pod of a Job, which ends."""
-    check_pod_spec(errors, pod, path)
-    policy = pod.get("restartPolicy", _ALWAYS)
+    check_pod_template(errors, template, path)
+    policy, path = (template.get("spec") or {}).get("restartPolicy", _ALWAYS), f"{path}.spec"
     if policy == _ALWAYS:
         errors.required(f"{path}.restartPolicy", f'valid values: "{_ON_FAILURE}", "{_NEVER}"')
     elif policy not in (_ON_FAILURE, _NEVER):
@@ -213,7 +240,7 @@ def _cron_job(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     if spec.get("concurrencyPolicy") not in policies:
         errors.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy") or "", policies)
     template = (spec.get("jobTemplate") or {}).get("spec", {}).get("template") or {}
-    check_job_pod(errors, template.get("spec") or {}, "spec.jobTemplate.spec.template.spec")
+    _check_job_template(errors, template, "spec.jobTemplate.spec.template")
     for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         not_negative(errors, f"spec.{name}", spec.get(name))
     name = new["metadata"].get("name", "")
@@ -263,6 +290,8 @@ def checks(release: Release) -> Mapping[str, Check]:
         "DaemonSet": _daemons,
         "Deployment": partial(_copies, kind="Deployment"),
         "Job": partial(_job, release=release),
+        "PodTemplate": _pod_template,
         "ReplicaSet": partial(_copies, kind="ReplicaSet"),
+        "ReplicationController": _replication_controller,
         "StatefulSet": partial(_stateful_set, names_fields=release.has_declared_rules),
     }

@@ -8,12 +8,15 @@ import re
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_WITH_UNDERSCORES = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN_WITH_UNDERSCORES = rf"{_LABEL_WITH_UNDERSCORES}(\.{_LABEL_WITH_UNDERSCORES})*"
 _LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = rf"({_LABEL_KEY})?"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 _CONDITION_REASON = r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 
 _IS_LABEL = re.compile(_LABEL)
+_IS_LABEL_WITH_UNDERSCORES = re.compile(_LABEL_WITH_UNDERSCORES)
 _IS_LABEL_1035 = re.compile(_LABEL_1035)
 _IS_LABEL_KEY = re.compile(_LABEL_KEY)
 _IS_LABEL_VALUE = re.compile(_LABEL_VALUE)
@@ -85,6 +88,18 @@ def dns_subdomain_in_any_case(name: str) -> list[str]:
             " and must start and end with an alphanumeric character"
         )
         complaints.append(_told(rule, _SUBDOMAIN, "Example.com"))
+    return complaints
+
+
+def dns_subdomain_with_underscores(name: str) -> list[str]:
+    """Complaints about a domain to search names in, which may have underscores."""
+    complaints = _too_long(name, MAX_SUBDOMAIN, "characters")
+    if not all(_IS_LABEL_WITH_UNDERSCORES.fullmatch(label) for label in name.split(".")):
+        rule = (
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.',"
+            " and must start and end with an alphanumeric character"
+        )
+        complaints.append(_told(rule, _SUBDOMAIN_WITH_UNDERSCORES, "example.com"))
     return complaints
 
 

@@ -70,6 +70,14 @@ class Release(Struct, frozen=True, kw_only=True):
     """A Service's name may begin with a digit."""
     checks_bound_nodes: bool
     """A Binding names a node by a name that one can have."""
+    keeps_claims_of_pods: bool
+    """What a pod's status says of its claims stays where a writer leaves it out."""
+    has_uniform_words: bool
+    """A priority level's missing type is required, a storage class's provisioner immutable; before, in own words."""
+    warns_of_external_addresses: bool
+    """Who gives a Service `externalIPs` is warned of it."""
+    warns_of_close_traffic: bool
+    """Who wants a Service's traffic by `PreferClose` is told the newer word."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -106,6 +114,10 @@ _1_37 = Release(
     warns_of_sets=True,
     relaxes_service_names=True,
     checks_bound_nodes=True,
+    keeps_claims_of_pods=True,
+    has_uniform_words=True,
+    warns_of_external_addresses=True,
+    warns_of_close_traffic=True,
     has_all_fields=True,
 )
 
@@ -129,6 +141,7 @@ _1_36 = replace(
     counts_autoscalers=False,
     warns_of_sets=False,
     checks_bound_nodes=False,
+    keeps_claims_of_pods=False,
 )
 
 _1_35 = replace(
@@ -140,6 +153,8 @@ _1_35 = replace(
     negotiates_custom_lists_first=False,
     owns_custom_metadata_by_status=True,
     relaxes_service_names=False,
+    has_uniform_words=False,
+    warns_of_external_addresses=False,
     has_all_fields=False,
 )
 
@@ -150,6 +165,7 @@ _1_34 = replace(
     fails_on_delete_options=True,
     rules_tell_values=False,
     owns_metadata_by_status=True,
+    warns_of_close_traffic=False,
 )
 
 RELEASES: Mapping[str, Release] = MappingProxyType({each.version: each for each in (_1_34, _1_35, _1_36, _1_37)})

@@ -6,6 +6,7 @@ $K8S says which real server, and which release the stand-in answers as.
 """
 
 import http.client
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -116,8 +117,9 @@ def _causes(body: Any) -> list[str]:
 
 
 def _told(shown: Shown) -> Shown:
-    """Warnings of what is told for a schema come in the order of Go's maps."""
-    return shown._replace(warnings=tuple(sorted(shown.warnings)))
+    """Warnings of what is told for a schema come in the order of Go's maps, and types have numbers by chance."""
+    body = json.loads(_SELF.sub("selfType", json.dumps(shown.body)))
+    return shown._replace(warnings=tuple(sorted(shown.warnings)), body=body)
 
 
 def _print(each: Compared, width: int) -> None:

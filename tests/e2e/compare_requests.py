@@ -5,8 +5,8 @@
 Requests are in `requests/*.txt`, one a line: the verb, the path and, where there is one, the body as JSON. PATCH says
 of which type it is (PATCH:merge, PATCH:json, PATCH:strategic, PATCH:apply), and any verb in which form it wants its
 answer (GET>table, GET>yaml, GET>protobuf). `~` stands before those that are known to differ (docs/apiserver.md says
-why), `~1.37` before those that do on that release alone, `#` before remarks. Each file begins with empty namespaces,
-its requests go in their order. $K8S says which real server, and which release the stand-in answers as.
+why), `~1.34,1.36` before those that do on these releases alone, `#` before remarks. Each file begins with empty
+namespaces, its requests go in their order. $K8S says which real server, and which release the stand-in answers as.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def compared(ours: Http, real: Http, lines: list[str]) -> Iterator[Compared]:
         if line and not line.startswith("#"):
             known = _KNOWN.match(line)
             mine, theirs, _ = pair.ask(_dressed(line[known.end() :] if known else line))
-            is_known = known is not None and known[1] in ("", KUBERNETES)
+            is_known = known is not None and (not known[1] or KUBERNETES in known[1].split(","))
             yield Compared(line, is_known, differences(mine._asdict(), theirs._asdict()))
 
 

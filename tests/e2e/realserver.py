@@ -65,6 +65,7 @@ class RealServer:
             f"--cert-dir={self._certificates}",
             f"--token-auth-file={tokens}",
             "--authorization-mode=RBAC",
+            "--allow-privileged=true",  # as clusters have it
             "--service-cluster-ip-range=10.96.0.0/16",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",

@@ -92,6 +92,23 @@ def test_tokens_that_are_not_made_or_not_believed(admin: Http, server: Running) 
         assert forger.send("GET", SLICES).status == 401
 
 
+def test_nobody_may_ask_whether_the_server_is_well(server: Running) -> None:
+    """Where roles say who may do what, somebody without a credential is one who may do next to nothing."""
+    nobody = 'User "system:anonymous" cannot'
+    with server.http("") as me:
+        assert me.send("GET", "/readyz").text == "ok"
+        assert me.send("GET", "/version").status == 200
+        refused = me.send("GET", "/api/v1/pods")
+        assert (refused.status, refused.message) == (
+            403,
+            f'pods is forbidden: {nobody} list resource "pods" in API group "" at the cluster scope',
+        )
+        assert me.send("GET", "/readyz/ping").message == f'forbidden: {nobody} get path "/readyz/ping"'
+        assert me.send("POST", "/healthz").message == f'forbidden: {nobody} post path "/healthz"'
+    with server.http("nope") as me:
+        assert me.send("GET", "/healthz").status == 401
+
+
 def test_roles_say_who_may_do_what(admin: Http, server: Running) -> None:
     with of_node(admin, server, "n1") as me:
         assert me.ok("GET", SLICES)["items"] == []

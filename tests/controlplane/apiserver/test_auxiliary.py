@@ -27,8 +27,13 @@ REQUIRED: Any = {
     "Deployment": WORKLOAD,
     "FlowSchema": {"spec": {"priorityLevelConfiguration": {"name": "p"}}},
     "Job": {"spec": {"template": NEVER}},
+    "PersistentVolumeClaim": {
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    },
+    "PodTemplate": {"template": TEMPLATE},
     "PriorityLevelConfiguration": {"spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}},
     "ReplicaSet": WORKLOAD,
+    "ReplicationController": {"spec": {"template": TEMPLATE}},
     "RoleBinding": ROLE_REF,
     "Service": {"spec": {"clusterIP": "None"}},  # or it would need ports
     "StatefulSet": WORKLOAD,

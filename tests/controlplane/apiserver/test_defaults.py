@@ -25,6 +25,7 @@ FILLED = {
     "schedulerName": "default-scheduler",
 }
 SELECTOR = {"matchLabels": {"app": "a"}}
+STORAGE: Any = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
 def _made(api: Http, group: str, kind: str, plural: str, spec: Any) -> Any:
@@ -181,7 +182,7 @@ def test_what_is_there_even_when_it_is_empty(api: Http) -> None:
         "desiredNumberScheduled": 0,
         "numberReady": 0,
     }
-    claim = _made(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", {"accessModes": ["ReadWriteOnce"]})
+    claim = _made(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", STORAGE)
     assert claim["status"] == {"phase": "Pending"}
 
 
@@ -201,14 +202,17 @@ def test_a_pod_waits_from_the_beginning_and_its_phase_can_be_taken_away(api: Htt
 @pytest.mark.parametrize(
     ("volume", "more"),
     [
-        ({"iscsi": {"targetPortal": "1.2.3.4", "iqn": "q", "lun": 0}}, {"iscsiInterface": "default"}),
+        (
+            {"iscsi": {"targetPortal": "1.2.3.4", "iqn": "eui.0123456789abcdef", "lun": 0}},
+            {"iscsiInterface": "default"},
+        ),
         ({"rbd": {"monitors": ["a"], "image": "i"}}, {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}),
         (
-            {"azureDisk": {"diskName": "a", "diskURI": "b"}},
+            {"azureDisk": {"diskName": "a", "diskURI": "https://b"}},
             {"cachingMode": "ReadWrite", "fsType": "ext4", "readOnly": False, "kind": "Shared"},
         ),
         (
-            {"scaleIO": {"gateway": "a", "system": "b", "secretRef": {"name": "x"}}},
+            {"scaleIO": {"gateway": "a", "system": "b", "volumeName": "c", "secretRef": {"name": "x"}}},
             {"storageMode": "ThinProvisioned", "fsType": "xfs"},
         ),
         ({"image": {"reference": "q"}}, {"pullPolicy": "Always"}),
@@ -224,7 +228,7 @@ def test_volumes(api: Http, volume: Any, more: Any) -> None:
 
 def test_what_is_projected(api: Http) -> None:
     field = {"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}
-    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {}}}
+    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     volumes = [
         {
             "name": "p",
@@ -280,7 +284,7 @@ def test_limits_of_containers(api: Http) -> None:
 @pytest.mark.parametrize(("one", "other"), [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")])
 def test_a_claim_names_its_source_twice(api: Http, one: str, other: str) -> None:
     source = {"kind": "PersistentVolumeClaim", "name": "x"}
-    made = _made(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", {one: source})["spec"]
+    made = _made(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", {**STORAGE, one: source})["spec"]
     assert made[one] == made[other] == {"apiGroup": None, **source}
 
 

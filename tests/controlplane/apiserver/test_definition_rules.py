@@ -98,11 +98,11 @@ def test_no_default_where_every_object_has_its_own(api: Http) -> None:
         f"{ROOT}.properties[kind].default: Forbidden: must not be set in top-level kind",
         f"{ROOT}.properties[metadata].default: Forbidden: must not be set in top-level metadata",
     ]
-    narrow = {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}
-    assert complaints(api, with_schema({"properties": narrow})) == [
-        f"{ROOT}.properties[metadata]: Forbidden: must not specify anything other than name and generateName,"
-        " but metadata is implicitly specified"
-    ]
+    for narrow in ({"properties": {"labels": {"type": "object"}}}, {"x-kubernetes-map-type": ""}):
+        assert (
+            f"{ROOT}.properties[metadata]: Forbidden: must not specify anything other than name and generateName,"
+            " but metadata is implicitly specified"
+        ) in complaints(api, with_schema({"properties": {"metadata": {"type": "object"} | narrow}}))
 
 
 def test_the_root_of_a_kind_whose_status_is_apart(api: Http) -> None:
@@ -140,6 +140,10 @@ def test_what_is_narrowed_is_known(api: Http) -> None:
         ({}, {"selectableFields": [{"jsonPath": ".spec"}]},
          'spec.selectableFields[0].jsonPath: Invalid value: ".spec": must point to a field of type string, boolean or'
          " integer. Enum string fields and strings with formats are allowed."),
+        ({}, {"selectableFields": [{"jsonPath": ".a.b"}], "schema": {"openAPIV3Schema": {"type": "object",
+         "properties": {"a": {"type": "object", "additionalProperties": True}}}}},
+         'spec.selectableFields[0].jsonPath: Invalid value: ".a.b": must point to a field of type string, boolean or'
+         " integer. Enum string fields and strings with formats are allowed."),
         ({"conversion": {"strategy": "Webhook"}}, {},
          "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook"),
         ({"preserveUnknownFields": True}, {},
@@ -160,6 +164,10 @@ def test_versions_that_differ_are_told_apart(api: Http) -> None:
     made["spec"]["versions"].append(other)
     why = "Required value: must not be empty for specified object fields"
     assert complaints(api, made) == [f"{A}.type: {why}"]
+    nested = {"type": "object", "properties": {"b": {"type": "object", "$schema": "x"}}}
+    made["spec"]["versions"][1] = other | {"schema": {"openAPIV3Schema": nested}}
+    unread = "spec.versions[1].schema.openAPIV3Schema: Invalid value: \"\": OpenAPIV3Schema 'schema' is not supported"
+    assert complaints(api, made) == [f"spec.versions[0].schema.openAPIV3Schema.properties[a].type: {why}", unread]
     made["spec"]["versions"][1] = other | {"schema": {"openAPIV3Schema": {"type": "object"}}}
     assert complaints(api, made) == [f"spec.versions[0].schema.openAPIV3Schema.properties[a].type: {why}"]
 

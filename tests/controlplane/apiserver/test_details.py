@@ -1,5 +1,7 @@
 """Details of answers that random requests to a real API server showed: words, views, defaults."""
 
+import pytest
+
 from tests.controlplane.apiserver.running import APPLY, CLASSES, Http, device_class
 from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition
 
@@ -121,4 +123,64 @@ def test_who_may_do_everything_may_do_everything(api: Http) -> None:
     status = api.ok("POST", rules, {"spec": {"namespace": "default"}})["status"]
     assert status["resourceRules"] == [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
     assert status["nonResourceRules"] == [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
-    assert api.send("GET", "/readyz", verbose="").text == "[+]ping ok\nreadyz check passed\n"
+    told = api.send("GET", "/readyz", verbose="", exclude="ping").text
+    assert told.startswith("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n")
+    assert told.endswith("\nreadyz check passed\n")
+    assert 'cannot be excluded: no matches for "x"' in api.send("GET", "/livez", verbose="", exclude="x").text
+    assert api.send("GET", "/readyz/informer-sync").text == api.send("GET", "/livez/log").text == "ok"
+    assert api.send("GET", "/livez/informer-sync").status == 404
+
+
+_V2, _V3 = (f"application/com.github.proto-openapi.spec.v{number}@v1.0+protobuf" for number in (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "found"),
+    [
+        ("/openapi/v2", "*/*", "application/json"),
+        ("/openapi/v2", _V2, _V2.replace("@", ".")),
+        ("/openapi/v2", _V2.replace("@", "."), _V2.replace("@", ".")),
+        ("/openapi/v2", "application/yaml", ""),
+        ("/openapi/v3", "application/yaml", "text/plain; charset=utf-8"),
+        ("/openapi/v3/apis/apps/v1", "application/json", "application/json"),
+        ("/openapi/v3/apis/apps/v1", _V3, ""),
+    ],
+)
+def test_forms_of_openapi_documents(api: Http, path: str, accept: str, found: str) -> None:
+    answer = api.send("GET", path, accept=accept)
+    assert answer.status == (200 if found else 406)
+    assert dict(answer.headers).get("content-type", "") == found
+
+
+@pytest.mark.parametrize(
+    ("accept", "found"),
+    [
+        ("{json}{all}", "{json}{all}"),
+        ("{protobuf}{all},{json}{all}", "{protobuf}{all}"),
+        ("*/*{all}", "{json}{all}"),
+        ("{json},{json}{all}", "{json}"),
+        ("{json}{old},{json}", "{json}"),
+    ],
+)
+def test_in_which_form_all_groups_come(api: Http, accept: str, found: str) -> None:
+    words = {"json": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"}
+    words["all"] = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    words["old"] = words["all"].replace("v=v2", "v=v2beta1")
+    answer = api.send("GET", "/apis", accept=accept.format(**words))
+    assert dict(answer.headers)["content-type"] == found.format(**words)
+
+
+def test_groups_refuse_forms_in_words_of_their_own(api: Http) -> None:
+    only = "only the following media types are accepted: application/json,"
+    for path in ("/apis", "/apis/apps"):
+        assert api.send("GET", path, accept="text/html").message.startswith(only)
+    assert api.send("GET", "/apis/apps/v1", accept="text/html").message.startswith("406: Not Acceptable")
+
+
+def test_old_paths_of_watches(api: Http) -> None:
+    watches = "/api/v1/watch/namespaces/default/pods"
+    assert api.send("POST", watches, {}).status == 405
+    assert api.send("GET", f"{watches}/x/status").status == 404
+    refused = api.send("GET", watches, accept="application/yaml", resourceVersion="x")
+    assert refused.status == 500  # which is found out before there are no watches in YAML
+    assert api.send("GET", watches, accept="application/yaml").status == 406

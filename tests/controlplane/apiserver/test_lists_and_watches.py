@@ -39,6 +39,21 @@ def test_pages_are_of_one_moment(api: Http) -> None:
     assert _names(api.ok("GET", CLASSES)) == ["m0", "m1", "m2", "m2a", "m4"]
 
 
+def test_a_long_list_comes_in_pieces(api: Http) -> None:
+    """So that nobody waits for it; what has been asked for is whole and the same, in whatever form."""
+    path = "/api/v1/namespaces/default/configmaps"
+    for number in range(30):
+        data = {"k": "x" * 80_000}
+        api.ok("POST", path, {"kind": "ConfigMap", "metadata": {"name": f"m{number:02}"}, "data": data})
+    answer = api.send("GET", path)
+    assert dict(answer.headers).get("transfer-encoding") == "chunked"
+    whole = api.send("GET", path, pretty="true")
+    assert "transfer-encoding" not in dict(whole.headers)
+    assert answer.body == whole.body
+    assert [each["metadata"]["name"] for each in answer.body["items"]] == [f"m{number:02}" for number in range(30)]
+    assert api.send("GET", path, accept="application/vnd.kubernetes.protobuf").data.count(b"x" * 80_000) == 30
+
+
 def test_an_exact_version(api: Http) -> None:
     """The list as it was."""
     versions = _fill(api, 3)

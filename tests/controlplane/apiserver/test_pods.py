@@ -8,6 +8,8 @@ import pytest
 from tests.controlplane.apiserver.running import MERGE, Http, Plain, Running
 
 PODS = "/api/v1/namespaces/default/pods"
+STRATEGIC = "application/strategic-merge-patch+json"
+COUNT = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +122,7 @@ def test_priority_classes(api: Http) -> None:
         ({"restartPolicy": "Never"}, "spec"),
         ({"containers": [{"name": "c", "image": "other"}]}, ""),
         ({"activeDeadlineSeconds": 5}, ""),
-        ({"tolerations": [{"operator": "Exists"}]}, ""),
+        ({"tolerations": [{"operator": "Exists"}]}, "spec.tolerations"),
     ],
 )
 def test_what_may_change_of_a_pod(api: Http, change: Plain, where: str) -> None:
@@ -171,3 +173,96 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
     done = api.ok("POST", f"{PODS}/e/eviction", body | {"metadata": {"name": "e"}})
     assert (done["status"], done["code"]) == ("Success", 201)
     assert not _is_there(api, "e")
+
+
+def test_a_container_joins_a_pod_and_stays(api: Http) -> None:
+    """As `kubectl debug` has it."""
+    api.ok("POST", PODS, _pod("joined"))
+    part, added = f"{PODS}/joined/ephemeralcontainers", {"name": "e", "image": "i", "targetContainerName": "c"}
+    change = {"metadata": {"labels": {"a": "b"}}, "spec": {"ephemeralContainers": [added], "activeDeadlineSeconds": 5}}
+    made = api.ok("PATCH", part, change, content=STRATEGIC)
+    assert [each["name"] for each in made["spec"]["ephemeralContainers"]] == ["e"]
+    assert "activeDeadlineSeconds" not in made["spec"]
+    assert "labels" not in made["metadata"]
+    assert made["metadata"]["generation"] == 2
+    for containers, why in (
+        ([], 'existing ephemeral containers "e" may not be removed'),
+        ([{**added, "image": "j"}], 'existing ephemeral containers "e" may not be changed'),
+        ([added, {"name": "c", "image": "i"}], 'spec.ephemeralContainers[1].name: Duplicate value: "c"'),
+    ):
+        answer = api.send("PATCH", part, {"spec": {"ephemeralContainers": containers}}, content=MERGE)
+        assert answer.status == 422
+        assert why in answer.message
+    assert "pods/ephemeralcontainers" in {each["name"] for each in api.ok("GET", "/api/v1")["resources"]}
+
+
+@pytest.mark.parametrize(
+    ("resources", "why"),
+    [
+        ({"requests": {"cpu": "2"}}, ""),
+        ({"requests": {"cpu": "2"}, "limits": {"x.dev/a": "2"}}, "only cpu and memory resources are mutable"),
+        (
+            {"requests": {"memory": None}},
+            "resources.requests: Forbidden: resource requests cannot be removed",
+        ),
+        ({"requests": {"cpu": "3", "memory": "1Gi"}, "limits": {"cpu": "3", "memory": "1Gi"}}, "Pod QOS Class may not"),
+    ],
+)
+def test_what_a_container_may_use_changes(api: Http, resources: Plain, why: str) -> None:
+    if api.send("GET", f"{PODS}/resized").status == 200:
+        api.ok("DELETE", f"{PODS}/resized")
+    pod = _pod("resized")
+    amounts = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "3", "x.dev/a": "1"}}
+    pod["spec"]["containers"][0]["resources"] = amounts
+    api.ok("POST", PODS, pod)
+    change = {"spec": {"containers": [{"name": "c", "image": "other", "resources": resources}]}}
+    answer = api.send("PATCH", f"{PODS}/resized/resize", change, content=STRATEGIC)
+    if why:
+        assert (answer.status, why in answer.message) == (422, True), answer
+    else:
+        (container,) = answer.body["spec"]["containers"]
+        assert container["resources"]["requests"]["cpu"] == "2"
+        assert container["image"] == "i"
+    renamed = api.send(
+        "PATCH", f"{PODS}/resized/resize", {"spec": {"containers": [{"name": "d", "image": "i"}]}}, content=MERGE
+    )
+    assert "containers may not be renamed or reordered on resize" in renamed.message
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        ({"qosClass": "Guaranteed"}, 'status.qosClass: Invalid value: "Guaranteed": field is immutable'),
+        (
+            {"resourceClaimStatuses": [{"name": "z"}]},
+            'status.resourceClaimStatuses[0].name: Invalid value: "z": must match the name of an entry in'
+            " `spec.resourceClaims`",
+        ),
+        (
+            {"extendedResourceClaimStatus": {"resourceClaimName": "a"}},
+            "status.extendedResourceClaimStatus.requestMappings: Required value: at least one request mapping is"
+            " required",
+        ),
+        (
+            {"containerStatuses": [{"name": "c", "state": {"running": {}}}]},
+            "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state",
+        ),
+        (
+            {"hostIP": "1.1.1.1", "hostIPs": [{"ip": "2.2.2.2"}]},
+            'status.hostIPs[0].ip: Invalid value: "2.2.2.2": must be equal to `hostIP`',
+        ),
+    ],
+)
+def test_what_the_status_of_a_pod_may_say(api: Http, status: Plain, found: str) -> None:
+    name = f"told-{next(COUNT)}"
+    path = f"{PODS}/{name}/status"
+    claims = [{"name": "a", "resourceClaimTemplateName": "t"}]
+    api.ok("POST", PODS, _pod(name, restartPolicy="Never", resourceClaims=claims))
+    ended = [{"name": "c", "state": {"terminated": {"exitCode": 0}}}]
+    known = {"containerStatuses": ended, "resourceClaimStatuses": [{"name": "a", "resourceClaimName": "n"}]}
+    api.ok("PATCH", path, {"status": known}, content=MERGE)
+    answer = api.send("PATCH", path, {"status": status}, content=MERGE)
+    assert (answer.status, answer.message) == (422, f'Pod "{name}" is invalid: {found}')
+    kept = api.ok("PATCH", path, {"status": {"qosClass": None, "resourceClaimStatuses": None}}, content=MERGE)["status"]
+    assert kept["qosClass"] == "BestEffort"
+    assert kept["resourceClaimStatuses"] == known["resourceClaimStatuses"]

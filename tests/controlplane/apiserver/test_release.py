@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from resourceapi.objects.release import RELEASES
-from tests.controlplane.apiserver.running import CLAIMS, Http, Plain, Running, claim
+from tests.controlplane.apiserver.running import CLAIMS, MERGE, Http, Plain, Running, claim
 from tests.controlplane.apiserver.test_definitions import definition, driver
 from tests.controlplane.scheduler.kit import slice_
 
@@ -98,6 +98,21 @@ def test_the_server_says_what_it_is(version: str, of_1_34: Http, of_1_35: Http, 
     told = server.ok("GET", "/version")
     assert f"{told['major']}.{told['minor']}" == version
     assert server.ok("GET", "/openapi/v2")["info"]["version"] == told["gitVersion"]
+
+
+def test_words_before_1_36(of_1_34: Http, of_1_35: Http, of_1_36: Http) -> None:
+    path, level = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations", {"metadata": {"name": "l"}}
+    known = 'Unsupported value: "": supported values: "Exempt", "Limited"'
+    services = "/api/v1/namespaces/default/services"
+    service: Plain = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 1}], "externalIPs": ["1.2.3.4"]}}
+    service["spec"]["trafficDistribution"] = "PreferClose"
+    for server, why, count in ((of_1_34, known, 0), (of_1_35, known, 1), (of_1_36, "Required value", 2)):
+        assert server.send("POST", path, {**level, "spec": {}}).message.endswith(f"spec.type: {why}")
+        assert len(server.send("POST", services, service, dryRun="All").warnings) == count
+    storage = "/apis/storage.k8s.io/v1/storageclasses"
+    of_1_34.ok("POST", storage, {"metadata": {"name": "c"}, "provisioner": "a.dev"})
+    change = of_1_34.send("PATCH", f"{storage}/c", {"provisioner": "b.dev"}, content=MERGE)
+    assert change.message.endswith("provisioner: Forbidden: updates to provisioner are forbidden.")
 
 
 def test_what_a_release_warns_of_is_deprecated_in_it(of_1_34: Http, of_1_36: Http) -> None:

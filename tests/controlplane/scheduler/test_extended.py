@@ -130,7 +130,7 @@ async def test_a_class_that_comes_later() -> None:
 @scenario(240)
 async def test_an_implicit_name_without_its_class() -> None:
     async with Stand() as stand:
-        wanted = "deviceclass.resource.kubernetes.io/no_such!class"
+        wanted = "deviceclass.resource.kubernetes.io/no_such_class"
         await stand.create(node(), named(), slice_("n1", "a"), pod("p", limits=[{wanted: "1"}]))
         await stand.until_refused("p", f"1 Insufficient {wanted}")
 

@@ -1,0 +1,72 @@
+"""Files of a volume that are in each other's way: two of one path, or one below another.
+
+Source: k8s.io/kubernetes pkg/api/pod/warnings.go (warningsForOverlappingVirtualPaths).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from controlplane.apiserver.kinds import Plain
+from resourceapi.objects import quoted_text
+
+_CERTIFICATE = {"certificateChainPath": "chain", "keyPath": "key", "credentialBundlePath": "credential bundle"}
+
+
+class _File(NamedTuple):
+    """A path in a volume, and what it is of where there are several sources."""
+
+    path: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{quoted_text(self.path)} ({self.source})" if self.source else quoted_text(self.path)
+
+
+def overlap_warnings(volumes: Sequence[Plain]) -> Iterator[str]:
+    """What is told of a pod's volumes."""
+    for volume in volumes:
+        name = quoted_text(volume.get("name") or "")
+        for member, what, key in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
+            if source := volume.get(member):
+                shown = f"{what} {quoted_text(source.get(key) or '')}"
+                yield from _overlaps(name, shown, _items(source, ""))
+        yield from _overlaps(name, "DownwardAPI", _items(volume.get("downwardAPI") or {}, ""))
+        projected = volume.get("projected") or {}
+        found: list[_File] = []
+        for source in projected.get("sources") or ():
+            if not any(item is not None for item in source.values()):
+                yield f"volume {name} (Projected) has no sources provided"
+            found += _projected(source)
+        yield from _overlaps(name, "Projected", found)
+
+
+def _items(source: Plain, shown: str) -> list[_File]:
+    return [_File((each.get("path") or "").rstrip("/"), shown) for each in source.get("items") or ()]
+
+
+def _projected(source: Plain) -> list[_File]:
+    """The files of one source; of several in one the first counts."""
+    for member, what in (("configMap", "ConfigMap"), ("secret", "Secret")):
+        if (source.get(member) or {}).get("items"):
+            return _items(source[member], f"{what} {quoted_text(source[member].get('name') or '')}")
+    if (source.get("downwardAPI") or {}).get("items"):
+        return _items(source["downwardAPI"], "DownwardAPI")
+    if token := source.get("serviceAccountToken"):
+        return [_File((token.get("path") or "").rstrip("/"), "ServiceAccountToken")]
+    if bundle := source.get("clusterTrustBundle"):
+        of = bundle.get("name") if bundle.get("name") is not None else bundle.get("signerName")
+        return [_File((bundle.get("path") or "").rstrip("/"), f"ClusterTrustBundle {quoted_text(of or '')}")]
+    certificate = source.get("podCertificate") or {}
+    return [
+        _File(certificate[member].rstrip("/"), f"PodCertificate {what}")
+        for member, what in _CERTIFICATE.items()
+        if certificate.get(member)
+    ]
+
+
+def _overlaps(volume: str, shown: str, files: Sequence[_File]) -> Iterator[str]:
+    for index, file in enumerate(files):
+        for other in files[:index]:
+            one, two = f"{file.path}/", f"{other.path}/"
+            if file.path and other.path and (one.startswith(two) or two.startswith(one)):
+                yield f"volume {volume} ({shown}): overlapping paths: {file} with {other}"
