@@ -543,6 +543,40 @@ async def test_leases_end_on_a_full_disk_whatever_a_grant_took_of_the_log(
     await again.close()
 
 
+@pytest.mark.parametrize("many", [1, 5000], ids=["no reserve", "no room"])
+async def test_what_is_refused_on_a_full_disk_leaves_the_log_its_blocks(small_disk: Path, many: int) -> None:
+    ledger = await opened(small_disk / "state")
+    for number in range(10):
+        await ledger.grant([lease(f"u{number}")])
+    fill(small_disk)
+    if many == 1:
+        (small_disk / "state" / "reserve").unlink()  # as the end of another one does
+        fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        await ledger.grant([lease(f"v{number}") for number in range(many)])
+    (small_disk / "state" / "reserve").unlink(missing_ok=True)
+    fill(small_disk)
+    for each in ledger.leases():
+        await ledger.end([each])
+    await ledger.close()
+    again = await opened(small_disk / "state")
+    assert again.leases() == ()
+    await again.close()
+
+
+async def test_what_becomes_known_of_a_lease_takes_no_room_from_its_end(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    leases = [lease(f"u{number}") for number in range(1500)]
+    await ledger.grant(leases)
+    await ledger.grant([lease("a")])
+    fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        await ledger.update([structs.replace(each, holder="pod/default/one/main" * 10) for each in leases])
+    assert (small_disk / "state" / "reserve").is_file()
+    await ledger.end(leases)
+    await ledger.close()
+
+
 async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> None:
     (small_disk / "somebody").write_bytes(bytes(1500 * 1024))
     ledger = await opened(small_disk / "state")
