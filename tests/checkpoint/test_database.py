@@ -588,6 +588,15 @@ async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> Non
     await ledger.close()
 
 
+async def test_a_reserve_that_a_backup_brought_back_with_holes_gets_its_blocks(tmp_path: Path) -> None:
+    reserve = tmp_path / "reserve"
+    reserve.touch()
+    os.truncate(reserve, 1 << 20)
+    ledger = await opened(tmp_path)
+    assert reserve.stat().st_blocks * 512 >= 1 << 20
+    await ledger.close()
+
+
 @pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
 async def test_what_others_put_in_the_place_of_the_reserve_is_replaced_or_named(
     tmp_path: Path, place: Callable[[Path], object]
