@@ -141,11 +141,12 @@ class Database:
             self._is_to_grow = self._has_grown()
 
     def check(self, book: Book) -> None:
-        """Raise `LedgerUnavailable` unless a lease could be written now; what a failure closed is opened again."""
+        """Write what is there once more. Raises `LedgerUnavailable` where not even for that there is room."""
         try:
             self._write(book, (), grows=True)
         except _TROUBLE as error:
             raise self._unavailable("write", error) from error
+        self.tidy()
 
     def _write_on_a_full_disk(self, book: Book, changes: Sequence[Change], grows: bool) -> None:
         try:
@@ -159,7 +160,7 @@ class Database:
             self._write(book, changes, grows)
 
     def _write(self, book: Book, changes: Sequence[Change], grows: bool) -> None:
-        """Write `changes`, of which something `grows`, or all of `book` where the file is another one."""
+        """Write `changes`, of which something `grows`; all of `book` for want of any, or where the file is another."""
         if self._connection is None or not self._in_place():
             self._close_file()
             try:
@@ -173,7 +174,7 @@ class Database:
         else:
             if grows:
                 self._reserve.make()
-            self._commit(lambda connection: apply(connection, changes))
+            self._commit(lambda connection: apply(connection, changes) if changes else rewrite(connection, book))
 
     def _commit(self, change: Callable[[sqlite3.Connection], None]) -> None:
         connection = self._connection

@@ -564,6 +564,24 @@ async def test_what_is_refused_on_a_full_disk_leaves_the_log_its_blocks(small_di
     await again.close()
 
 
+def test_where_a_grant_found_no_room_it_takes_more_than_the_reserve_to_say_that_there_is_some(small_disk: Path) -> None:
+    database = Database(small_disk / "state")
+    book = database.load()
+    for first in range(0, 500, 50):
+        database.write(book, [book.grant([lease(f"u{number}") for number in range(first, first + 50)])])
+        database.tidy()
+    rest = fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        database.write(book, [change := book.grant([lease(f"v{number}") for number in range(5000)])])
+    book.undo(change)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        database.check(book)
+    rest.unlink()
+    database.check(book)
+    database.close()
+    assert tuple(Database(small_disk / "state").peek()) == tuple(book)
+
+
 async def test_what_becomes_known_of_a_lease_takes_no_room_from_its_end(small_disk: Path) -> None:
     ledger = await opened(small_disk / "state")
     leases = [lease(f"u{number}") for number in range(1500)]
