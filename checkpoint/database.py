@@ -5,7 +5,8 @@ Rules:
 2. A file that is not sound (truncated, garbage, a row that does not fit its checksum, somebody else's, written by a
    newer version), or that takes the place of the one in use, is renamed, never deleted, and a fresh one takes its
    place: a node must come up again. What pods hold without a lease is then leased again (reconciler.py).
-3. Memory is the truth once it was loaded: after any failure the file is opened again and made equal to it.
+3. Memory is the truth once it was loaded: after a failure the file is opened again and made equal to it, but for one
+   of want of room, after which it is.
 4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut. It is
    kept short and used again (`tidy`), also as soon as the database is to grow: on a disk that others have filled there
    would be no room for the end of a lease. Where there is none all the same, the end gets the reserve (reserve.py).
@@ -140,24 +141,26 @@ class Database:
             self._is_to_grow = self._has_grown()
 
     def check(self, book: Book) -> None:
-        """Raise `LedgerUnavailable` unless a lease could be written now; what a failure closed is opened again."""
+        """Write what is there once more. Raises `LedgerUnavailable` where not even for that there is room."""
         try:
             self._write(book, (), grows=True)
         except _TROUBLE as error:
             raise self._unavailable("write", error) from error
+        self.tidy()
 
     def _write_on_a_full_disk(self, book: Book, changes: Sequence[Change], grows: bool) -> None:
         try:
             self.tidy()  # the log's own blocks are room for the end of a lease
             self._write(book, changes, grows)
         except _TROUBLE as error:
-            if grows or not _is_full(error) or not self._reserve.give_up():
+            is_end = not grows and any(change.ended or change.readmitted for change in changes)
+            if not is_end or not _is_full(error) or not self._reserve.give_up():
                 raise
             self.tidy()
             self._write(book, changes, grows)
 
     def _write(self, book: Book, changes: Sequence[Change], grows: bool) -> None:
-        """Write `changes`, of which something `grows`, or all of `book` where the file is another one."""
+        """Write `changes`, of which something `grows`; all of `book` for want of any, or where the file is another."""
         if self._connection is None or not self._in_place():
             self._close_file()
             try:
@@ -171,7 +174,7 @@ class Database:
         else:
             if grows:
                 self._reserve.make()
-            self._commit(lambda connection: apply(connection, changes))
+            self._commit(lambda connection: apply(connection, changes) if changes else rewrite(connection, book))
 
     def _commit(self, change: Callable[[sqlite3.Connection], None]) -> None:
         connection = self._connection
@@ -221,8 +224,12 @@ class Database:
         self._unlock()
 
     def _unavailable(self, verb: str, error: Exception) -> LedgerUnavailable:
-        """Return in words what the disk refused. The file is closed: the next call starts from a clean connection."""
-        self._close_file()
+        """Return in words what the disk refused. The file is closed: the next call starts from a clean connection.
+
+        Not where a transaction found no room: it was taken back, and the log's blocks would be somebody else's.
+        """
+        if not (verb == "write" and _is_full(error)):
+            self._close_file()
         refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
         return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {_in_words(error)}{refused}")
 

@@ -118,11 +118,11 @@ class Ledger:
                 await self.load()
                 break
             except StateLocked as error:
-                if loop.time() >= deadline:
-                    raise
-                if not is_waiting:
+                if patience and not is_waiting:
                     log.info("%s; it has %g s for that (settings.lockWaitSeconds)", error, patience)
                     is_waiting = True
+                if loop.time() >= deadline:
+                    raise
             except LedgerUnavailable as error:
                 self._found(str(error))
                 break

@@ -23,15 +23,17 @@ class Reserve:
     def __init__(self, directory: Path) -> None:
         """Prepare; nothing is touched yet."""
         self._path = directory / FILE_NAME
+        self._has_blocks = False  # a file that was there may have holes, as from a backup
 
     def make(self) -> None:
         """Have the reserve, if it is not there already. Raises OSError where the disk has no room for it."""
         with contextlib.suppress(FileNotFoundError):
-            if self._path.lstat().st_size >= SIZE:
+            if self._path.lstat().st_size >= SIZE and self._has_blocks:
                 return
         descriptor = os.open(self._path, _FLAGS, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, SIZE)
+            self._has_blocks = True
         except OSError:
             self.give_up()  # the part of it that there was room for
             raise

@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Callable
 from typing import Self
 
 from netlink.messages import ACK, DONE, ERROR, INTERRUPTED, ROOT_AND_MATCH, Message, message, messages
@@ -43,16 +44,21 @@ class Connection:
         """Return the answer to a request for one thing, or to a change. Raises `NetlinkError`."""
         return self._ask(kind, body, flags | ACK)[:-1]
 
-    def dump(self, kind: int, body: bytes) -> list[Message]:
-        """Return all there is, at one moment. Raises `NetlinkError`, also where it changes each time it is listed."""
+    def dump(self, kind: int, body: bytes, is_wanted: Callable[[bytes], bool] | None = None) -> list[Message]:
+        """Return all there is, at one moment; or what `is_wanted` of it, by its body.
+
+        Raises `NetlinkError`, also where it changes each time it is listed.
+        """
         for _ in range(_DUMPS):
-            answer = self._ask(kind, body, ROOT_AND_MATCH)
+            answer = self._ask(kind, body, ROOT_AND_MATCH, is_wanted)
             if not any(each.flags & INTERRUPTED for each in answer):
                 return answer[:-1]
         raise NetlinkError(errno.EINTR, "what is listed keeps changing")
 
-    def _ask(self, kind: int, body: bytes, flags: int) -> list[Message]:
-        """Return the whole answer, with the message that ends it."""
+    def _ask(
+        self, kind: int, body: bytes, flags: int, is_wanted: Callable[[bytes], bool] | None = None
+    ) -> list[Message]:
+        """Return what is wanted of the answer, with the message that ends it."""
         self._sequence += 1
         self._socket.send(message(kind, flags, self._sequence, body))
         found: list[Message] = []
@@ -60,8 +66,10 @@ class Connection:
             for each in messages(self._receive()):
                 if each.sequence != self._sequence:
                     continue
-                found.append(each)
-                if each.type not in (ERROR, DONE):
+                is_last = each.type in (ERROR, DONE)
+                if is_last or each.flags & INTERRUPTED or is_wanted is None or is_wanted(each.body):
+                    found.append(each)
+                if not is_last:
                     continue
                 code = -_ANSWER.unpack_from(each.body)[0] if len(each.body) >= _ANSWER.size else 0
                 if code:

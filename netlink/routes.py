@@ -1,39 +1,60 @@
 """The interfaces that default routes lead over: of all tables, and each way of a route that has several.
 
-/proc/net/route has the main table alone, and of several ways (ECMP) the first.
+/proc/net/route has the main table alone, and of several ways (ECMP) the first. The ways may be objects of their own,
+which routes name (`ip nexthop`); with the sysctl nexthop_compat_mode off the kernel tells of a route their number only.
 """
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from netlink import messages as nl
 from netlink.connection import Connection
 
 _INFO = struct.Struct("=BBBBBBBBI")  # struct rtmsg: family, lengths of both addresses, tos, table, ..., type, flags
 _WAY = struct.Struct("=HBBi")  # struct rtnexthop: length, flags, hops, index
-_INTERFACE, _WAYS = 4, 9
+_INTERFACE, _WAYS, _OBJECT = 4, 9, 30
+_OBJECT_INFO = struct.Struct("=BBBBI")  # struct nhmsg
+_OBJECT_ID, _OBJECT_GROUP, _OBJECT_INTERFACE = 1, 2, 5
+_MEMBER = struct.Struct("=IBBH")  # struct nexthop_grp: the number of an object, weight
 _UNICAST = 1  # RTN_UNICAST: one that leads somewhere
 
 
 def ways_out(connection: Connection) -> frozenset[int]:
     """Return the indices of the interfaces over which a default route leads. Raises `NetlinkError`."""
     found: set[int] = set()
+    objects: set[int] = set()
     for family in (socket.AF_INET, socket.AF_INET6):
-        for each in connection.dump(nl.GETROUTE, _INFO.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)):
-            if each.type == nl.NEWROUTE:
-                found.update(_over(each.body))
-    return frozenset(found)
+        # a router has a million others, which would take more memory than all else
+        for each in connection.dump(nl.GETROUTE, _INFO.pack(family, 0, 0, 0, 0, 0, 0, 0, 0), _is_default):
+            if each.type == nl.NEWROUTE and _is_default(each.body):
+                values = nl.attributes(each.body[_INFO.size :])
+                found.update(_over(values))
+                objects.add(nl.number(values, _OBJECT))
+    if objects - {0}:
+        found.update(_over_objects(connection, objects))
+    return frozenset(found - {0})
 
 
-def _over(body: bytes) -> Iterator[int]:
-    """Yield the interfaces of a route if it is a default route."""
+def _is_default(body: bytes) -> bool:
     _, length, _, _, _, _, _, kind, _ = _INFO.unpack_from(body)
-    if length != 0 or kind != _UNICAST:
-        return
-    values = nl.attributes(body[_INFO.size :])
-    if index := nl.number(values, _INTERFACE):
-        yield index
+    return (length, kind) == (0, _UNICAST)
+
+
+def _over_objects(connection: Connection, wanted: set[int]) -> Iterator[int]:
+    """Yield the interfaces of these objects, and of the members of those that are groups."""
+    answers = connection.dump(nl.GETNEXTHOP, _OBJECT_INFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0))
+    found = (nl.attributes(each.body[_OBJECT_INFO.size :]) for each in answers if each.type == nl.NEWNEXTHOP)
+    objects = {nl.number(each, _OBJECT_ID): each for each in found}
+    for each in wanted & objects.keys():
+        group = objects[each].get(_OBJECT_GROUP, b"")
+        members = [number for number, *_ in _MEMBER.iter_unpack(group[: len(group) // _MEMBER.size * _MEMBER.size])]
+        yield from (nl.number(objects.get(member, {}), _OBJECT_INTERFACE) for member in (each, *members))
+
+
+def _over(values: Mapping[int, bytes]) -> Iterator[int]:
+    """Yield the interfaces that a route says."""
+    yield nl.number(values, _INTERFACE)
     ways = values.get(_WAYS, b"")
     while len(ways) >= _WAY.size:
         size, _, _, index = _WAY.unpack_from(ways)

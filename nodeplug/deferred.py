@@ -55,4 +55,5 @@ def defer_unused() -> None:
     if "asyncio" not in sys.modules:
         for name in _MODULES:
             sys.modules.setdefault(name, _Deferred(name))
-        vars(sys.modules["typing_extensions"]).update({name: getattr(typing, name) for name in _TYPING})
+        if isinstance(extensions := sys.modules["typing_extensions"], _Deferred):
+            vars(extensions).update({name: getattr(typing, name) for name in _TYPING})

@@ -57,22 +57,21 @@ async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry
 def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) -> Iterator[None]:
     """Have the running loop call a handler for each of these signals.
 
-    As `loop.add_signal_handler` does it, which asks inspect whether that is a coroutine: a mebibyte of modules.
+    As `loop.add_signal_handler` does it, which asks inspect whether that is a coroutine: a mebibyte of modules. The
+    socket, to which Python writes whichever thread gets one, only wakes the loop's: it is full after some hundred.
     """
     loop = asyncio.get_running_loop()
     receiver, sender = socket.socketpair()
 
-    def receive() -> None:
-        for number in receiver.recv(4096):
-            if number in handlers:
-                handlers[signal.Signals(number)](signal.Signals(number))
+    def hear(number: int, _: FrameType | None) -> None:
+        loop.call_soon_threadsafe(handlers[signal.Signals(number)], signal.Signals(number))
 
     with receiver, sender:
         for end in (receiver, sender):
             end.setblocking(False)
-        loop.add_reader(receiver, receive)
+        loop.add_reader(receiver, receiver.recv, 4096)
         signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        before = {number: signal.signal(number, _written_to_the_socket) for number in handlers}
+        before = {number: signal.signal(number, hear) for number in handlers}
         for number in handlers:
             signal.siginterrupt(number, False)
         try:
@@ -82,10 +81,6 @@ def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) 
                 signal.signal(number, handler)
             signal.set_wakeup_fd(-1)
             loop.remove_reader(receiver)
-
-
-def _written_to_the_socket(number: int, frame: FrameType | None) -> None:
-    """Python has a handler run in the loop's thread, and has written the number before."""
 
 
 async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:

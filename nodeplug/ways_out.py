@@ -1,8 +1,8 @@
 """Default routes that /proc does not tell: those of other tables, and of several ways (ECMP) all but the first.
 
 The network cards that they lead over, themselves or below a bond, bridge or VLAN, are uplinks, too, which nobody is
-offered (hostdevices/readers/uplinks.py). The kernel is asked of our own network namespace: where /sys shows another
-one's interfaces nothing is added, and readers have said that it cannot be told.
+offered (hostdevices/readers/uplinks.py). The kernel is asked of our own network namespace. Where /sys shows another
+one's interfaces nothing is added: readers have said that it cannot be told, or know with hostPID what /proc tells.
 """
 
 import socket
@@ -13,7 +13,7 @@ from msgspec import structs
 from hostdevices import Device, Host, Inventory, Problem
 from hostdevices.certainty import certainly
 from hostdevices.readers.pci import function_above
-from hostdevices.readers.uplinks import with_what_is_below
+from hostdevices.readers.uplinks import ROUNDS, shown_interfaces, with_what_is_below
 from netlink import ways_out
 from netlink.connection import Connection
 
@@ -42,8 +42,11 @@ def with_ways_out(host: Host, inventory: Inventory) -> Inventory:
 
 def _ways_out(host: Host) -> frozenset[str]:
     """Return the names of the interfaces that carry default routes. Raises OSError."""
-    known = dict(socket.if_nameindex())
-    if {name for name in host.list(_NET) if host.target(f"{_NET}/{name}") is not None} != set(known.values()):
+    for _ in range(ROUNDS):
+        known = dict(socket.if_nameindex())
+        if shown_interfaces(host) == set(known.values()):
+            break
+    else:
         return frozenset()
     with Connection() as kernel:
         names = {known[index] for index in ways_out(kernel) if index in known}

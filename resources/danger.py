@@ -77,7 +77,7 @@ def why_dangerous(device: Device) -> str:
 def why_never(device: Device) -> str:
     """Return why nobody may have `device`, whatever a resource says; empty where somebody may."""
     if device.attributes.get("uplink") is True:
-        return "it carries the node's default route, or where there is none another one; an uplink is never offered"
+        return "it carries a default route (of any table), or where there is none another; an uplink is never offered"
     return ""
 
 

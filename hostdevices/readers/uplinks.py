@@ -29,7 +29,8 @@ _ANY_4 = b"00000000"
 _ANY_6 = b"0" * 32
 _REJECT, _LOCAL = 0x0200, 0x80000000  # RTF_REJECT, linux/route.h; RTF_LOCAL, linux/ipv6_route.h
 _IFF_UP = 0x1
-_ROUNDS = 3  # interfaces come and go while both lists are read
+ROUNDS = 3
+"""How often the interfaces of /sys and those of a namespace are compared: some come and go between the two lists."""
 
 OTHER_NAMESPACE = (
     "the routes here are of another network namespace than the interfaces of /sys:"
@@ -82,14 +83,19 @@ def uplinks(host: Host) -> Uplinks:
 
 def _routes_of_shown_interfaces(host: Host) -> str | None:
     """Return the folder of /proc with the routes of the interfaces that /sys shows; None where there is none."""
-    for _ in range(_ROUNDS):
-        shown = {name for name in host.list(_NET) if host.target(f"{_NET}/{name}") is not None}
+    for _ in range(ROUNDS):
+        shown = shown_interfaces(host)
         for folder in ("/proc/net", "/proc/1/net"):
             listed = {_text(line.partition(b":")[0]) for line in _lines(host, f"{folder}/dev")[2:] if line} - {""}
             # A stored tree may have no list; then nothing speaks against its routes.
             if listed == shown or (not listed and not host.is_live() and folder == "/proc/net"):
                 return folder
     return None
+
+
+def shown_interfaces(host: Host) -> set[str]:
+    """Return the names of the interfaces that /sys shows, of whichever network namespace."""
+    return {name for name in host.list(_NET) if host.target(f"{_NET}/{name}") is not None}
 
 
 def _suspects(host: Host) -> frozenset[str]:

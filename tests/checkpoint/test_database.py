@@ -543,6 +543,58 @@ async def test_leases_end_on_a_full_disk_whatever_a_grant_took_of_the_log(
     await again.close()
 
 
+@pytest.mark.parametrize("many", [1, 5000], ids=["no reserve", "no room"])
+async def test_what_is_refused_on_a_full_disk_leaves_the_log_its_blocks(small_disk: Path, many: int) -> None:
+    ledger = await opened(small_disk / "state")
+    for number in range(10):
+        await ledger.grant([lease(f"u{number}")])
+    fill(small_disk)
+    if many == 1:
+        (small_disk / "state" / "reserve").unlink()  # as the end of another one does
+        fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        await ledger.grant([lease(f"v{number}") for number in range(many)])
+    (small_disk / "state" / "reserve").unlink(missing_ok=True)
+    fill(small_disk)
+    for each in ledger.leases():
+        await ledger.end([each])
+    await ledger.close()
+    again = await opened(small_disk / "state")
+    assert again.leases() == ()
+    await again.close()
+
+
+def test_where_a_grant_found_no_room_it_takes_more_than_the_reserve_to_say_that_there_is_some(small_disk: Path) -> None:
+    database = Database(small_disk / "state")
+    book = database.load()
+    for first in range(0, 500, 50):
+        database.write(book, [book.grant([lease(f"u{number}") for number in range(first, first + 50)])])
+        database.tidy()
+    rest = fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        database.write(book, [change := book.grant([lease(f"v{number}") for number in range(5000)])])
+    book.undo(change)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        database.check(book)
+    rest.unlink()
+    database.check(book)
+    database.close()
+    assert tuple(Database(small_disk / "state").peek()) == tuple(book)
+
+
+async def test_what_becomes_known_of_a_lease_takes_no_room_from_its_end(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    leases = [lease(f"u{number}") for number in range(1500)]
+    await ledger.grant(leases)
+    await ledger.grant([lease("a")])
+    fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        await ledger.update([structs.replace(each, holder="pod/default/one/main" * 10) for each in leases])
+    assert (small_disk / "state" / "reserve").is_file()
+    await ledger.end(leases)
+    await ledger.close()
+
+
 async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> None:
     (small_disk / "somebody").write_bytes(bytes(1500 * 1024))
     ledger = await opened(small_disk / "state")
@@ -551,6 +603,15 @@ async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> Non
     (small_disk / "somebody").unlink()
     await ledger.grant([lease("a")])
     assert ledger.leases() == (lease("a"),)
+    await ledger.close()
+
+
+async def test_a_reserve_that_a_backup_brought_back_with_holes_gets_its_blocks(tmp_path: Path) -> None:
+    reserve = tmp_path / "reserve"
+    reserve.touch()
+    os.truncate(reserve, 1 << 20)
+    ledger = await opened(tmp_path)
+    assert reserve.stat().st_blocks * 512 >= 1 << 20
     await ledger.close()
 
 

@@ -33,6 +33,11 @@ def test_a_daemon_that_nobody_asks_does_not_carry_what_answers() -> None:
     assert output(_DAEMON).splitlines()[0] == str([f"nodeplug.control.{x}" for x in ("running", "sockets", "server")])
 
 
+def test_what_is_loaded_before_stays_as_it_is() -> None:
+    before = "import typing_extensions as t; has = dict(vars(t))"
+    assert output(f"{before}{_DAEMON}print(vars(t) == has)").splitlines()[-1] == "True"
+
+
 def test_the_command_itself_loads_nothing_of_it_before_the_daemon_does() -> None:
     code = """
 import contextlib, sys

@@ -1,5 +1,9 @@
 """Network cards that carry a default route of another table, or as one way of several, are uplinks."""
 
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,15 +32,22 @@ def uplinks(tree: Tree) -> set[str]:
     return {x.name for x in found.devices.values() if x.attributes.get("uplink") is True}
 
 
-def test_every_way_out_is_an_uplink_with_what_is_below_it(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
+@contextmanager
+def cards(tree: Tree, *names: str) -> Iterator[None]:
+    """Interfaces that are up, w0 with 198.51.0.1/24 and so on."""
     with own_network():
-        for number, name in enumerate(CARDS):
+        for number, name in enumerate(names):
             ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
             ip("addr", "add", f"198.51.{number}.1/24", "dev", name)
             for end in (name, f"{name}p"):
                 ip("link", "set", end, "up")
-        show(tree, *CARDS, *(f"{name}p" for name in CARDS))
+        show(tree, *names, *(f"{name}p" for name in names))
+        yield
+
+
+def test_every_way_out_is_an_uplink_with_what_is_below_it(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    with cards(tree, *CARDS):
         (tree.root / "sys/devices/virtual/net/w2/lower_w2p").symlink_to("../w2p")
         assert uplinks(tree) == set()
         first, second = ["via", "198.51.0.2", "dev", "w0"], ["via", "198.51.1.2", "dev", "w1"]
@@ -65,3 +76,27 @@ def test_a_function_whose_interface_is_a_way_out_is_an_uplink(tmp_path: Path, is
         card = Device(id="pci-0000-3b-00-0", kind="pci", name="0000:3b:00.0", syspath=function, attributes=facts)
         found = with_ways_out(tree.host, Inventory.of([card])).devices["pci-0000-3b-00-0"]
     assert found.attributes == {"uplink": True}
+
+
+def test_the_ways_of_a_route_may_be_objects_of_which_it_says_the_number(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    with cards(tree, "w0", "w1"):
+        Path("/proc/sys/net/ipv4/nexthop_compat_mode").write_text("0")
+        for number in (0, 1):
+            ip("nexthop", "add", "id", f"{number + 1}", "via", f"198.51.{number}.2", "dev", f"w{number}")
+        ip("nexthop", "add", "id", "10", "group", "1/2")
+        ip("route", "add", "default", "nhid", "2", "table", "100")
+        assert uplinks(tree) == {"w1"}
+        ip("route", "add", "default", "nhid", "10", "table", "101")
+        assert uplinks(tree) == {"w0", "w1"}
+
+
+def test_an_interface_that_comes_while_the_others_are_listed_hides_no_uplink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(tmp_path)
+    with cards(tree, "w0"):
+        ip("route", "add", "default", "via", "198.51.0.2", "dev", "w0", "table", "100")
+        listed = iter([[(1, "lo")]])
+        monkeypatch.setattr(socket, "if_nameindex", partial(next, listed, socket.if_nameindex()))
+        assert uplinks(tree) == {"w0"}

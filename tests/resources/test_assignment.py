@@ -138,7 +138,10 @@ def test_the_uplink_is_nobodys_nor_what_it_is_part_of(dangerous: bool) -> None:
         device("card", "pci"),
         device("nic-1", "nic", attributes={"uplink": True}, parents=("card",)),
     ]
-    for kind, words in (("nic", "it carries the node's default route"), ("pci", "its part nic-1 is nobody's: it car")):
+    for kind, words in (
+        ("nic", "it carries a default route"),
+        ("pci", "its part nic-1 is nobody's: it car"),
+    ):
         found = assigned(devices, Resource(f"x/{kind}", Kinds((kind,)), dangerous=dangerous))
         (refused,) = (each for each in found.rest if each.is_refused)
         assert refused.reason.startswith(f"x/{kind}: {words}")

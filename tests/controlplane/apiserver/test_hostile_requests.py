@@ -197,3 +197,12 @@ def test_many_fields_are_given_up(api: Http) -> None:
     api.ok("PATCH", path, config_map(data=data), content=APPLY)
     fewer = dict(list(data.items())[:2500])
     assert len(api.ok("PATCH", path, config_map(data=fewer), content=APPLY)["data"]) == 2500
+
+
+def test_a_pod_with_thirty_thousand_files_in_a_volume(api: Http) -> None:
+    """None is compared with each other one, which takes minutes."""
+    files = {"name": "m", "items": [{"key": "k", "path": f"p{number}"} for number in range(30_000)]}
+    spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "configMap": files}]}
+    path = "/api/v1/namespaces/default/pods"
+    made = api.send("POST", path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+    assert (made.status, made.warnings) == (201, [])
