@@ -12,7 +12,7 @@ from netlink.connection import Connection, NetlinkError
 from netlink.events import LinkEvents
 from netlink.links import REMADE, Link, LinkChange, add_link, change_link, link, links
 from netlink.namespaces import namespaces
-from netlink.routes import ways_out
+from netlink.routes import WaysOut, ways_out
 
 __all__ = [
     "REMADE",
@@ -21,6 +21,7 @@ __all__ = [
     "LinkChange",
     "LinkEvents",
     "NetlinkError",
+    "WaysOut",
     "add_address",
     "add_link",
     "addresses",

@@ -1,4 +1,4 @@
-"""The interfaces that default routes lead over: of all tables, and each way of a route that has several.
+"""The interfaces that default routes lead over: of which table, and each way of a route that has several.
 
 /proc/net/route has the main table alone, and of several ways (ECMP) the first. The ways may be objects of their own,
 which routes name (`ip nexthop`); with the sysctl nexthop_compat_mode off the kernel tells of a route their number only.
@@ -7,33 +7,45 @@ which routes name (`ip nexthop`); with the sysctl nexthop_compat_mode off the ke
 import socket
 import struct
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from netlink import messages as nl
 from netlink.connection import Connection
 
 _INFO = struct.Struct("=BBBBBBBBI")  # struct rtmsg: family, lengths of both addresses, tos, table, ..., type, flags
 _WAY = struct.Struct("=HBBi")  # struct rtnexthop: length, flags, hops, index
-_INTERFACE, _WAYS, _OBJECT = 4, 9, 30
+_INTERFACE, _WAYS, _TABLE, _OBJECT = 4, 9, 15, 30
+_MAIN = 254  # RT_TABLE_MAIN
 _OBJECT_INFO = struct.Struct("=BBBBI")  # struct nhmsg
 _OBJECT_ID, _OBJECT_GROUP, _OBJECT_INTERFACE = 1, 2, 5
 _MEMBER = struct.Struct("=IBBH")  # struct nexthop_grp: the number of an object, weight
 _UNICAST = 1  # RTN_UNICAST: one that leads somewhere
 
 
-def ways_out(connection: Connection) -> frozenset[int]:
-    """Return the indices of the interfaces over which a default route leads. Raises `NetlinkError`."""
-    found: set[int] = set()
-    objects: set[int] = set()
+class WaysOut(NamedTuple):
+    """The indices of the interfaces over which default routes lead: of the main table, and of others alone."""
+
+    main: frozenset[int]
+    others: frozenset[int]
+
+
+def ways_out(connection: Connection) -> WaysOut:
+    """Return the interfaces over which a default route leads. Raises `NetlinkError`."""
+    found: dict[bool, set[int]] = {True: set(), False: set()}  # whether of the main table
+    objects: dict[bool, set[int]] = {True: set(), False: set()}
     for family in (socket.AF_INET, socket.AF_INET6):
         # a router has a million others, which would take more memory than all else
         for each in connection.dump(nl.GETROUTE, _INFO.pack(family, 0, 0, 0, 0, 0, 0, 0, 0), _is_default):
             if each.type == nl.NEWROUTE and _is_default(each.body):
                 values = nl.attributes(each.body[_INFO.size :])
-                found.update(_over(values))
-                objects.add(nl.number(values, _OBJECT))
-    if objects - {0}:
-        found.update(_over_objects(connection, objects))
-    return frozenset(found - {0})
+                is_main = nl.number(values, _TABLE) == _MAIN
+                found[is_main].update(_over(values))
+                objects[is_main].add(nl.number(values, _OBJECT))
+    for is_main, numbers in objects.items():
+        if numbers - {0}:
+            found[is_main].update(_over_objects(connection, numbers))
+    main = found[True] - {0}
+    return WaysOut(frozenset(main), frozenset(found[False] - main - {0}))
 
 
 def _is_default(body: bytes) -> bool:

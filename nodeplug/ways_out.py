@@ -1,11 +1,15 @@
 """Default routes that /proc does not tell: those of other tables, and of several ways (ECMP) all but the first.
 
-The network cards that they lead over, themselves or below a bond, bridge or VLAN, are uplinks, too, which nobody is
-offered (hostdevices/readers/uplinks.py). The kernel is asked of our own network namespace. Where /sys shows another
-one's interfaces nothing is added: readers have said that it cannot be told, or know with hostPID what /proc tells.
+The network cards that those of the main table lead over, themselves or below a bond, bridge or VLAN, are uplinks, too,
+which nobody is offered (hostdevices/readers/uplinks.py). Those of other tables alone may be meant for a card that is to
+be offered (a cloud's agent makes a table for each): only a resource with `dangerous: true` offers it.
+
+The kernel is asked of our own network namespace. Where /sys shows another one's interfaces nothing is added: readers
+have said that it cannot be told, or know with hostPID what /proc tells.
 """
 
 import socket
+from collections.abc import Iterator
 from functools import partial
 
 from msgspec import structs
@@ -21,38 +25,46 @@ _NET = "/sys/class/net"
 
 
 def with_ways_out(host: Host, inventory: Inventory) -> Inventory:
-    """Return the inventory, its interfaces and PCI functions over which a default route leads marked as uplinks.
+    """Return the inventory, its interfaces and PCI functions marked over which a default route leads.
 
     Raises `HostExhausted` where the kernel does not say that now: an uplink must not pass for an ordinary card.
     """
     try:
-        names = certainly(partial(_ways_out, host))
+        uplinks, others = certainly(partial(_ways_out, host))
     except OSError as error:  # it never does here, for a sandbox is in between
         problem = Problem("routes", f"default routes of other tables than main are not known: {error}")
         return structs.replace(inventory, problems=(*inventory.problems, problem))
-    functions = {function_above(host.resolve(f"{_NET}/{name}") or "") for name in names} - {None}
-    found = {
-        i: _as_uplink(device)
-        for i, device in inventory.devices.items()
-        if ((device.kind == "nic" and device.name in names) or (device.kind == "pci" and device.syspath in functions))
-        and device.attributes.get("uplink") is not True
-    }
+    found = {i: _as_other(device) for i, device in _over(host, inventory, others)}
+    found |= {i: _as_uplink(device) for i, device in _over(host, inventory, uplinks)}
     return structs.replace(inventory, devices={**inventory.devices, **found}) if found else inventory
 
 
-def _ways_out(host: Host) -> frozenset[str]:
-    """Return the names of the interfaces that carry default routes. Raises OSError."""
+def _over(host: Host, inventory: Inventory, names: frozenset[str]) -> Iterator[tuple[str, Device]]:
+    """Yield the devices, with their ids, that these interfaces are or sit on, and that are no uplinks."""
+    functions = {function_above(host.resolve(f"{_NET}/{name}") or "") for name in names} - {None}
+    for i, device in inventory.devices.items():
+        is_over = device.name in names if device.kind == "nic" else device.syspath in functions
+        if device.kind in ("nic", "pci") and is_over and device.attributes.get("uplink") is not True:
+            yield i, device
+
+
+def _ways_out(host: Host) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of the interfaces that carry default routes, the main table's and others'. Raises OSError."""
     for _ in range(ROUNDS):
         known = dict(socket.if_nameindex())
         if shown_interfaces(host) == set(known.values()):
             break
     else:
-        return frozenset()
+        return frozenset(), frozenset()
     with Connection() as kernel:
-        names = {known[index] for index in ways_out(kernel) if index in known}
-    return with_what_is_below(host, names)
+        main, others = ({known[index] for index in found if index in known} for found in ways_out(kernel))
+    return with_what_is_below(host, main), with_what_is_below(host, others)
 
 
 def _as_uplink(device: Device) -> Device:
     attributes = {name: value for name, value in device.attributes.items() if name != "uplinkUnknown"}
     return structs.replace(device, attributes={**attributes, "uplink": True})
+
+
+def _as_other(device: Device) -> Device:
+    return structs.replace(device, attributes={**device.attributes, "otherDefaultRoute": True})

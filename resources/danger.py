@@ -71,13 +71,15 @@ def why_dangerous(device: Device) -> str:
         return f"it {_CONSOLE}"
     if device.attributes.get("uplinkUnknown") is True:
         return "it cannot be told from the node's uplink, whose routes are not seen here (see `nodeplug discover`)"
+    if device.attributes.get("otherDefaultRoute") is True:
+        return "a default route of another table than main leads over it (`ip route show table all default`)"
     return ""
 
 
 def why_never(device: Device) -> str:
     """Return why nobody may have `device`, whatever a resource says; empty where somebody may."""
     if device.attributes.get("uplink") is True:
-        return "it carries a default route (of any table), or where there is none another; an uplink is never offered"
+        return "it carries a default route, or where there is none another; an uplink is never offered"
     return ""
 
 

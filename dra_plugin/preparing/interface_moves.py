@@ -101,7 +101,8 @@ class Interfaces:
             connected, everything = connected_addresses(self._host), addresses(kernel, all_of_them=True)
             had = {index: tuple(x.partition("/")[0] for x in each) for index, each in everything.items()}
             talking = {index: tuple(x for x in each if x in connected) for index, each in had.items()}
-            return Links(found, addresses(kernel), shown, uplinks(self._host), had, talking, ways_out(kernel))
+            ways = frozenset[int]().union(*ways_out(kernel))
+            return Links(found, addresses(kernel), shown, uplinks(self._host), had, talking, ways)
 
     def settle(self, record: Record) -> None:
         """Set up what is at home for its pod. Raises `InterfaceRefused`."""

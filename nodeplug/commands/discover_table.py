@@ -28,6 +28,7 @@ _FIRST: dict[str, tuple[str, ...]] = {
     "nic": (
         "uplink",
         "uplinkUnknown",
+        "otherDefaultRoute",
         "virtual",
         "mac",
         "speed",
@@ -52,6 +53,7 @@ _FIRST: dict[str, tuple[str, ...]] = {
         "totalVFs",
         "uplink",
         "uplinkUnknown",
+        "otherDefaultRoute",
     ),
     "rdma": ("netdev", "linkLayer", "state", "rate", "firmware", "driver", "sriov", "pf"),
     "usb": ("manufacturer", "model", "vendor", "product", "serial", "class", "interfaceClasses", "port"),

@@ -1,4 +1,4 @@
-"""Network cards that carry a default route of another table, or as one way of several, are uplinks."""
+"""Network cards that carry a default route as one way of several are uplinks; with one of another table, perhaps."""
 
 import socket
 from collections.abc import Iterator
@@ -26,10 +26,15 @@ def show(tree: Tree, *names: str) -> None:
     (tree.root / "sys/class/net/lo").symlink_to("../../devices/virtual/net/lo")
 
 
-def uplinks(tree: Tree) -> set[str]:
+def marked(tree: Tree) -> tuple[set[str], set[str]]:
+    """The uplinks, and what has a default route of another table."""
     found = with_ways_out(tree.host, scan(tree.host))
     assert found.problems == ()
-    return {x.name for x in found.devices.values() if x.attributes.get("uplink") is True}
+    uplinks, others = (
+        {x.name for x in found.devices.values() if x.attributes.get(name) is True}
+        for name in ("uplink", "otherDefaultRoute")
+    )
+    return uplinks, others
 
 
 @contextmanager
@@ -45,37 +50,40 @@ def cards(tree: Tree, *names: str) -> Iterator[None]:
         yield
 
 
-def test_every_way_out_is_an_uplink_with_what_is_below_it(tmp_path: Path) -> None:
+def test_every_way_out_is_known_with_what_is_below_it(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     with cards(tree, *CARDS):
         (tree.root / "sys/devices/virtual/net/w2/lower_w2p").symlink_to("../w2p")
-        assert uplinks(tree) == set()
+        assert marked(tree) == (set(), set())
         first, second = ["via", "198.51.0.2", "dev", "w0"], ["via", "198.51.1.2", "dev", "w1"]
         ip("route", "add", "default", "nexthop", *first, "nexthop", *second)
         ip("route", "add", "default", "via", "198.51.2.2", "dev", "w2", "table", "100")
-        assert uplinks(tree) == {"w0", "w1", "w2", "w2p"}
+        assert marked(tree) == ({"w0", "w1"}, {"w2", "w2p"})
+        ip("route", "add", "default", "via", "198.51.0.2", "dev", "w0", "table", "1000")
+        assert marked(tree) == ({"w0", "w1"}, {"w2", "w2p"})
         with no_more_descriptors(), pytest.raises(HostExhausted):
             with_ways_out(tree.host, Inventory())
         (tree.root / "sys/class/net/w3").unlink()  # these are not the interfaces of our namespace
-        assert uplinks(tree) == set()
+        assert marked(tree) == (set(), set())
 
 
 @pytest.mark.parametrize("is_suspect", [False, True])
-def test_a_function_whose_interface_is_a_way_out_is_an_uplink(tmp_path: Path, is_suspect: bool) -> None:
+@pytest.mark.parametrize(("table", "mark"), [("main", "uplink"), ("100", "otherDefaultRoute")])
+def test_a_function_whose_interface_is_a_way_out(tmp_path: Path, is_suspect: bool, table: str, mark: str) -> None:
     tree = Tree(tmp_path)
     with own_network():
         ip("link", "add", "w0", "type", "veth", "peer", "name", "w0p")
         for end in ("w0", "w0p"):
             ip("link", "set", end, "up")
         ip("addr", "add", "198.51.0.1/24", "dev", "w0")
-        ip("route", "add", "default", "via", "198.51.0.2", "dev", "w0", "table", "100")
+        ip("route", "add", "default", "via", "198.51.0.2", "dev", "w0", "table", table)
         show(tree, "w0p")
         function = tree.pci("0000:3b:00.0", pci_class="020000", driver="ice")
         tree.child(function, "net/w0", group="class/net", address="02:00:00:00:00:01", flags="0x1003", type=1)
         facts = {"uplinkUnknown": True} if is_suspect else {}
         card = Device(id="pci-0000-3b-00-0", kind="pci", name="0000:3b:00.0", syspath=function, attributes=facts)
         found = with_ways_out(tree.host, Inventory.of([card])).devices["pci-0000-3b-00-0"]
-    assert found.attributes == {"uplink": True}
+    assert found.attributes == ({"uplink": True} if mark == "uplink" else {**facts, mark: True})
 
 
 def test_the_ways_of_a_route_may_be_objects_of_which_it_says_the_number(tmp_path: Path) -> None:
@@ -86,9 +94,9 @@ def test_the_ways_of_a_route_may_be_objects_of_which_it_says_the_number(tmp_path
             ip("nexthop", "add", "id", f"{number + 1}", "via", f"198.51.{number}.2", "dev", f"w{number}")
         ip("nexthop", "add", "id", "10", "group", "1/2")
         ip("route", "add", "default", "nhid", "2", "table", "100")
-        assert uplinks(tree) == {"w1"}
-        ip("route", "add", "default", "nhid", "10", "table", "101")
-        assert uplinks(tree) == {"w0", "w1"}
+        assert marked(tree) == (set(), {"w1"})
+        ip("route", "add", "default", "nhid", "10")
+        assert marked(tree) == ({"w0", "w1"}, set())
 
 
 def test_an_interface_that_comes_while_the_others_are_listed_hides_no_uplink(
@@ -99,4 +107,4 @@ def test_an_interface_that_comes_while_the_others_are_listed_hides_no_uplink(
         ip("route", "add", "default", "via", "198.51.0.2", "dev", "w0", "table", "100")
         listed = iter([[(1, "lo")]])
         monkeypatch.setattr(socket, "if_nameindex", partial(next, listed, socket.if_nameindex()))
-        assert uplinks(tree) == {"w0"}
+        assert marked(tree) == (set(), {"w0"})
