@@ -94,7 +94,7 @@ class Hook(_Object, frozen=True, kw_only=True):
     path: str
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
-    timeout: int | None = None
+    timeout: Int64 | None = None
 
 
 class NetDevice(_Object, frozen=True, kw_only=True):

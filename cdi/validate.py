@@ -91,7 +91,7 @@ def _edit_problems(edits: ContainerEdits) -> Iterator[str]:
 
 def _env_problems(env: tuple[str, ...]) -> Iterator[str]:
     for variable in env:
-        if "=" not in variable[1:]:
+        if variable.find("=") < 1:
             yield f'invalid environment variable "{variable}"'
 
 

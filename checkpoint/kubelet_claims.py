@@ -21,7 +21,7 @@ API_VERSION = "checkpoint.dra.kubelet.k8s.io/v1"
 T = TypeVar("T")
 
 
-class PreparedDevice(Struct, frozen=True, rename="pascal"):
+class PreparedDevice(Struct, frozen=True, forbid_unknown_fields=True, rename="pascal"):
     """A device of a claim, as its driver answered."""
 
     pool_name: str = ""
@@ -31,13 +31,13 @@ class PreparedDevice(Struct, frozen=True, rename="pascal"):
     cdi_device_ids: Sequence[str] | None = msgspec.field(default=None, name="CDIDeviceIDs")
 
 
-class DriverState(Struct, frozen=True, rename="pascal"):
+class DriverState(Struct, frozen=True, forbid_unknown_fields=True, rename="pascal"):
     """What one driver prepared; None before it answered."""
 
     devices: Sequence[PreparedDevice] | None = None
 
 
-class ClaimState(Struct, frozen=True, rename="pascal"):
+class ClaimState(Struct, frozen=True, forbid_unknown_fields=True, rename="pascal"):
     """A claim."""
 
     claim_uid: str = msgspec.field(default="", name="ClaimUID")
@@ -47,13 +47,13 @@ class ClaimState(Struct, frozen=True, rename="pascal"):
     driver_state: Mapping[str, DriverState] | None = None
 
 
-class _Inner(Struct, rename={"claims": "ClaimInfoStateList", "api_version": "apiVersion"}):
+class _Inner(Struct, forbid_unknown_fields=True, rename={"claims": "ClaimInfoStateList", "api_version": "apiVersion"}):
     claims: list[ClaimState] | None = None
     kind: str = ""
     api_version: str = ""
 
 
-class _File(Struct):
+class _File(Struct, forbid_unknown_fields=True):
     Data: str = ""
     Checksum: int = 0
 

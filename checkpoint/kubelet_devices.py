@@ -50,7 +50,7 @@ class DeviceCheckpoint(Struct, frozen=True):
         return any(entry.flat is not None for entry in self.entries or ())
 
 
-class _FileEntry(Struct):
+class _FileEntry(Struct, forbid_unknown_fields=True):
     PodUID: str = ""
     ContainerName: str = ""
     ResourceName: str = ""
@@ -58,13 +58,13 @@ class _FileEntry(Struct):
     AllocResp: bytes | None = None
 
 
-class _FileData(Struct):
+class _FileData(Struct, forbid_unknown_fields=True):
     # a file that leaves these out is read as one where they are empty, not null
     PodDeviceEntries: list[_FileEntry] | None = msgspec.field(default_factory=list)
     RegisteredDevices: dict[str, list[str] | None] | None = msgspec.field(default_factory=dict)
 
 
-class _File(Struct):
+class _File(Struct, forbid_unknown_fields=True):
     Data: _FileData = msgspec.field(default_factory=_FileData)
     Checksum: int = 0
 

@@ -33,9 +33,14 @@ class CheckpointCorrupted(KubeletFileError):
 
 
 def decode(text: str, type_: type[T]) -> T:
-    """Read a value of `type_`. Raises `KubeletFileError`."""
+    """Read a value of `type_`, whose structs know all of the kubelet's fields. Raises `KubeletFileError`."""
     try:
-        return msgspec.json.decode(text, type=type_)
+        try:
+            return msgspec.json.decode(text, type=type_)
+        except msgspec.ValidationError:  # of another kubelet, or of another hand
+            from checkpoint.as_go_reads import as_go_reads  # here, for it loads msgspec's view of types
+
+            return msgspec.convert(as_go_reads(msgspec.json.decode(text), type_), type_, str_keys=True)
     except (msgspec.ValidationError, RecursionError) as error:
         raise KubeletFileError(str(error)) from error
     except msgspec.DecodeError as error:

@@ -29,6 +29,7 @@ from controlplane.apiserver.negotiation import (
     Form,
     aggregated_form,
     check_json,
+    check_type,
     read_body,
     read_delete_options,
     written,
@@ -214,6 +215,7 @@ class Application:
                 return await self._list(request, target)
             case "POST" if not everywhere:
                 form = self._form(request, target.kind)
+                check_type(request.headers.get("Content-Type", ""))
                 options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
                 body = await self._body(request, target)
                 outcome = self._rest.create(target, body, options, self._manager(request))
@@ -238,6 +240,7 @@ class Application:
                 found = self._rest.get(target, request.query_params.get("resourceVersion", ""))
                 return await self._written(form, request, target, Outcome(found), 200)
             case "PUT":
+                check_type(request.headers.get("Content-Type", ""))
                 options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
                 body = await self._body(request, target)
                 outcome = self._rest.update(target, body, options, self._manager(request))

@@ -1,5 +1,6 @@
 """Bodies and their formats: what a request's body holds, in which form its answer goes out (allocator.md 5.4)."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -39,7 +40,17 @@ _NO_MESSAGE = (
     " protobuf message"
 )
 _NOT_ACCEPTABLE = "406: Not Acceptable\n\nAvailable representations: "
-_TRUTHS = ("y", "Y", "n", "N")
+# What Go's YAML takes for a truth value, null, a number (of base 60, too), or a time
+_NOT_TEXT = re.compile(
+    r"|~|null|Null|NULL|[yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|true|True|TRUE|false|False|FALSE"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    r"|[-+]?[0-9][0-9_]*|[-+]?0(x[0-9a-fA-F_]+|b[01_]+|o[0-7_]+)"
+    r"|[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+    r"(([Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?[ \t]*(Z|[-+][0-9]{2}:[0-9]{2})?)?",
+    re.ASCII,
+)
 _BROWSERS = ("curl", "Wget", "Mozilla/5.0")
 
 
@@ -128,7 +139,7 @@ def written(value: Plain, form: Form) -> bytes:
         except DecodeError as error:
             raise internal(str(error)) from None
     if form.media_type == YAML:
-        text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=2**16)
+        text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=80)
         return text.encode()
     text_json = msgspec.json.encode(value)
     return msgspec.json.format(text_json, indent=2) if form.pretty else text_json + b"\n"
@@ -141,12 +152,22 @@ def written_event(event: Plain, form: Form) -> bytes:
     return written(event, form._replace(pretty=False))
 
 
+def check_type(content_type: str) -> None:
+    """Raise ApiError 415 for the type of a body that could not be read, before anything else of the request is told."""
+    if _media_type(content_type) not in (JSON, YAML, PROTOBUF):
+        raise unsupported_media_type(ACCEPTED)
+
+
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower() or JSON
+
+
 def read_body(data: bytes, content_type: str, kind: str, api_version: str = "v1", *, is_custom: bool = False) -> Plain:
     """The object in a body; raises ApiError 400 or 415. What is null stands for an object without members.
 
     `kind` and `api_version` are what is expected.
     """
-    media_type = content_type.partition(";")[0].strip().lower() or JSON
+    media_type = _media_type(content_type)
     unrecognized = f"the object provided is unrecognized (must be of type {kind})"
     if media_type == YAML:
         try:
@@ -188,7 +209,7 @@ def _no_type(value: Any) -> str:
 
 def read_delete_options(data: bytes, content_type: str) -> Plain:
     """The DeleteOptions in a body; raises ApiError 400 or 415."""
-    media_type = content_type.partition(";")[0].strip().lower() or JSON
+    media_type = _media_type(content_type)
     try:
         if media_type == PROTOBUF:
             value = protobuf.decode(data, "v1", _DELETE_OPTIONS)
@@ -254,8 +275,9 @@ class _Dumper(_FAST):  # type: ignore[misc]  # either has the same methods
         return True
 
     def represent_text(self, data: str) -> yaml.Node:
-        """Text, quoted also where YAML 1.1 reads a truth value that PyYAML does not know."""
-        node: yaml.Node = self.represent_scalar("tag:yaml.org,2002:str", data, '"' if data in _TRUTHS else None)
+        """Text: of several lines as they are, in double quotes what would be read as something else."""
+        style = "|" if "\n" in data else '"' if _NOT_TEXT.fullmatch(data) else None
+        node: yaml.Node = self.represent_scalar("tag:yaml.org,2002:str", data, style)
         return node
 
 

@@ -33,7 +33,7 @@ _TOKEN = re.compile(
 )
 # What is read of a literal or name before it turns out to be none: all that, and the character that shows it.
 _UNFINISHED = re.compile(
-    rf"[rRbB]{{0,2}}(?:\"(?:{_ESCAPE}|[^\\\"\n\r])*|'(?:{_ESCAPE}|[^\\'\n\r])*).?|`[A-Za-z0-9_.\-/ ]*.?",
+    rf"[=&|].?|[rRbB]{{0,2}}(?:\"(?:{_ESCAPE}|[^\\\"\n\r])*|'(?:{_ESCAPE}|[^\\'\n\r])*).?|`[A-Za-z0-9_.\-/ ]*.?",
     re.ASCII | re.DOTALL,
 )
 _KEYWORDS = frozenset({"in", "true", "false", "null"})

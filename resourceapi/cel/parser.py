@@ -1,13 +1,14 @@
 """Tokens -> tree, by recursive descent; macros are expanded on the way.
 
 Nesting is limited as in the reference parser (250 levels per grammar rule and in total), so neither the parser nor what
-walks its trees can be driven out of stack. A syntax error ends the parse; other errors (bad literals, wrong macro
-arguments) are collected.
+walks its trees can be driven out of stack. A token too many or an operator without an operand is reported and passed
+over, as in the reference; any other syntax error ends the parse. Other errors (bad literals, wrong macro arguments) are
+collected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set, Sized
 from typing import Any, TypeAlias
 
 from resourceapi.cel.ast import (
@@ -27,6 +28,16 @@ from resourceapi.cel.errors import NOWHERE, Issues
 from resourceapi.cel.lexer import Token, tokenize
 from resourceapi.cel.literals import LiteralError, parse_bytes, parse_float, parse_int, parse_string, parse_uint
 from resourceapi.cel.stack import headroom
+from resourceapi.cel.syntax_errors import (
+    OPERAND,
+    Silence,
+    Stop,
+    extraneous,
+    mismatched,
+    missing,
+    no_alternative,
+    syntax_error,
+)
 
 MAX_DEPTH = 250
 _FRAMES_PER_LEVEL = 18  # Python frames between one nested expression and the next, with room to spare
@@ -39,6 +50,8 @@ _RESERVED = frozenset(
 _RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
 _SUMS = frozenset({"+", "-"})
 _PRODUCTS = frozenset({"*", "/", "%"})
+_INFIX = _RELATIONS | _SUMS | _PRODUCTS | {"&&", "||", "?"}
+_CLOSING = frozenset({")", "]", "}"})
 _OPERATORS = {"in": "@in"} | {op: f"_{op}_" for op in ("<", "<=", ">=", ">", "==", "!=", "+", "-", "*", "/", "%")}
 
 
@@ -68,18 +81,6 @@ class TooLargeError(MacroError):
     """Chained macros would make the tree grow without end."""
 
 
-class _Stop(Exception):
-    """Nothing behind this problem can be read."""
-
-    def __init__(self, position: int, message: str) -> None:
-        super().__init__(message)
-        self.position = position
-
-
-def _syntax_error(position: int, message: str) -> _Stop:
-    return _Stop(position, f"Syntax error: {message}")
-
-
 def parse(source: str, macros: Mapping[MacroKey, Macro], issues: Issues, optional_syntax: bool = True) -> SyntaxTree:
     """Parse an expression; problems are reported to `issues`, and then the tree must not be used."""
     placeholder = SyntaxTree(Literal(0, None), {})
@@ -89,8 +90,10 @@ def parse(source: str, macros: Mapping[MacroKey, Macro], issues: Issues, optiona
     with headroom(depth * _FRAMES_PER_LEVEL):
         try:
             return SyntaxTree(parser.start(), parser.macro_calls)
-        except _Stop as stop:
+        except Stop as stop:
             issues.report(stop.position, str(stop))
+        except Silence:
+            pass
     return placeholder
 
 
@@ -119,15 +122,44 @@ class _Parser:
     def _accept(self, kind: str) -> Token | None:
         return self._advance() if self._token.kind == kind else None
 
-    def _expect(self, kind: str) -> Token:
+    def _expect(self, kind: str, *others: str) -> Token:
+        """The next token, which must be of this kind; `others` could have stood there, too."""
         if self._token.kind != kind:
-            raise _syntax_error(self._token.position, f"mismatched input '{self._token.text}' expecting '{kind}'")
-        return self._advance()
+            self._pass_over({kind, *others})
+        found = self._token
+        if found.kind == kind:
+            return self._advance()
+        if not others and found.kind == "EOF" and kind in _CLOSING:
+            raise syntax_error(found.position, missing(found.text, kind))
+        if kind == ":" and found.kind in OPERAND:
+            self._report(missing(found.text, kind))
+            return found
+        raise syntax_error(found.position, mismatched(found.text, {kind, *others}))
+
+    def _begins(self, *others: str) -> None:
+        """Report and pass over a token with which nothing begins that could stand here: an operand, or `others`."""
+        wanted = OPERAND | {*others}
+        if self._token.kind not in wanted:
+            self._pass_over(wanted)
+            if self._token.kind not in wanted:
+                raise syntax_error(self._token.position, mismatched(self._token.text, wanted))
+
+    def _pass_over(self, wanted: Set[str]) -> None:
+        """Leave out a token that is followed by one of the kinds `wanted`."""
+        if self._following() in wanted:
+            self._report(extraneous(self._token.text, wanted))
+            self._advance()
+
+    def _following(self) -> str:
+        return self._tokens[self._next + 1].kind if self._next + 1 < len(self._tokens) else ""
+
+    def _report(self, message: str) -> None:
+        self._issues.report(self._token.position, f"Syntax error: {message}")
 
     def _enter(self, rule: str) -> None:
         self._depth[rule] += 1
         if self._depth[rule] > MAX_DEPTH:
-            raise _Stop(NOWHERE, f"expression recursion limit exceeded: {MAX_DEPTH}")
+            raise Stop(NOWHERE, f"expression recursion limit exceeded: {MAX_DEPTH}")
 
     def _leave(self, rule: str) -> None:
         self._depth[rule] -= 1
@@ -137,7 +169,8 @@ class _Parser:
     def start(self) -> Node:
         root = self._expr()
         if self._token.kind != "EOF":
-            raise _syntax_error(self._token.position, f"extraneous input '{self._token.text}' expecting <EOF>")
+            say = extraneous if self._following() == "EOF" else mismatched
+            raise syntax_error(self._token.position, say(self._token.text, {"EOF"}))
         return root
 
     def _expr(self) -> Node:
@@ -195,15 +228,34 @@ class _Parser:
             count = 0
             while self._accept(first.kind):
                 count += 1
+            if self._token.kind not in OPERAND:
+                return self._without_operand(first, count)
+            if self._token.kind == "!":
+                self._report(no_alternative(self._read_from(self._tokens[self._next - 1])))
+                return self._unary()
             operand = self._member()
             if count % 2 == 0:
                 return operand
             return _measured(Call(first.position, f"{first.kind}_", [operand]), 0, operand)
         return self._member()
 
+    def _without_operand(self, sign: Token, count: int) -> Node:
+        """Say what signs lack; an operator that follows them goes on with nothing."""
+        token = self._token
+        if sign.kind == "-" and count == 1:
+            self._report(no_alternative("-" if token.kind == "EOF" else self._read_from(sign)))
+            return self._nothing()
+        self._report(extraneous(token.text, OPERAND))
+        if token.kind not in _INFIX:
+            raise Silence
+        return Literal(token.position, None)
+
+    def _read_from(self, sign: Token) -> str:
+        """What stands from the sign before the next token to its end."""
+        return f"{sign.text}{' ' * (self._token.position - sign.position - 1)}{self._token.text}"
+
     def _is_signed_number(self) -> bool:
-        following = self._tokens[self._next + 1].kind if self._next + 1 < len(self._tokens) else "EOF"
-        return self._token.kind == "-" and following in ("INT", "FLOAT")
+        return self._token.kind == "-" and self._following() in ("INT", "FLOAT")
 
     def _member(self) -> Node:
         self._enter("member")
@@ -219,7 +271,7 @@ class _Parser:
         name = self._token
         if name.kind not in ("IDENT", "ESCAPED"):
             text = "" if name.kind == "EOF" else name.text
-            raise _syntax_error(name.position, f"no viable alternative at input '.{text}'")
+            raise syntax_error(name.position, no_alternative(f".{text}"))
         self._advance()
         if self._token.kind == "(" and not optional and name.kind == "IDENT":
             opening = self._advance()
@@ -233,6 +285,7 @@ class _Parser:
         return _measured(Select(dot.position, operand, field), 1, operand)
 
     def _index(self, bracket: Token, operand: Node) -> Node:
+        self._begins("?")
         optional = self._accept("?")
         index = self._expr()
         self._expect("]")
@@ -274,12 +327,23 @@ class _Parser:
             case "BYTES":
                 return self._literal(self._advance(), parse_bytes)
             case _:
-                raise _syntax_error(token.position, f"unexpected input '{token.text}'")
+                return self._nothing()
+
+    def _nothing(self) -> Node:
+        """Report that an operand is missing, and go on with the one behind, or with the operator that is there."""
+        token = self._token
+        self._pass_over(OPERAND)
+        if self._token is not token:
+            return self._unary()
+        if token.kind not in _INFIX:
+            raise syntax_error(token.position, mismatched(token.text, OPERAND))
+        self._report(mismatched(token.text, OPERAND))
+        return Literal(token.position, None)
 
     def _signed_number(self) -> Node:
         if not self._is_signed_number():
             self._advance()
-            raise _syntax_error(self._token.position, f"no viable alternative at input '-{self._token.text}'")
+            raise syntax_error(self._token.position, no_alternative(f"-{self._token.text}"))
         sign = self._advance()
         number = self._advance()
         signed = Token(number.kind, "-" + number.text, sign.position)
@@ -294,6 +358,9 @@ class _Parser:
 
     def _name(self) -> Node:
         dot = self._accept(".")
+        if dot and self._token.kind != "IDENT":
+            text = "" if self._token.kind == "EOF" else self._token.text
+            raise syntax_error(self._token.position, no_alternative(f".{text}"))
         first = self._expect("IDENT")
         names, following = [first], self._next
         # A message is told from a select by its brace: look ahead over the dotted name.
@@ -326,6 +393,7 @@ class _Parser:
 
     def _expressions(self, closing: str) -> list[Node]:
         found: list[Node] = []
+        self._begins(closing)
         if not self._accept(closing):
             found.append(self._expr())
             while self._accept(","):
@@ -343,7 +411,8 @@ class _Parser:
         opening = self._advance()
         elements: list[Node] = []
         optionals: set[int] = set()
-        while self._token.kind not in ("]", ","):
+        self._begins("]", ",", "?")
+        while self._token.kind in OPERAND or self._token.kind == "?":
             if self._question():
                 optionals.add(len(elements))
             elements.append(self._expr())
@@ -352,13 +421,19 @@ class _Parser:
         else:
             if not elements:
                 self._accept(",")
-        self._expect("]")
+        self._close("]", elements)
         return _measured(ListExpr(opening.position, elements, frozenset(optionals)), 0, *elements)
+
+    def _close(self, closing: str, parts: Sized) -> None:
+        """The end of a list, map or message; where parts were read, a comma could stand there, too."""
+        others = (",",) if parts and self._tokens[self._next - 1].kind != "," else ()
+        self._expect(closing, *others)
 
     def _map(self) -> Node:
         opening = self._advance()
         entries: list[Entry] = []
-        while self._token.kind not in ("}", ","):
+        self._begins("}", ",", "?")
+        while self._token.kind in OPERAND or self._token.kind == "?":
             optional = self._question()
             key = self._expr()
             self._expect(":")
@@ -368,18 +443,21 @@ class _Parser:
         else:
             if not entries:
                 self._accept(",")
-        self._expect("}")
+        self._close("}", entries)
         node = MapExpr(opening.position, entries)
         return _measured(node, 0, *node.children())
 
     def _struct(self, name: str) -> Node:
         opening = self._advance()
         fields: list[FieldInit] = []
-        while self._token.kind not in ("}", ","):
+        if self._token.kind not in ("}", ",", "?", "IDENT", "ESCAPED"):
+            wanted = {"}", ",", "?", "IDENT", "ESCAPED"}
+            raise syntax_error(self._token.position, mismatched(self._token.text, wanted))
+        while self._token.kind in ("?", "IDENT", "ESCAPED"):
             optional = self._question()
             field = self._token
             if field.kind not in ("IDENT", "ESCAPED"):
-                raise _syntax_error(field.position, f"extraneous input '{field.text}' expecting a field name")
+                raise syntax_error(field.position, mismatched(field.text, {"IDENT", "ESCAPED"}))
             self._advance()
             colon = self._expect(":")
             fields.append(FieldInit(colon.position, field.text, self._expr(), optional))
@@ -388,7 +466,7 @@ class _Parser:
         else:
             if not fields:
                 self._accept(",")
-        self._expect("}")
+        self._close("}", fields)
         node = Struct(opening.position, name, fields)
         return _measured(node, 0, *node.children())
 
@@ -398,7 +476,7 @@ class _Parser:
             try:
                 expanded = macro(position, target, args)
             except TooLargeError as error:
-                raise _Stop(error.position, str(error)) from None
+                raise Stop(error.position, str(error)) from None
             except MacroError as error:
                 self._issues.report(error.position, str(error))
                 return Literal(error.position, None)
@@ -420,5 +498,5 @@ def _measured(node: Node, levels: int, *parts: Node) -> Node:
     """The node with its height: that of its highest part and its own levels."""
     node.height = levels + max((part.height for part in parts), default=0)
     if node.height > MAX_DEPTH:
-        raise _Stop(NOWHERE, "max recursion depth exceeded")
+        raise Stop(NOWHERE, "max recursion depth exceeded")
     return node

@@ -49,11 +49,14 @@ class Mismatch(Exception):
         self.go_type = go_type
         self.reason = reason
         self.steps: list[str] = []
+        self.embedded: dict[int, str] = {}  # how many steps there were, and the struct
         self.struct = ""
 
-    def under(self, step: str) -> "Mismatch":
-        """The mismatch, seen from one step further out."""
+    def under(self, step: str, embedded: str = "") -> "Mismatch":
+        """The mismatch, seen from one step further out; `embedded` is the struct that has the member in Go."""
         self.steps.append(step)
+        if embedded:
+            self.embedded[len(self.steps)] = embedded
         return self
 
     def to_error(self, version: str) -> DecodeError:
@@ -65,7 +68,8 @@ class Mismatch(Exception):
         found = _described(self.value)
         if self.go_type in ("int32", "int64", "uint8") and found == "number":
             found = f"number {_number(self.value)}"
-        names = ".".join(step for step in steps if not step.startswith("["))
+        shown = [f"{self.embedded[i]}.{step}" if i in self.embedded else step for i, step in enumerate(self.steps, 1)]
+        names = ".".join(step for step in reversed(shown) if not step.startswith("["))
         field = f"struct field {self.struct}.{names}" if names else "value"
         go_type = self.go_type.replace(_GROUP, version)
         return DecodeError(f"json: cannot unmarshal {found} into Go {field} of type {go_type}", path)
@@ -89,6 +93,7 @@ class JsonField(NamedTuple):
     default: Any
     always: bool
     is_text: bool
+    embedded_in: str = ""  # the struct that has it in Go, where that is a part of the record's without a name
 
     @property
     def is_free_form(self) -> bool:
@@ -158,7 +163,11 @@ def _fields_of(record_type: type[Record]) -> tuple[JsonField, ...]:
         kind = _called(_kind_of(plain), marks["go_type"]) if "go_type" in marks else _kind_of(plain)
         default = info.default if info.default is not msgspec.NODEFAULT else info.default_factory()
         is_text = kind.write is _write_text
-        fields.append(JsonField(info.name, info.encode_name, kind, default, "written" in marks, is_text))
+        fields.append(
+            JsonField(
+                info.name, info.encode_name, kind, default, "written" in marks, is_text, marks.get("embedded_in", "")
+            )
+        )
     return tuple(fields)
 
 
@@ -246,7 +255,7 @@ def _record_kind(record_type: type[Record]) -> _Kind:
                     values[field.name] = field.kind.read(item)
                 except Mismatch as mismatch:
                     mismatch.struct = mismatch.struct or record_type.__name__
-                    raise mismatch.under(json_name) from None
+                    raise mismatch.under(json_name, field.embedded_in) from None
         return record_type(**values, unknown_fields=unknown)
 
     def write(record: Any) -> dict[str, Any]:
@@ -344,12 +353,18 @@ def _read_int(value: Any) -> int:
 
 
 def _read_quantity(value: Any) -> Quantity:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise Mismatch(reason="quantities must be strings or numbers, not " + _described(value))
     try:
-        return Quantity.parse(value.strip() if isinstance(value, str) else _number(value))
+        return Quantity.parse(_quantity_text(value))
     except QuantityError as error:
         raise Mismatch(reason=str(error)) from None
+
+
+def _quantity_text(value: Any) -> str:
+    """What Go parses: a string, or the JSON of anything else."""
+    if isinstance(value, str):
+        return value.strip()
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return _number(value) if is_number else _described(value)  # which is no quantity either
 
 
 def _read_time(value: Any) -> datetime:

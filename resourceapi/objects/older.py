@@ -180,10 +180,14 @@ def _claim_spec_from_v1(spec: v1.ResourceClaimSpec) -> ResourceClaimSpec:
 
 def _request_to_v1(request: DeviceRequest) -> v1.DeviceRequest:
     outer, inner = _split(request.unknown_fields, "exactly")
-    exactly = _copied(request, v1.ExactDeviceRequest, unknown_fields=inner)
+    exactly = _copied(request, v1.ExactDeviceRequest, unknown_fields=None)
+    if exactly == v1.ExactDeviceRequest():  # what nobody knows makes no request
+        return v1.DeviceRequest(
+            name=request.name, first_available=request.first_available, unknown_fields=request.unknown_fields
+        )
     return v1.DeviceRequest(
         name=request.name,
-        exactly=None if exactly == v1.ExactDeviceRequest() else exactly,
+        exactly=msgspec.structs.replace(exactly, unknown_fields=inner),
         first_available=request.first_available,
         unknown_fields=outer,
     )

@@ -26,6 +26,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """What the API's types declare of their fields is checked last, and in words of its own (`declared_rules`)."""
     checks_allocated_tolerations: bool
     """Tolerations in an allocation result are checked as those of a request are."""
+    checks_changed_as_new: bool
+    """The metadata of a class or claim that changes must be what that of a new one could be."""
     bounds_steps: bool
     """A step of a capacity is positive, and with one everything lies within 64 bits; the default has its own path."""
     trusts_stored: bool
@@ -92,6 +94,7 @@ _1_37 = Release(
     patch=1,
     has_declared_rules=True,
     checks_allocated_tolerations=True,
+    checks_changed_as_new=True,
     bounds_steps=True,
     trusts_stored=True,
     has_newer_metadata_rules=True,
@@ -161,6 +164,7 @@ _1_35 = replace(
 _1_34 = replace(
     _1_35,
     version="1.34",
+    checks_changed_as_new=False,
     explains_empty_names=True,
     fails_on_delete_options=True,
     rules_tell_values=False,

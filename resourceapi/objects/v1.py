@@ -81,10 +81,14 @@ class OpaqueDeviceConfiguration(Record, frozen=True):
     __hash__ = None  # type: ignore[assignment]  # as of all that hold free-form values
 
 
+Configuration = Annotated[OpaqueDeviceConfiguration | None, msgspec.Meta(extra={"embedded_in": "DeviceConfiguration"})]
+"""In Go a member of a struct that three others have without a name of its own."""
+
+
 class DeviceClassConfiguration(Record, frozen=True):
     """Configuration that comes with a class."""
 
-    opaque: OpaqueDeviceConfiguration | None = None
+    opaque: Configuration = None
 
 
 class DeviceClassSpec(Record, frozen=True):
@@ -177,7 +181,7 @@ class DeviceClaimConfiguration(Record, frozen=True):
     """Configuration that comes with a claim, for some or all of its requests."""
 
     requests: tuple[str, ...] = ()
-    opaque: OpaqueDeviceConfiguration | None = None
+    opaque: Configuration = None
 
 
 class DeviceClaim(Record, frozen=True):
@@ -215,7 +219,7 @@ class DeviceAllocationConfiguration(Record, frozen=True):
 
     source: Always[str] = ""
     requests: tuple[str, ...] = ()
-    opaque: OpaqueDeviceConfiguration | None = None
+    opaque: Configuration = None
 
 
 class DeviceAllocationResult(Record, frozen=True):

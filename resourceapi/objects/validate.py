@@ -14,13 +14,13 @@ from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import conditions
 from resourceapi.objects.meta import KubernetesObject
 from resourceapi.objects.metadata_rules import (
-    finalizer_labels,
     finalizer_names,
     immutable,
     metadata_on_create,
     metadata_on_update,
     template_metadata,
 )
+from resourceapi.objects.names import path_segment
 from resourceapi.objects.release import LATEST, Release
 from resourceapi.objects.slice_rules import slice_spec, taint_rule_spec
 
@@ -64,7 +64,7 @@ def validate_create(
             slice_spec(errors, "spec", obj.spec, None, release)
         case v1.DeviceTaintRule():
             taint_rule_spec(errors, "spec", obj.spec, None, release)
-    return _with_declared(errors, obj, None, release, version)
+    return with_declared(errors, obj, None, release, version)
 
 
 def validate_update(
@@ -77,17 +77,31 @@ def validate_update(
 ) -> ErrorList:
     """What is wrong with a changed object. Both are of the same kind."""
     errors = ErrorList()
-    metadata_on_update(
-        errors, new.metadata, old.metadata, release
+    metadata_on_create(
+        errors, new.metadata, release, namespaced=isinstance(new, NAMESPACED), name_rule=path_segment
     )  # once for all kinds, and again with the kind's own rules
-    if isinstance(new, v1.ResourceClaim | v1.DeviceClass):
-        namespaced = isinstance(new, NAMESPACED)
-        is_class = isinstance(new, v1.DeviceClass)
-        metadata_on_create(errors, new.metadata, release, namespaced=namespaced, newer=is_class)
-    else:
-        finalizer_labels(errors, new.metadata)
-    finalizer_names(errors, new.metadata)
     metadata_on_update(errors, new.metadata, old.metadata, release)
+    if isinstance(new, v1.ResourceClaimTemplate):
+        _new_template(errors, new, check_selector, release)
+    own_rules_on_update(errors, new, old, check_selector=check_selector, release=release)
+    return with_declared(errors, new, old, release, version)
+
+
+def own_rules_on_update(
+    errors: ErrorList,
+    new: KubernetesObject,
+    old: KubernetesObject,
+    *,
+    check_selector: CheckSelector = accept_selector,
+    release: Release = LATEST,
+) -> None:
+    """What is wrong with a changed object by the rules that its kind has for changes."""
+    is_class = isinstance(new, v1.DeviceClass)
+    if release.checks_changed_as_new and isinstance(new, v1.ResourceClaim | v1.DeviceClass):
+        metadata_on_create(errors, new.metadata, release, namespaced=not is_class, newer=is_class)
+        finalizer_names(errors, new.metadata)
+    metadata_on_update(errors, new.metadata, old.metadata, release)
+    finalizer_names(errors, new.metadata)
     match new, old:
         case v1.ResourceClaim(), v1.ResourceClaim():
             immutable(errors, "spec", new.spec, old.spec)
@@ -99,7 +113,15 @@ def validate_update(
             slice_spec(errors, "spec", new.spec, old.spec, release)
         case v1.DeviceTaintRule(), v1.DeviceTaintRule():
             taint_rule_spec(errors, "spec", new.spec, old.spec, release)
-    return _with_declared(errors, new, old, release, version)
+
+
+def _new_template(
+    errors: ErrorList, template: v1.ResourceClaimTemplate, check_selector: CheckSelector, release: Release
+) -> None:
+    metadata_on_create(errors, template.metadata, release, namespaced=True)
+    finalizer_names(errors, template.metadata)
+    template_metadata(errors, template.spec.metadata, "spec.metadata")
+    claim_spec(errors, "spec.spec", template.spec.spec, check_selector)
 
 
 def validate_status_update(
@@ -125,12 +147,13 @@ def validate_status_update(
             conditions(errors, "status.conditions", found, release)
             if len(found) > MAX_TAINT_RULE_CONDITIONS:
                 errors.too_many("status.conditions", len(found), MAX_TAINT_RULE_CONDITIONS)
-    return _with_declared(errors, new, old, release, version)
+    return with_declared(errors, new, old, release, version)
 
 
-def _with_declared(
+def with_declared(
     errors: ErrorList, new: KubernetesObject, old: KubernetesObject | None, release: Release, version: str
 ) -> ErrorList:
+    """The errors with what the types declare of their fields, in a release that has that."""
     if not release.has_declared_rules or not isinstance(new, _DECLARED):
         return errors
     api_version = f"{v1.GROUP}/{version}"

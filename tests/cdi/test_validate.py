@@ -26,6 +26,7 @@ def with_hook(hook: Hook) -> Spec:
         (with_edits(ContainerEdits()), "invalid device, empty device edits"),
         (with_edits(ContainerEdits(env=("FOO",))), 'invalid container edits: invalid environment variable "FOO"'),
         (with_edits(ContainerEdits(env=("=BAR",))), 'invalid container edits: invalid environment variable "=BAR"'),
+        (with_edits(ContainerEdits(env=("=A=B",))), 'invalid environment variable "=A=B"'),
         (with_edits(ContainerEdits(env=("",))), 'invalid environment variable ""'),
         (with_node(DeviceNode(path="")), "invalid (empty) device path"),
         (with_node(DeviceNode(path="/dev/a", type="x")), 'device "/dev/a": invalid type "x"'),

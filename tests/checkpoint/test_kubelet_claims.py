@@ -56,6 +56,14 @@ def test_a_share_id_that_is_null_is_not_one_that_is_missing() -> None:
     assert encode(load(raw).claims) == raw
 
 
+def test_names_are_found_in_whatever_case_they_are_written() -> None:
+    raw = encode([claim(PreparedDevice("p", "d", share_id="s", request_names=["r"]))])
+    data = json.loads(raw)["Data"]
+    other = data.replace("ClaimUID", "claimuid").replace("ShareID", "shareId").replace("Devices", "devices")
+    text = json.dumps({"data": other, "checksum": zlib.crc32(other.encode()), "Since": 1.4})
+    assert encode(load(text.encode()).claims) == raw
+
+
 def test_files_of_a_real_kubelet() -> None:
     for path in sorted(recorded_at("kubelet").glob("checkpoint-dra-*.json")):
         raw = path.read_bytes().rstrip()

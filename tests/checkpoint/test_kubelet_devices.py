@@ -89,6 +89,36 @@ def test_what_the_file_leaves_out_is_empty_not_null() -> None:
     assert decode(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}').entries is None
 
 
+@pytest.mark.parametrize(
+    ("written", "otherwise"),
+    [
+        ('"Data"', '"data"'),
+        ('"PodUID"', '"podUid"'),
+        ('"ContainerName"', '"Container\\u004eame"'),
+        ('"RegisteredDevices"', '"regi\u017fteredDevices"'),
+        ('"DeviceIDs"', '"Since":1.40,"DeviceIDs"'),
+        ('"PodUID":', '"PodUID":null,"PodUID":'),
+        ('"ResourceName":', '"resourcename":"other","ResourceName":'),
+        ('"Checksum":', '"Data":null,"checksum":'),
+    ],
+)
+def test_names_and_values_are_found_as_go_finds_them(written: str, otherwise: str) -> None:
+    text = TEGRA.decode().replace(written, otherwise, 1)
+    if '"Data":null' in otherwise:
+        text = text.replace('"Data":', '"DATA":', 1)
+    found = load(text.encode())
+    assert encode(found.entries, found.registered) == TEGRA
+
+
+def test_null_is_a_zero_among_values() -> None:
+    found = decode(
+        b'{"Data":{"PodDeviceEntries":[null,{"PodUID":null,"DeviceIDs":{"0":[null]}}],"RegisteredDevices":{"a":null}}}'
+    )
+    assert found.entries == [PodDevices("", "", ""), PodDevices("", "", "", {0: [""]})]
+    assert found.registered == {"a": None}
+    assert decode(b"null").entries == []
+
+
 def test_the_form_before_1_20_is_shown_and_refused() -> None:
     found = decode(BEFORE_1_20)
     kubelet_devices.verify(found)
@@ -107,7 +137,10 @@ def test_a_wrong_checksum_names_both() -> None:
     assert error.value.computed != error.value.stored
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}', b"\xff"])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"[]", b'{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}', b'{"data":{"podDeviceEntries":1}}', b"\xff"],
+)
 def test_what_is_no_such_file_is_said(raw: bytes) -> None:
     with pytest.raises(KubeletFileError):
         load(raw)

@@ -236,7 +236,7 @@ def test_formats(api: Http) -> None:
     text = b"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: made, annotations: {t: 2024-01-01}}\n"
     made = api.send("POST", CLASSES, text, content="application/yaml", accept="application/yaml")
     assert made.status == 201
-    assert "  annotations:\n    t: '2024-01-01'\n" in made.text
+    assert '  annotations:\n    t: "2024-01-01"\n' in made.text
     assert api.send("GET", CLASSES, accept="text/html").status == 406
     assert api.send("GET", CLASSES, accept="text/html, */*;q=0.8").status == 200
     assert api.send("POST", CLASSES, b"{}", content="text/plain").status == 415

@@ -16,7 +16,6 @@ from tests.controlplane.apiserver.running import Running
 _CASES = recorded_at("rest")
 _REASONS = {
     "discovery": "serverAddressByClientCIDRs says where the server listens",
-    "validation/class/cel/empty": "the parser's words for an expression that ends too early",
     "watch/changes": "ages in the rows of later tables depend on when it is asked",
 }
 """The scenarios that do not agree, with the reason; docs/apiserver.md has the same list."""

@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.apiserver.running import APPLY, CLASSES, Http, Running, device_class
+from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, Http, Running, device_class
 
 VIEW = "application/json;g=meta.k8s.io;v=v1;as="
 SPACES = "/api/v1/namespaces"
+TEMPLATES = CLAIMS.replace("resourceclaims", "resourceclaimtemplates")
+SLICES = CLASSES.replace("deviceclasses", "resourceslices")
+CLAIM = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}
+SPECS: dict[str, dict[str, Any]] = {
+    CLASSES: {},
+    CLAIMS: CLAIM,
+    TEMPLATES: {"spec": CLAIM},
+    SLICES: {"driver": "d", "nodeName": "n", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +178,50 @@ def test_what_is_there_twice_is_owned_as_a_whole(api: Http) -> None:
     made = api.ok("POST", "/api/v1/namespaces/default/pods", pod)
     fields = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:containers"]
     assert fields['k:{"name":"c"}']["f:env"] == {".": {}, 'k:{"name":"A"}': {}}
+
+
+def test_what_others_have_without_a_name_is_named_in_refusals(api: Http) -> None:
+    """Go says of which struct a configuration is a part."""
+    wrong = device_class("x") | {"spec": {"config": [{"opaque": {"driver": 1}}]}}
+    path = "spec.config.DeviceConfiguration.opaque"
+    assert f"struct field OpaqueDeviceConfiguration.{path}.driver of type" in api.send("POST", CLASSES, wrong).message
+    wrong["spec"] = {"config": [{"opaque": "x"}]}
+    assert f"struct field DeviceClassConfiguration.{path} of type" in api.send("POST", CLASSES, wrong).message
+
+
+@pytest.mark.parametrize("value", [{"a": None}, [1], True])
+def test_what_is_no_text_is_no_quantity(api: Http, value: Any) -> None:
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"capacity": {"requests": {"memory": value}}}}]}}
+    answer = api.send("POST", CLAIMS, {"metadata": {"name": "x"}, "spec": spec})
+    assert "cannot be handled as a ResourceClaim: quantities must match the regular expression" in answer.message
+
+
+def test_a_body_in_a_foreign_format_is_told_before_the_options(api: Http) -> None:
+    assert api.send("POST", CLASSES, {}, content=APPLY, fieldValidation="x").status == 415
+    assert api.send("POST", CLASSES, {}, fieldValidation="x").status == 422
+
+
+@pytest.mark.parametrize(("collection", "times"), [(CLASSES, 4), (CLAIMS, 4), (TEMPLATES, 4), (SLICES, 3)])
+def test_metadata_that_change_are_checked_as_often_as_by_the_reference(collection: str, times: int) -> None:
+    with Running(collect_after=None, release=RELEASES["1.36"]) as running, running.http() as http:
+        http.ok("POST", collection, {"metadata": {"name": "x"}, "spec": SPECS[collection]})
+        answer = http.send("PATCH", f"{collection}/x", {"metadata": {"labels": {"é": "v"}}}, content=MERGE)
+        assert [each["field"] for each in answer.body["details"]["causes"]] == ["metadata.labels"] * times
+
+
+def test_yaml_has_lines_and_quotes_as_of_go(api: Http) -> None:
+    """Lines of 80 columns, double quotes for what would be a number, text of several lines as it is."""
+    data = {"a": "1e3", "b": "1:20", "c": "x\ny\n", "d": "_1", "e": "word: " + " ".join(["word"] * 18)}
+    answer = api.send(
+        "POST", f"{SPACES}/default/configmaps", {"metadata": {"name": "y"}, "data": data}, accept="application/yaml"
+    )
+    long = "'word: word word word word word word word word word word word word word word\n"
+    long += "    word word word word'"
+    assert f'  a: "1e3"\n  b: "1:20"\n  c: |\n    x\n    y\n  d: _1\n  e: {long}\n' in answer.text
+
+
+def test_what_nobody_knows_makes_no_request(api: Http) -> None:
+    """The shape of v1 in v1beta1."""
+    claim = {"metadata": {"name": "x"}, "spec": {"devices": {"requests": [{"name": "r", "exactly": {"count": 1}}]}}}
+    answer = api.send("POST", CLAIMS.replace("/v1/", "/v1beta1/"), claim)
+    assert answer.message.endswith("Required value: exactly one of `exactly` or `firstAvailable` is required")

@@ -1,5 +1,6 @@
 """The language itself: values, types, errors with their positions, and what evaluations cost."""
 
+import re
 from typing import Any
 
 import pytest
@@ -269,6 +270,48 @@ def test_the_arguments_of_a_reserved_name_are_not_looked_at() -> None:
 def test_syntax_errors_have_a_position(source: str, position: str) -> None:
     with pytest.raises(CelCompileError, match=f"<input>:{position}: Syntax error: "):
         compile_expression(source, base_environment())
+
+
+OPERAND = (
+    "'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("", ["1:0: mismatched input '<EOF>' expecting {OPERAND}"]),
+        ("a ==", ["1:5: mismatched input '<EOF>' expecting {OPERAND}"]),
+        (
+            "1 + *",
+            ["1:5: mismatched input '*' expecting {OPERAND}", "1:6: mismatched input '<EOF>' expecting {OPERAND}"],
+        ),
+        ("a == == b", ["1:6: extraneous input '==' expecting {OPERAND}"]),
+        ("()", ["1:2: mismatched input ')' expecting {OPERAND}"]),
+        ("!", ["1:2: extraneous input '<EOF>' expecting {OPERAND}"]),
+        ("-", ["1:2: no viable alternative at input '-'", "1:2: mismatched input '<EOF>' expecting {OPERAND}"]),
+        ("- !a", ["1:3: no viable alternative at input '- !'"]),
+        (".", ["1:2: no viable alternative at input '.'"]),
+        ("(1", ["1:3: missing ')' at '<EOF>'"]),
+        ("f(1 2)", ["1:5: extraneous input '2' expecting ')'"]),
+        ("[1", ["1:3: mismatched input '<EOF>' expecting {']', ','}"]),
+        ("[1,", ["1:4: missing ']' at '<EOF>'"]),
+        ("{1:", ["1:4: mismatched input '<EOF>' expecting {OPERAND}"]),
+        ("{1", ["1:3: mismatched input '<EOF>' expecting ':'"]),
+        ("a{", ["1:3: mismatched input '<EOF>' expecting {'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}"]),
+        ("a{b 1}", ["1:5: missing ':' at '1'"]),
+        ("a ? b c", ["1:7: missing ':' at 'c'"]),
+        ("a b", ["1:3: extraneous input 'b' expecting <EOF>"]),
+        ("1 2 3", ["1:3: mismatched input '2' expecting <EOF>"]),
+        ("a = b", ["1:3: token recognition error at: '= '", "1:5: extraneous input 'b' expecting <EOF>"]),
+        ("a =b", ["1:3: token recognition error at: '=b'"]),
+    ],
+)
+def test_syntax_errors_are_told_in_the_words_of_the_reference(source: str, told: list[str]) -> None:
+    with pytest.raises(CelCompileError) as raised:
+        compile_expression(source, base_environment())
+    found = re.findall(r"ERROR: <input>:(\d+:\d+): Syntax error: (.*)", str(raised.value))
+    assert [f"{at}: {text.replace(OPERAND, 'OPERAND')}" for at, text in found] == told
 
 
 def test_what_ends_after_a_dot() -> None:
