@@ -17,7 +17,6 @@ from hostdevices.threads import in_thread
 _AT_ONCE = 8  # calls of either kind: in threads that is mostly waiting
 QUICK = 0.002  # seconds; threads write while calls take longer, by a moving average over about `_LATELY`
 _LATELY = 8
-_IN_THREAD = 2  # times as long at least: a call waits for the interpreter whenever it comes back from the kernel
 
 T = TypeVar("T")
 
@@ -31,16 +30,21 @@ class HostWork:
         self._threads = ThreadPoolExecutor(2 * _AT_ONCE, "claims")
         self._waits = asyncio.Semaphore(_AT_ONCE)
         self._writes = asyncio.Semaphore(_AT_ONCE)  # who has them all writes alone, whatever device is waited for
-        self._seconds_lately = 0.0  # that a call takes, on the loop
+        self._seconds_lately = 0.0  # that a call takes alone
+        self._under_way = 0  # calls that write
 
     async def write(self, call: Callable[[], T]) -> T:
         """Return what `call` returns, which writes or removes a few files. Raises that, and `HostExhausted`."""
         async with self._writes:
-            if self._seconds_lately <= self._quick:
-                result, seconds = _timed(call)
-            else:
-                result, seconds = await self.in_thread(lambda: _timed(call))
-                seconds /= _IN_THREAD
+            self._under_way += 1
+            try:
+                if self._seconds_lately <= self._quick:
+                    result, seconds = _timed(call)
+                else:
+                    result, seconds = await self.in_thread(lambda: _timed(call))
+                    seconds /= self._under_way  # they take turns with the interpreter
+            finally:
+                self._under_way -= 1
             self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
             return result
 
