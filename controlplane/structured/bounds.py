@@ -157,9 +157,8 @@ class Bounds:
         """Whether each demand, and all up to it together, could be met if only counters mattered."""
         if not self._drawn:
             return True
-        paying = [
-            demand for demand in demands if not demand.devices & self._search.multi
-        ]  # shared: the first user pays
+        # of shared devices only the first user pays
+        paying = [demand for demand in demands if not demand.devices & self._search.multi]
         devices = places = 0
         for demand in paying:
             devices |= demand.devices
