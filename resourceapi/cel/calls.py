@@ -357,10 +357,10 @@ def equality_with_constant(first: Run, constant: Any, unequal: bool) -> Run:
     return closure
 
 
-def conjunction(terms: list[Run]) -> Run:
-    """`a && b && ...`: false wins over errors, wherever it stands."""
+def connective(terms: list[Run], decisive: bool) -> Run:
+    """`a && b && ...`, which false decides, or `a || b || ...`, which true does: wherever it stands, past errors."""
     if len(terms) == 2:
-        return _both(*terms)
+        return _either_decides(*terms, decisive)
 
     def closure(frame: Frame) -> Any:
         failure: CelEvalError | None = None
@@ -370,58 +370,38 @@ def conjunction(terms: list[Run]) -> Run:
             except CelEvalError as error:
                 failure = failure or error
                 continue
-            if value is False:
-                return False
-            if value is not True:
+            if value is decisive:
+                return decisive
+            if value is not neutral:
                 failure = failure or no_such_overload()
         if failure is not None:
             raise failure
-        return True
+        return neutral
 
+    neutral = not decisive
     return closure
 
 
-def _both(first: Run, second: Run) -> Run:
+def _either_decides(first: Run, second: Run, decisive: bool) -> Run:
     def closure(frame: Frame) -> Any:
         try:
             left = first(frame)
         except CelEvalError as error:
             failure = error
         else:
-            if left is False:
-                return False
-            if left is True:
+            if left is decisive:
+                return decisive
+            if left is neutral:
                 right = second(frame)
                 if right is True or right is False:
                     return right
                 raise no_such_overload()
             failure = no_such_overload()
-        if second_after_failure(frame, second) is False:
-            return False
+        if second_after_failure(frame, second) is decisive:
+            return decisive
         raise failure
 
-    return closure
-
-
-def disjunction(terms: list[Run]) -> Run:
-    """`a || b || ...`: true wins over errors, wherever it stands."""
-
-    def closure(frame: Frame) -> Any:
-        failure: CelEvalError | None = None
-        for term in terms:
-            try:
-                value = term(frame)
-            except CelEvalError as error:
-                failure = failure or error
-                continue
-            if value is True:
-                return True
-            if value is not False:
-                failure = failure or no_such_overload()
-        if failure is not None:
-            raise failure
-        return False
-
+    neutral = not decisive
     return closure
 
 

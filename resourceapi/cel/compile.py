@@ -180,10 +180,8 @@ class _Compiler:
 
     def _call(self, node: Call) -> Constant | Path | Run:
         match node.function:
-            case "_&&_":
-                return calls.conjunction([self._run(term) for term in _terms(node)])
-            case "_||_":
-                return calls.disjunction([self._run(term) for term in _terms(node)])
+            case "_&&_" | "_||_" as operator:
+                return calls.connective([self._run(term) for term in _terms(node)], decisive=operator == "_||_")
             case "_?_:_":
                 return self._conditional(node)
             case "_[_]":
