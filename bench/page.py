@@ -12,14 +12,15 @@ PAGE = results.PUBLISHED.with_suffix(".md")
 _INTRODUCTION = """\
 # Benchmarks
 
-This page is written by `python -m bench page` from [benchmarks.json](benchmarks.json). `make bench` measures all that
-has a goal, in at most ten minutes; `python -m bench NAME` measures one part, `python -m bench all` all of them. Each
-prints its tables and keeps them in `bench/results`; `page` takes them over from there.
+This page is written by `make bench ARGS=page` from [benchmarks.json](benchmarks.json). `make bench` measures all that
+has a goal, in at most ten minutes; `make bench ARGS=NAME` measures one part, `ARGS=all` all of them. Each prints its
+tables and keeps them in `bench/results`; `page` takes them over from there.
 
-Speed is never asserted in tests. Figures are of one machine; only ratios within one run travel to others. What they are
-compared with (a Go plugin that syncs each allocation to disk before it answers, the probe that plays the kubelet to
-both, the Go driver of `examples/go`) is built apart: `$NODEPLUG_BASELINES` names the folder. Without them a part is
-left out, and says so.
+Speed is never asserted in tests. What is measured runs on the system's Python, Debian's 3.11, as the image and the
+package have it; one that was built without profiles (pyenv's) takes a quarter more for the same. Figures are of one
+machine; only ratios within one run travel to others. What they are compared with (a Go plugin that syncs each
+allocation to disk before it answers, the probe that plays the kubelet to both, the Go driver of `examples/go`) is built
+apart: `$NODEPLUG_BASELINES` names the folder. Without them a part is left out, and says so.
 """
 
 
@@ -40,7 +41,7 @@ def _section(name: str, result: Result) -> Iterator[str]:
     title, _, how = inspect.cleandoc(importlib.import_module(f"bench.{name}").__doc__ or "").partition("\n")
     machine = result.machine
     yield f"## {title.rstrip('.')}\n"
-    yield f"`python -m bench {name}`. {' '.join(how.split())}\n"
+    yield f"`make bench ARGS={name}`. {' '.join(how.split())}\n"
     for table in result.tables:
         yield from markdown(table)
         yield ""
