@@ -52,9 +52,7 @@ _OK_HEAD: Final = HEADER.pack(len(_OK) << 8 | HEADERS, END_HEADERS | END_STREAM,
 _REQUEST_FIELDS: Final = {b":method", b":scheme", b":path", b":authority"}
 _FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 _TRACE: Final = (b"traceparent", b"tracestate")
-_LONGEST_TRACE: Final = (
-    512  # bytes; what is longer need not be passed on, and a stream would keep it as long as it lives
-)
+_LONGEST_TRACE: Final = 512  # bytes; longer ones need not be passed on, and a stream keeps them as long as it lives
 _COLON: Final = ord(":")
 _LENGTH: Final = "the request is not as long as content-length says"
 _ONE_MESSAGE: Final = "the request of a unary or server-streaming method is exactly one message"
