@@ -9,7 +9,7 @@ import logging
 import time
 
 from dra_plugin.publishing.slices.compare import comparable
-from dra_plugin.publishing.slices.desired import DriverResources
+from dra_plugin.publishing.slices.desired import DriverResources, InvalidPool
 from dra_plugin.publishing.slices.owner import Owner
 from dra_plugin.publishing.slices.publisher import ErrorHandler, Publisher, Statistics, SyncFailed
 from dra_plugin.publishing.slices.queue import Limits, Queue
@@ -144,6 +144,9 @@ class Controller:
             if error.is_doubtful:
                 self._listed.clear()
                 self._informer.relist()
+        except InvalidPool as error:  # nothing helps but another one
+            self._queue.succeeded(name)
+            self._report(name, error, "pool validation failed")
         except Exception as error:  # a server's nonsense must not end the publishing of everything else
             self._failed(name, error, 0.0)
         else:
@@ -155,8 +158,11 @@ class Controller:
 
     def _failed(self, name: str, error: Exception, retry_after: float) -> None:
         self._queue.failed(name, time.monotonic(), retry_after)
-        self._on_error(error, _LOOKING)
-        self._problems[name] = f"{_LOOKING}: {error}"
+        self._report(name, error, _LOOKING)
+
+    def _report(self, name: str, error: Exception, what: str) -> None:
+        self._on_error(error, what)
+        self._problems[name] = f"{what}: {error}"
 
     def _heard(self, event: Event[v1.ResourceSlice]) -> None:
         self._watch_problem = ""
