@@ -170,6 +170,8 @@ class ClusterEvents:
         if about.kind != "ResourceClaim" or not self._has_token():
             return [notice]
         claim = await self._claims.get(about.name, about.namespace)
+        if claim.metadata.uid != about.uid:  # another one has its name by now, and its pods have other devices
+            return []
         users = [x for x in claim.status.reserved_for if x.resource == "pods" and not x.api_group][:_MOST_PODS]
         pods = (About("Pod", user.name, about.namespace, user.uid) for user in users)
         return [Notice(notice.reason, notice.action, notice.note, pod) for pod in pods]

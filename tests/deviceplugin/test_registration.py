@@ -14,9 +14,10 @@ from deviceplugin.folder import FolderGone, PluginFolder, new_instance, new_sock
 from deviceplugin.lifecycle import Timings
 from deviceplugin.watcher_registration import WatcherRegistration
 from folderwatch import FolderWatcher
-from grpcunix import UnixServer, handler
+from grpcunix import Client, UnixServer, connect, handler
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from kubeletapi.pluginregistration.v1 import api_pb2 as registration_api
 from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
@@ -25,6 +26,7 @@ from tests.held import HeldSince
 from tests.running import running
 from tests.running import until as until_true
 
+REGISTRATION = registration_api.DESCRIPTOR.services_by_name["Registration"]
 QUICK = Timings(register=0.2, stream=0.05, stable=0.0)
 
 
@@ -470,3 +472,31 @@ async def test_through_the_plugin_watcher_an_older_instance_is_silent_too(socket
             await server.stop()
             assert not await told.get()
     assert told.empty()
+
+
+async def test_through_the_plugin_watcher_a_kubelet_that_accepts_and_never_listens_is_asked_again(
+    socket_dir: Path,
+) -> None:
+    registration = WatcherRegistration(
+        "example.com/fuse",
+        socket_dir,
+        new_instance(),
+        handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
+        streaming=lambda: False,
+        silence=lambda _: None,
+        watcher=FolderWatcher(),
+        timings=QUICK,
+    )
+    found: list[Path] = []
+
+    def is_new() -> bool:
+        before, found[:] = found[:], sorted(socket_dir.iterdir())
+        return len(found) == 1 and found != before
+
+    async with running(registration.run()):
+        for _ in range(3):
+            await until_true(is_new)
+            async with connect(found[0]) as channel:
+                accepted = registration_api.RegistrationStatus(plugin_registered=True)
+                await Client(channel, REGISTRATION).call("NotifyRegistrationStatus", accepted, timeout=10)
+    assert registration.registrations == 3
