@@ -138,6 +138,7 @@ class DevicePlugins:
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._specs.run(), name="CDI specs")
+                self._group.create_task(self._keep_specs(), name="folder of CDI specs")
                 if self._device_info is not None:
                     self._group.create_task(self._device_info.run(), name="device-info files")
                 if not self._through_watcher:
@@ -176,6 +177,16 @@ class DevicePlugins:
         for name in resources:
             if name in self._plugins:
                 self._plugins[name].servicer.publish(anyway=True)
+
+    async def _keep_specs(self) -> None:
+        """Have CDI specs written again that somebody removes, once no older instance does that with its own."""
+        await self._ledger.owned()
+        self._specs.recheck()
+        watch = self._watcher.watch(self._paths.cdi, self._specs.look, self._specs.concerns)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            watch.close()
 
     def _choose_resources(self) -> None:
         """Have a plugin for each resource that is configured, or of which somebody has a unit."""

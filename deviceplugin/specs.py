@@ -51,6 +51,16 @@ class Specs:
         self._asked += 1
         self._wake.set()
 
+    def concerns(self, entry: str) -> bool:
+        """Tell whether a file of this name in the runtime's folder is one of ours."""
+        return self._directory.is_ours(entry)
+
+    def look(self) -> None:
+        """Have written again what somebody has removed; what is being written is looked at afterwards."""
+        if self._written is not None and self._directory.lacks(map(cdi.file_name, self._written)):
+            log.warning("CDI specs were removed from %s: they are written again", self._directory.path)
+            self.recheck()
+
     def has(self, kind: str, terms: Terms, device: Device) -> bool:
         """Tell whether a runtime finds this device as it is now, described on these terms."""
         places = (self._described,) if self._writing is None else (self._described, self._writing)
@@ -74,6 +84,7 @@ class Specs:
             asked, wanted, before = self._asked, self._wanted, self._described
             if wanted is not None and wanted is not self._written:
                 await self._write(wanted)
+                self.look()
             async with self._progress:
                 self._settled = asked
                 self._progress.notify_all()

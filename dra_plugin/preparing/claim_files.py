@@ -4,7 +4,7 @@ Rule: what a container mounts is there before the spec that mounts it, and goes 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -69,6 +69,19 @@ class ClaimFiles:
             self._cdi.remove(name)
         if self._metadata is not None and claim.name:
             self._metadata.remove(claim)
+
+    def concerns(self, entry: str) -> bool:
+        """Tell whether a file of this name in the CDI directory is one of ours."""
+        return self._cdi.is_ours(entry)
+
+    def are_lost(self, records: Callable[[], Iterable[Record]], changed: Collection[str] | None) -> bool:
+        """Tell whether CDI specs of these claims may be gone, of what has `changed` in the directory; None: of any."""
+        if changed is None:
+            return True
+        gone = {path for path in (f"{self._cdi.path}/{entry}" for entry in changed) if not os.path.lexists(path)}
+        return bool(gone) and any(
+            self._cdi.file(name) in gone for each in records() for name in self._names(each.claim.uid)
+        )
 
     def sync(self, records: Sequence[Record], kept: Sequence[ClaimRef] | None) -> list[str]:
         """Put the files of these claims in place, and remove those of all but `kept`; None: of nobody.

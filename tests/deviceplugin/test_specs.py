@@ -1,15 +1,21 @@
 """CDI specs while they are written: what is described before and after is described meanwhile."""
 
+import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import pytest
+
 from cdi import CdiDirectory, Spec
+from checkpoint import Ledger
+from deviceplugin import Paths
 from deviceplugin.descriptions import Descriptions, Terms
 from deviceplugin.specs import Specs
 from hostdevices import Device
 from resources.resource import Resource
 from resources.selector import NOTHING
+from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.hostdevices.made import device
 from tests.running import running, until
 from tests.threads import no_free_threads, no_more_threads
@@ -115,3 +121,33 @@ async def test_what_is_removed_while_one_container_starts_is_there_before_the_ne
         directory.may_write.set()
         await specs.settled(30)
         assert path.exists()
+
+
+@pytest.mark.parametrize("how", ["all", "one"])
+async def test_what_somebody_removes_is_written_again(start: StartPlugins, paths: Paths, how: str) -> None:
+    """Nobody asks before the next container starts, and none could."""
+
+    def specs() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in paths.cdi.glob("*.json")}
+
+    await start([resource(), resource("kvm")])
+    await until(lambda: len(specs()) == 2)
+    before = specs()
+    for _ in range(2):
+        shutil.rmtree(paths.cdi) if how == "all" else min(before).unlink()
+        await until(lambda: specs() == before)
+
+
+async def test_once_an_instance_has_the_state_the_specs_are_its_own(
+    start: StartPlugins, paths: Paths, tmp_path: Path
+) -> None:
+    """During an update the one before has some, of which it wrote again what this one removed, and the other way."""
+    ledger = Ledger(tmp_path / "state of the one before", "this-boot")
+    await start([resource(), resource("kvm")], on=ledger)
+    await until(lambda: len(list(paths.cdi.glob("*.json"))) == 2)
+    lost, *_ = paths.cdi.glob("*.json")
+    lost.unlink()
+    (left := paths.cdi / "nodeplug-device-plugin~example.com~gone.json").touch()
+    await ledger.take(0.0)
+    await until(lambda: lost.exists() and not left.exists())
+    await ledger.close()

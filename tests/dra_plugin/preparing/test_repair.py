@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from dra_plugin.driver import ClaimFailed
 from hostdevices import Device
+from tests.dra_plugin.preparing.cluster import Cluster
+from tests.dra_plugin.preparing.node import Node
 from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
 from tests.running import until
 
@@ -81,3 +83,18 @@ async def test_a_claim_that_cannot_be_described_now_keeps_no_daemon_from_startin
             assert world.container(kept).nodes
         assert await world.preparer.repair()
         assert world.container(prepared).nodes
+
+
+@pytest.mark.parametrize("how", ["all", "one"])
+async def test_cdi_specs_of_claims_that_somebody_removes_are_written_again(
+    node: Node, cluster: Cluster, how: str
+) -> None:
+    """The kubelet does not ask twice: no container of the claim could start until the daemon does."""
+    wanted = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(wanted)
+    specs = {path: path.read_bytes() for path in node.cdi.glob("*.json")}
+    for _ in range(2):
+        shutil.rmtree(node.cdi) if how == "all" else min(specs).unlink()
+        await until(lambda: {path: path.read_bytes() for path in node.cdi.glob("*.json")} == specs)
+    assert (await node.failures(ref(wanted)))[wanted.metadata.uid] is None
+    assert not list(node.cdi.iterdir())
