@@ -20,7 +20,7 @@ import cdi
 from checkpoint import Lease, Ledger
 from checkpoint.holdings import UnitEntry
 from deviceplugin.descriptions import Descriptions
-from deviceplugin.folder import PluginFolder, new_instance, remove_stale_sockets
+from deviceplugin.folder import PluginFolder, check_mount, new_instance, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
 from deviceplugin.resource_plugin import DeviceStatus, Registered, ResourcePlugin, ResourceStatus
@@ -139,6 +139,7 @@ class DevicePlugins:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._specs.run(), name="CDI specs")
                 self._group.create_task(self._keep_specs(), name="folder of CDI specs")
+                self._group.create_task(self._check_mounts(), name="mounted folders")
                 if self._device_info is not None:
                     self._group.create_task(self._device_info.run(), name="device-info files")
                 if not self._through_watcher:
@@ -187,6 +188,13 @@ class DevicePlugins:
             await asyncio.Event().wait()
         finally:
             watch.close()
+
+    async def _check_mounts(self) -> None:
+        """Raise `FolderGone` where a folder of the node's was removed; `PluginFolder` cares for its own."""
+        while True:
+            for folder in (self._paths.plugins_registry, self._paths.cdi):
+                check_mount(folder)
+            await asyncio.sleep(self._timings.recheck)
 
     def _choose_resources(self) -> None:
         """Have a plugin for each resource that is configured, or of which somebody has a unit."""
