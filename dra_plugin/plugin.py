@@ -251,6 +251,7 @@ class DraPlugin:
                 self._repair_due.set()
 
         watch = self._watcher.watch(self._options.cdi, look, self._preparer.concerns)
+        look()  # the repair at the start may be some time ago
         try:
             await asyncio.Event().wait()
         finally:

@@ -75,13 +75,16 @@ class ClaimFiles:
         return self._cdi.is_ours(entry)
 
     def are_lost(self, records: Callable[[], Iterable[Record]], changed: Collection[str] | None) -> bool:
-        """Tell whether CDI specs of these claims may be gone, of what has `changed` in the directory; None: of any."""
-        if changed is None:
-            return True
-        gone = {path for path in (f"{self._cdi.path}/{entry}" for entry in changed) if not os.path.lexists(path)}
-        return bool(gone) and any(
-            self._cdi.file(name) in gone for each in records() for name in self._names(each.claim.uid)
-        )
+        """Tell whether CDI specs of these claims are gone, of what has `changed` in the directory; None: of all.
+
+        Of devices that are gone there may be none (`claim_spec`).
+        """
+        there = None if changed is None else {f"{self._cdi.path}/{entry}" for entry in changed}
+        if there is not None and all(map(os.path.lexists, there)):
+            return False  # as what we write ourselves: no claim is looked at
+        names = (name for each in records() for name in self._names(each.claim.uid)[: 1 + bool(each.metadata)])
+        paths = (path for path in map(self._cdi.file, names) if there is None or path in there)
+        return not all(map(os.path.lexists, paths))
 
     def sync(self, records: Sequence[Record], kept: Sequence[ClaimRef] | None) -> list[str]:
         """Put the files of these claims in place, and remove those of all but `kept`; None: of nobody.

@@ -154,7 +154,7 @@ class Preparer:
         return self._files.concerns(entry)
 
     def has_lost_files(self, changed: Collection[str] | None) -> bool:
-        """Tell whether somebody may have removed CDI specs of claims, of what has `changed`; None: of any.
+        """Tell whether somebody has removed CDI specs of claims, of what has `changed` there; None: of all.
 
         Who has a claim's turn cares for its files.
         """

@@ -98,3 +98,24 @@ async def test_cdi_specs_of_claims_that_somebody_removes_are_written_again(
         await until(lambda: {path: path.read_bytes() for path in node.cdi.glob("*.json")} == specs)
     assert (await node.failures(ref(wanted)))[wanted.metadata.uid] is None
     assert not list(node.cdi.iterdir())
+
+
+async def test_what_is_removed_between_the_repair_at_the_start_and_the_first_scan_is_written_again_too(
+    node: Node, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(wanted)
+    specs, scan = sorted(node.cdi.glob("*.json")), node.scan
+    await node.end()
+    shutil.rmtree(node.cdi)
+
+    async def scan_later() -> None:
+        await until(lambda: sorted(node.cdi.glob("*.json")) == specs)
+        shutil.rmtree(node.cdi)
+        scan()
+
+    scanning: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(node, "scan", lambda: scanning.append(asyncio.create_task(scan_later())))
+    await node.begin()
+    await until(lambda: sorted(node.cdi.glob("*.json")) == specs)
+    await asyncio.gather(*scanning)
