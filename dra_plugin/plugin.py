@@ -8,7 +8,7 @@ It also runs without any resource, for as long as claims hold what was offered b
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -38,6 +38,7 @@ from telemetry import Telemetry
 
 _REGISTRATION_TIMEOUT = 10.0  # seconds; a kubelet that is down is no reason to hide the devices for good
 _REPAIR_AGAIN = 30.0  # seconds
+_PAUSE = 1.0  # seconds between two times that removed files are written: who removes them may do so again and again
 _METADATA = "dra-device-metadata"  # a folder in the driver's own
 log = logging.getLogger("nodeplug.dra")
 
@@ -244,16 +245,15 @@ class DraPlugin:
 
     async def _keep_files(self) -> None:
         """Repair claims of which somebody has removed a CDI spec: none of their containers could start."""
-
-        def look() -> None:
-            if self._preparer.has_lost_files(watch.names):
-                log.warning("CDI specs of claims were removed from %s: they are written again", self._options.cdi)
-                self._repair_due.set()
-
-        watch = self._watcher.watch(self._options.cdi, look, self._preparer.concerns)
-        look()  # the repair at the start may be some time ago
+        changes: asyncio.Queue[Collection[str] | None] = asyncio.Queue()
+        changes.put_nowait(None)  # the repair at the start may be some time ago
+        watch = self._watcher.watch(self._options.cdi, lambda: changes.put_nowait(watch.names), self._preparer.concerns)
         try:
-            await asyncio.Event().wait()
+            while True:
+                if self._preparer.has_lost_files(await changes.get()):
+                    log.warning("CDI specs of claims were removed from %s: they are written again", self._options.cdi)
+                    self._repair_due.set()
+                    await asyncio.sleep(_PAUSE)
         finally:
             watch.close()
 

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from cdi import CdiDirectory, Spec
 from checkpoint import Ledger
 from deviceplugin import Paths
 from deviceplugin.descriptions import Descriptions, Terms
-from deviceplugin.specs import Specs
+from deviceplugin.specs import PAUSE, Specs
+from folderwatch import FolderWatcher
 from hostdevices import Device
 from resources.resource import Resource
 from resources.selector import NOTHING
@@ -151,3 +153,32 @@ async def test_once_an_instance_has_the_state_the_specs_are_its_own(
     await ledger.take(0.0)
     await until(lambda: lost.exists() and not left.exists())
     await ledger.close()
+
+
+async def test_two_who_remove_what_the_other_one_writes_do_not_do_that_all_the_time(
+    paths: Paths,
+) -> None:
+    """Each takes the files in the folder for its own, where two daemons share it."""
+    writes: list[float] = []
+
+    class Counted(CdiDirectory):
+        def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
+            writes.append(time.monotonic())
+            super().sync(wanted)
+
+    watcher = FolderWatcher()
+    both = [Specs(Counted(paths.cdi, "device-plugin"), lambda: None) for _ in "12"]
+    for each, name in zip(both, ("one", "two"), strict=True):
+        each.want(
+            {
+                f"example.com/{name}": Descriptions(
+                    f"example.com/{name}", TERMS, {"tty-1": device("tty-1", "tty", "/dev/x")}
+                )
+            }
+        )
+    async with running(*(each.run() for each in both)):
+        watches = [watcher.watch(paths.cdi, each.look, each.concerns) for each in both]
+        await until(lambda: len(writes) >= 6)
+        for watch in watches:
+            watch.close()
+    assert writes[-1] - writes[0] > PAUSE
