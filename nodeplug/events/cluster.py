@@ -26,7 +26,7 @@ from checkpoint import Lease
 from hostdevices.shown import shown
 from nodeplug.events.devices import DeviceChange
 from nodeplug.events.leases import who
-from resourceapi.client import AsyncClient, ClientError, CredentialsError
+from resourceapi.client import AsyncClient, ClientError
 from resourceapi.objects import DecodeError, v1
 from telemetry import Event, Telemetry
 
@@ -48,7 +48,7 @@ _REASONS = {
     "set-aside": ("LeasesSetAside", "Restore"),
     "reload-refused": ("ConfigurationRefused", "Reload"),
 }
-_FAILURES = (ClientError, CredentialsError, DecodeError)
+_FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
 
 

@@ -66,7 +66,7 @@ class Controller:
         self._informer = Informer(storage.slices, self._heard, self._watch_failed, field_selector=selector)
         self._queue = Queue(limits or Limits())
         self._sync_delay = sync_delay
-        self._wished = asyncio.Event()
+        self._is_desired = asyncio.Event()
         self._listed = asyncio.Event()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -87,7 +87,7 @@ class Controller:
         for name in self._publisher.desire(resources):
             self._queue.add(name, now)
             self._idle.clear()
-        self._wished.set()
+        self._is_desired.set()
         self._wake.set()
 
     async def settled(self) -> None:
@@ -115,7 +115,7 @@ class Controller:
         return "; ".join((*filter(None, problems), *map(str, self._publisher.dropped)))
 
     async def _work(self) -> None:
-        await self._wished.wait()  # what another life has published stays until it is known what is wanted
+        await self._is_desired.wait()  # what another life has published stays until it is known what is wanted
         while True:
             await self._listed.wait()
             name = self._queue.pop(time.monotonic())
