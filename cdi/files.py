@@ -101,8 +101,11 @@ class CdiDirectory:
 
     def ours(self) -> tuple[str, ...]:
         """Return the names of our files, sorted; none where the directory is missing."""
-        ours = filter(self.is_ours, self._entries())
-        return tuple(sorted(entry.removeprefix(self._prefix).removesuffix(".json") for entry in ours))
+        return tuple(sorted(map(self.name_of, filter(self.is_ours, self._entries()))))
+
+    def name_of(self, entry: str) -> str:
+        """Return the name under which a file of ours was written, by what it is called in the directory."""
+        return entry.removeprefix(self._prefix).removesuffix(".json")
 
     def is_ours(self, entry: str) -> bool:
         """Tell whether what is called `entry` in the directory is a file of ours."""

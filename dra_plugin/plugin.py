@@ -8,7 +8,7 @@ It also runs without any resource, for as long as claims hold what was offered b
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -245,15 +245,21 @@ class DraPlugin:
 
     async def _keep_files(self) -> None:
         """Repair claims of which somebody has removed a CDI spec: none of their containers could start."""
-        changes: asyncio.Queue[Collection[str] | None] = asyncio.Queue()
-        changes.put_nowait(None)  # the repair at the start may be some time ago
-        watch = self._watcher.watch(self._options.cdi, lambda: changes.put_nowait(watch.names), self._preparer.concerns)
+        lost = asyncio.Event()
+
+        def look() -> None:
+            if self._preparer.has_lost_files(watch.names):
+                lost.set()
+
+        watch = self._watcher.watch(self._options.cdi, look, self._preparer.concerns)
+        look()  # at all of them: the repair at the start may be some time ago
         try:
             while True:
-                if self._preparer.has_lost_files(await changes.get()):
-                    log.warning("CDI specs of claims were removed from %s: they are written again", self._options.cdi)
-                    self._repair_due.set()
-                    await asyncio.sleep(_PAUSE)
+                await lost.wait()
+                lost.clear()
+                log.warning("CDI specs of claims were removed from %s: they are written again", self._options.cdi)
+                self._repair_due.set()
+                await asyncio.sleep(_PAUSE)
         finally:
             watch.close()
 

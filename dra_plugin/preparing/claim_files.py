@@ -4,7 +4,7 @@ Rule: what a container mounts is there before the spec that mounts it, and goes 
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from dra_plugin.preparing.metadata_files import MetadataFolder
 from hostdevices import HostDevicesError
 
 _OWNER = "dra"  # of the files in the CDI directory
+_FAILURES = (OSError, DraPluginError, cdi.CdiError, HostDevicesError)
 Describe: TypeAlias = Callable[[Record], cdi.Spec | None]
 
 
@@ -74,17 +75,24 @@ class ClaimFiles:
         """Tell whether a file of this name in the CDI directory is one of ours."""
         return self._cdi.is_ours(entry)
 
-    def are_lost(self, records: Callable[[], Iterable[Record]], changed: Collection[str] | None) -> bool:
-        """Tell whether CDI specs of these claims are gone, of what has `changed` in the directory; None: of all.
+    def lost(self, changed: Iterable[str]) -> set[str]:
+        """Return the uids of claims of which a CDI spec is gone, by the names of what has `changed` in the directory.
 
-        Of devices that are gone there may be none (`claim_spec`).
+        A name that holds no uid, for its length, is passed over.
         """
-        there = None if changed is None else {f"{self._cdi.path}/{entry}" for entry in changed}
-        if there is not None and all(map(os.path.lexists, there)):
-            return False  # as what we write ourselves: no claim is looked at
-        names = (name for each in records() for name in self._names(each.claim.uid)[: 1 + bool(each.metadata)])
-        paths = (path for path in map(self._cdi.file, names) if there is None or path in there)
-        return not all(map(os.path.lexists, paths))
+        kinds = [f"{each}~" for each in self._names("")]
+        gone = [self._cdi.name_of(x) for x in changed if not os.path.lexists(f"{self._cdi.path}/{x}")]
+        return {name.removeprefix(kind) for name in gone for kind in kinds if name.startswith(kind)}
+
+    def are_there(self, record: Record) -> bool:
+        """Tell whether a claim's CDI specs are there; of devices that are gone there is none (`claim_spec`)."""
+        devices, metadata = self._names(record.claim.uid)
+        if record.metadata and self._cdi.lacks([metadata]):
+            return False
+        try:
+            return not self._cdi.lacks([devices]) or self._describe(record) is None
+        except _FAILURES:
+            return True  # it cannot be described, as whoever writes it says
 
     def sync(self, records: Sequence[Record], kept: Sequence[ClaimRef] | None) -> list[str]:
         """Put the files of these claims in place, and remove those of all but `kept`; None: of nobody.
@@ -95,7 +103,7 @@ class ClaimFiles:
         for record in records:
             try:
                 self.write(record)
-            except (OSError, DraPluginError, cdi.CdiError, HostDevicesError) as error:
+            except _FAILURES as error:
                 problems.append(f"claim {record.claim}: its files cannot be put back: {error}")
         if kept is None:
             return problems

@@ -158,7 +158,10 @@ class Preparer:
 
         Who has a claim's turn cares for its files.
         """
-        return self._files.are_lost(self._idle_records, changed)
+        if changed is None:
+            return not all(map(self._files.are_there, self._idle_records()))
+        lost = (uid for uid in self._files.lost(changed) if not self._turns.is_busy(uid))
+        return any(self._ledger.of_owner(claim_owner(uid)) for uid in lost)
 
     async def repair(self) -> bool:
         """Undo what is half done, put back the files of what is done, remove others; tell whether all of it worked.

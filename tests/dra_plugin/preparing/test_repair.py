@@ -119,3 +119,19 @@ async def test_what_is_removed_between_the_repair_at_the_start_and_the_first_sca
     await node.begin()
     await until(lambda: sorted(node.cdi.glob("*.json")) == specs)
     await asyncio.gather(*scanning)
+
+
+async def test_of_a_device_that_is_gone_nobody_has_removed_the_spec(
+    node: Node, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await node.end()
+    shutil.rmtree(node.made_up.root / "sys/devices/virtual/misc/fuse")
+    (node.made_up.root / "sys/class/misc/fuse").unlink()
+    (node.made_up.root / "dev/fuse").unlink()
+    await node.begin()
+    assert len(list(node.cdi.iterdir())) == 1
+    assert "were removed" not in caplog.text
+    shutil.rmtree(node.cdi)
+    await until(lambda: "were removed" in caplog.text)
+    await until(lambda: len(list(node.cdi.glob("*.json"))) == 1)
