@@ -101,13 +101,19 @@ class CdiDirectory:
 
     def ours(self) -> tuple[str, ...]:
         """Return the names of our files, sorted; none where the directory is missing."""
-        return tuple(
-            sorted(
-                entry.removeprefix(self._prefix).removesuffix(".json")
-                for entry in self._entries()
-                if entry.startswith(self._prefix) and entry.endswith(".json")
-            )
-        )
+        return tuple(sorted(map(self.name_of, filter(self.is_ours, self._entries()))))
+
+    def name_of(self, entry: str) -> str:
+        """Return the name under which a file of ours was written, by what it is called in the directory."""
+        return entry.removeprefix(self._prefix).removesuffix(".json")
+
+    def is_ours(self, entry: str) -> bool:
+        """Tell whether what is called `entry` in the directory is a file of ours."""
+        return entry.startswith(self._prefix) and entry.endswith(".json")
+
+    def lacks(self, names: Iterable[str]) -> bool:
+        """Tell whether one of our files is not there. Raises `CdiError` as `file`."""
+        return not all(map(os.path.lexists, map(self.file, names)))
 
     def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
         """Make our files exactly `wanted`: at start, after a reboot, after a crash. Raises as `write` does.

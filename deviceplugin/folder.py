@@ -72,15 +72,7 @@ class PluginFolder:
 
     def check(self) -> None:
         """Raise `FolderGone` where the folder was removed although it is there for us."""
-        try:
-            links = self.path.stat().st_nlink
-        except OSError:
-            return  # it is waited for
-        if links == 0:
-            raise FolderGone(
-                f"{self.path} was removed while it was mounted here; nodeplug ends, so that its next start sees the"
-                " folder that took its place"
-            )
+        check_mount(self.path)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after every change; returns what ends that."""
@@ -135,6 +127,22 @@ class PluginFolder:
             if self._kubelet not in (None, kubelet):
                 self._event_log.record("kubelet-restarted", "the kubelet has a new socket; everything registers again")
             self._kubelet = kubelet
+
+
+def check_mount(folder: Path) -> None:
+    """Raise `FolderGone` where a folder was removed although it is there for us; one that is not there is waited for.
+
+    Nothing tells of that: what a mount shows stays as long as the mount does.
+    """
+    try:
+        links = folder.stat().st_nlink
+    except OSError:
+        return
+    if links == 0:
+        raise FolderGone(
+            f"{folder} was removed while it was mounted here; nodeplug ends, so that its next start sees the folder"
+            " that took its place"
+        )
 
 
 def _is_socket(name: str) -> bool:

@@ -20,7 +20,7 @@ import cdi
 from checkpoint import Lease, Ledger
 from checkpoint.holdings import UnitEntry
 from deviceplugin.descriptions import Descriptions
-from deviceplugin.folder import PluginFolder, new_instance, remove_stale_sockets
+from deviceplugin.folder import PluginFolder, check_mount, new_instance, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
 from deviceplugin.resource_plugin import DeviceStatus, Registered, ResourcePlugin, ResourceStatus
@@ -138,6 +138,8 @@ class DevicePlugins:
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._specs.run(), name="CDI specs")
+                self._group.create_task(self._keep_specs(), name="folder of CDI specs")
+                self._group.create_task(self._check_mounts(), name="mounted folders")
                 if self._device_info is not None:
                     self._group.create_task(self._device_info.run(), name="device-info files")
                 if not self._through_watcher:
@@ -176,6 +178,23 @@ class DevicePlugins:
         for name in resources:
             if name in self._plugins:
                 self._plugins[name].servicer.publish(anyway=True)
+
+    async def _keep_specs(self) -> None:
+        """Have CDI specs written again that somebody removes, once no older instance does that with its own."""
+        await self._ledger.owned()
+        self._specs.recheck()
+        watch = self._watcher.watch(self._paths.cdi, self._specs.look, self._specs.concerns)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            watch.close()
+
+    async def _check_mounts(self) -> None:
+        """Raise `FolderGone` where a folder of the node's was removed; `PluginFolder` cares for its own."""
+        while True:
+            for folder in (self._paths.plugins_registry, self._paths.cdi):
+                check_mount(folder)
+            await asyncio.sleep(self._timings.recheck)
 
     def _choose_resources(self) -> None:
         """Have a plugin for each resource that is configured, or of which somebody has a unit."""

@@ -15,6 +15,7 @@ from hostdevices import Device
 from hostdevices.errors import HostExhausted
 from hostdevices.threads import in_thread
 
+PAUSE = 1.0  # seconds between two times that removed specs are written: who removes them may do so again and again
 RETRY = 10.0  # seconds until specs are written again that could not be: a disk that has room again tells nobody
 log = logging.getLogger("nodeplug.deviceplugin")
 
@@ -32,6 +33,7 @@ class Specs:
         self._written: Mapping[str, Descriptions] | None = None  # None while nobody knows what is on disk
         self._described: Mapping[str, Descriptions] = {}  # what was on disk last for certain
         self._writing: Mapping[str, Descriptions] | None = None  # what takes its place, file by file
+        self._pause: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._asked = self._settled = 0  # how often something was asked for, and up to which time that was done
         self._progress = asyncio.Condition()  # of the latter
@@ -51,6 +53,26 @@ class Specs:
         self._asked += 1
         self._wake.set()
 
+    def concerns(self, entry: str) -> bool:
+        """Tell whether a file of this name in the runtime's folder is one of ours."""
+        return self._directory.is_ours(entry)
+
+    def look(self) -> None:
+        """Have written again what somebody has removed, now or after a pause.
+
+        What is being written is looked at afterwards.
+        """
+        if self._pause is not None or self._written is None:
+            return
+        if self._directory.lacks(map(cdi.file_name, self._written)):
+            log.warning("CDI specs were removed from %s: they are written again", self._directory.path)
+            self._pause = asyncio.get_running_loop().call_later(PAUSE, self._pause_is_over)
+            self.recheck()
+
+    def _pause_is_over(self) -> None:
+        self._pause = None
+        self.look()
+
     def has(self, kind: str, terms: Terms, device: Device) -> bool:
         """Tell whether a runtime finds this device as it is now, described on these terms."""
         places = (self._described,) if self._writing is None else (self._described, self._writing)
@@ -66,6 +88,13 @@ class Specs:
 
     async def run(self) -> None:
         """Write what is wanted, whenever that changes; again after a while where it could not be."""
+        try:
+            await self._write_again_and_again()
+        finally:
+            if self._pause is not None:
+                self._pause.cancel()
+
+    async def _write_again_and_again(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._retry if self.problem else None):
@@ -74,6 +103,7 @@ class Specs:
             asked, wanted, before = self._asked, self._wanted, self._described
             if wanted is not None and wanted is not self._written:
                 await self._write(wanted)
+                self.look()
             async with self._progress:
                 self._settled = asked
                 self._progress.notify_all()

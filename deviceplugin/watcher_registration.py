@@ -1,8 +1,9 @@
 """Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and asks who we are.
 
 The kubelet retries by itself, and finds the socket again after its restart. What it does not notice is a stream that it
-dropped; then a new socket takes the old one's place, which to the watcher is a new plugin. While a successor of ours
-serves the resource (an update) we are silent, as at kubelet.sock: the last list counts, whoever sends it.
+dropped, or could not open; then a new socket takes the old one's place, which to the watcher is a new plugin. While a
+successor of ours serves the resource (an update) we are silent, as at kubelet.sock: the last list counts, whoever sends
+it.
 """
 
 import asyncio
@@ -80,7 +81,7 @@ class WatcherRegistration:
                 await asyncio.sleep(self._timings.stream + self._backoff.next())
                 self._missed.clear()
                 if not (self._streaming() or self._is_silent):
-                    text = "no stream since the last one ended, registering again"
+                    text = "the kubelet does not listen to the list, registering again"
                     log.info(text, extra={"resource": self.resource_name})
                     await self._server.renew()
 
@@ -139,6 +140,8 @@ class WatcherRegistration:
             log.info("registered through the plugin watcher", extra={"resource": self.resource_name})
             events = self._telemetry.events
             events.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
+            if not self._streaming():  # which it opens now, or never
+                self._missed.set()
         elif request.error != self.last_error:
             self.last_error = request.error
             log.warning("the kubelet refused: %s", request.error, extra={"resource": self.resource_name})

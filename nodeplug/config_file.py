@@ -9,15 +9,18 @@ Rules:
    is moved, an editor writes in place or moves a new file there: each is noticed. What is behind a link of somebody's
    own is not; SIGHUP says so.
 3. A file that is there and cannot be read is read again after `AGAIN` seconds: nothing says when a disk has recovered.
+4. Nobody watches before the daemon has started, and while it starts anew: what has changed meanwhile, as the file's
+   `stamp` tells, is read when the watch begins.
 """
 
 import asyncio
 import gc
 import logging
+import stat
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -31,6 +34,9 @@ AGAIN = 5.0
 _CONFIG_MAP = "..data"
 _MOST_PROBLEMS = 20  # that are remembered of a wrong file
 log = logging.getLogger("nodeplug")
+
+Stamp: TypeAlias = tuple[int, ...]
+"""What tells one content of a file from another, without reading it."""
 
 
 class ConfigStatus(Struct, frozen=True):
@@ -63,11 +69,13 @@ class ConfigFile:
         telemetry: Telemetry | None = None,
         *,
         labels: Mapping[str, str] | None = None,
+        stamped: Stamp | None = None,
         again: float = AGAIN,
     ) -> None:
         """Begin with `config`, which is what `content` says, which was read from `path`; `again` is in seconds.
 
-        `labels` are those of the node; None where nobody has told them, and where no resource asks for them.
+        `labels` are those of the node; None where nobody has told them, and where no resource asks for them. `stamped`
+        is the file's `stamp` from before that; without it the file is taken for what was read.
         """
         self._telemetry = telemetry or Telemetry()
         self.path = path
@@ -75,11 +83,16 @@ class ConfigFile:
         self.content = content
         self.labels = labels
         self.status = ConfigStatus(True, time.time())
+        self._stamp = stamp(path) if stamped is None else stamped
         self._before = config, content
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[Reading]] = []
         self._seconds = again
         self._again: asyncio.TimerHandle | None = None
+
+    def is_changed(self) -> bool:
+        """Tell whether the file looks otherwise than when it was read last, however that ended."""
+        return stamp(self.path) != self._stamp
 
     def request(self) -> None:
         """Have the file read again (SIGHUP)."""
@@ -107,13 +120,15 @@ class ConfigFile:
         names = (self.path.name, _CONFIG_MAP)
         watch = watcher.watch(self.path.absolute().parent, self.request, names.__contains__, contents=True)
         try:
+            if self.is_changed():
+                self.request()
             while True:
                 await self._asked.wait()
                 while self._asked.is_set():
                     self._asked.clear()
                     await asyncio.sleep(SETTLE)
                 asking, self._waiting = self._waiting, []
-                before = self.config
+                before, content = self.config, self.content
                 with self._telemetry.tracer.span("reload configuration") as span:
                     problems = await self._read()
                     if problems:
@@ -127,7 +142,9 @@ class ConfigFile:
                 log.info("configuration changed: %s", changed)
                 self._telemetry.reloads["good"] += 1
                 self._telemetry.events.record("reloaded", f"the configuration is another one: {changed}")
-                _answer(asking, Reading(before=before, starts_anew=starts_anew(self.config)))
+                if is_new := starts_anew(self.config):
+                    self._before = before, content
+                _answer(asking, Reading(before=before, starts_anew=is_new))
                 yield self.config
         finally:
             if self._again is not None:
@@ -135,7 +152,7 @@ class ConfigFile:
             watch.close()
 
     def refuse(self, why: str) -> None:
-        """Go back to the configuration that counted before: what was read since is sound, and cannot be had here."""
+        """Go back to the configuration from which the daemon started anew: what was read since cannot be had here."""
         self._stays([why])
         self.config, self.content = self._before
 
@@ -143,6 +160,7 @@ class ConfigFile:
         """Read the file; return what is wrong with it."""
         if self._again is not None:
             self._again.cancel()
+        self._stamp = stamp(self.path)
         try:
             content, config, labels = await self._read_in_thread()
         except ConfigError as error:
@@ -154,7 +172,6 @@ class ConfigFile:
             return problems
         if self.labels is None:  # else they were told, perhaps others in the meantime, which are read with next
             self.labels = labels
-        self._before = self.config, self.content
         self.config, self.content = config, content
         self.status = ConfigStatus(True, time.time())
         return ()
@@ -173,6 +190,17 @@ class ConfigFile:
         message = f"the configuration stays as it was: {problems[0]}{more}"
         self._telemetry.events.record("reload-refused", message)
         self.status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MOST_PROBLEMS]))
+
+
+def stamp(path: Path) -> Stamp:
+    """Return the stamp of a file; empty where there is none, and of a pipe, which nobody can read twice."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    if not stat.S_ISREG(status.st_mode):
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_for_node(

@@ -40,7 +40,7 @@ from nodeplug.fronts import (
 from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.readiness import why_not_ready
 from nodeplug.supervision import run_together
-from nodeplug.systemd import notify, tell_ready, watchdog
+from nodeplug.systemd import tell_ready, watchdog
 from telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ class Daemon:
             await ledger.read()
             await run_together(self._parts(ledger, watcher), may_end={"state", "readiness"})
         finally:
-            notify("STOPPING=1")
             watcher.close()
             await ledger.close()
 

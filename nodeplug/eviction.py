@@ -30,7 +30,7 @@ from deviceplugin.units import API
 from hostdevices import Inventory
 from hostdevices.presence import Presence
 from nodeplug.events.leases import who
-from resourceapi.client import AsyncClient, ClientError, CredentialsError, Refused
+from resourceapi.client import AsyncClient, ClientError, Refused
 from resourceapi.objects import DecodeError
 from resources.resource import Resource
 from telemetry import Telemetry
@@ -40,7 +40,7 @@ AT_ONCE: Final = 5
 PAUSE: Final = 6.0
 _LEAST = 0.1
 _NOT_ALLOWED = 403
-_FAILURES = (ClientError, CredentialsError, DecodeError)
+_FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
 
 

@@ -21,14 +21,14 @@ import msgspec
 from msgspec import Struct
 
 import cdi
-from resourceapi.client import AsyncClient, ClientError, CredentialsError
+from resourceapi.client import AsyncClient, ClientError
 from resourceapi.objects import DecodeError
 
 AGAIN: Final = 300.0  # seconds between two readings; each node adds up to a fifth, so that not all ask at once
 RETRY: Final = 15.0
 _FILE = "node-labels.json"
 _LARGEST = 4 * 1024 * 1024
-_FAILURES = (ClientError, CredentialsError, DecodeError)
+_FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
 
 

@@ -17,8 +17,9 @@ def run(path: Path, root: Path) -> int:
     defer_unused()
     path = path.absolute()  # as whoever asks from elsewhere is told
     from nodeplug.config import ConfigError
-    from nodeplug.config_file import ConfigFile, read_for_node
+    from nodeplug.config_file import ConfigFile, read_for_node, stamp
 
+    stamped = stamp(path)
     try:
         content, config, labels = read_for_node(path)
     except ConfigError as error:
@@ -42,7 +43,7 @@ def run(path: Path, root: Path) -> int:
     gc.freeze()  # modules stay: a full run of the collector takes 1 ms without them, 15 with, and calls wait for it
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # else asyncio has a handler, and to replace that loads inspect
     telemetry = Telemetry()  # of the process: it outlives a daemon that starts anew
-    file = ConfigFile(path, config, content, telemetry, labels=labels)
+    file = ConfigFile(path, config, content, telemetry, labels=labels, stamped=stamped)
     try:
         asyncio.run(run_until_signalled(file, Host(root), telemetry))
     except StateLocked as error:

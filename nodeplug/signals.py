@@ -21,6 +21,7 @@ from nodeplug.config import overridden
 from nodeplug.config_file import ConfigFile
 from nodeplug.daemon import Daemon, NewConfiguration
 from nodeplug.fronts import CannotOffer, traced
+from nodeplug.systemd import notify
 from telemetry import Telemetry
 
 END_PATIENCE: Final = 8.0  # seconds; systemd and the kubelet kill after more than that
@@ -37,6 +38,7 @@ async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry
 
     def stop(number: signal.Signals) -> None:
         log.info("%s, stopping", number.name)
+        notify("STOPPING=1")  # and not where the daemon starts anew: systemd kills what does not end after that
         _end_in_time()
         running.cancel()
         signal.signal(number, signal.SIG_DFL)

@@ -4,7 +4,7 @@ Rule: what a container mounts is there before the spec that mounts it, and goes 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from dra_plugin.preparing.metadata_files import MetadataFolder
 from hostdevices import HostDevicesError
 
 _OWNER = "dra"  # of the files in the CDI directory
+_FAILURES = (OSError, DraPluginError, cdi.CdiError, HostDevicesError)
 Describe: TypeAlias = Callable[[Record], cdi.Spec | None]
 
 
@@ -70,6 +71,29 @@ class ClaimFiles:
         if self._metadata is not None and claim.name:
             self._metadata.remove(claim)
 
+    def concerns(self, entry: str) -> bool:
+        """Tell whether a file of this name in the CDI directory is one of ours."""
+        return self._cdi.is_ours(entry)
+
+    def lost(self, changed: Iterable[str]) -> set[str]:
+        """Return the uids of claims of which a CDI spec is gone, by the names of what has `changed` in the directory.
+
+        A name that holds no uid, for its length, is passed over.
+        """
+        kinds = [f"{each}~" for each in self._names("")]
+        gone = [self._cdi.name_of(x) for x in changed if not os.path.lexists(f"{self._cdi.path}/{x}")]
+        return {name.removeprefix(kind) for name in gone for kind in kinds if name.startswith(kind)}
+
+    def are_there(self, record: Record) -> bool:
+        """Tell whether a claim's CDI specs are there; of devices that are gone there is none (`claim_spec`)."""
+        devices, metadata = self._names(record.claim.uid)
+        if record.metadata and self._cdi.lacks([metadata]):
+            return False
+        try:
+            return not self._cdi.lacks([devices]) or self._describe(record) is None
+        except _FAILURES:
+            return True  # it cannot be described, as whoever writes it says
+
     def sync(self, records: Sequence[Record], kept: Sequence[ClaimRef] | None) -> list[str]:
         """Put the files of these claims in place, and remove those of all but `kept`; None: of nobody.
 
@@ -79,7 +103,7 @@ class ClaimFiles:
         for record in records:
             try:
                 self.write(record)
-            except (OSError, DraPluginError, cdi.CdiError, HostDevicesError) as error:
+            except _FAILURES as error:
                 problems.append(f"claim {record.claim}: its files cannot be put back: {error}")
         if kept is None:
             return problems

@@ -27,7 +27,7 @@ Rules:
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -149,6 +149,20 @@ class Preparer:
         """Take note of a scan: devices of claims may be somewhere else now."""
         self._moved.set()
 
+    def concerns(self, entry: str) -> bool:
+        """Tell whether a file of this name in the CDI directory is one of ours."""
+        return self._files.concerns(entry)
+
+    def has_lost_files(self, changed: Collection[str] | None) -> bool:
+        """Tell whether somebody has removed CDI specs of claims, of what has `changed` there; None: of all.
+
+        Who has a claim's turn cares for its files.
+        """
+        if changed is None:
+            return not all(map(self._files.are_there, self._idle_records()))
+        lost = (uid for uid in self._files.lost(changed) if not self._turns.is_busy(uid))
+        return any(self._ledger.of_owner(claim_owner(uid)) for uid in lost)
+
     async def repair(self) -> bool:
         """Undo what is half done, put back the files of what is done, remove others; tell whether all of it worked.
 
@@ -234,7 +248,7 @@ class Preparer:
             leases, kept = self._dra_leases(), None
             if self._ledger.is_complete and not any(map(_has_other_files, leases)):
                 kept = list(dict.fromkeys(map(_ref, leases)))
-            idle = [record for record in self._records() if not self._turns.is_busy(record.claim.uid)]
+            idle = self._idle_records()
             try:
                 return await self._work.in_thread(partial(self._files.sync, idle, kept))
             except HostExhausted as error:
@@ -422,6 +436,9 @@ class Preparer:
 
     def _is_of_this_boot(self, leases: Sequence[Lease]) -> bool:
         return all(lease.boot_id == self._ledger.boot_id for lease in leases)
+
+    def _idle_records(self) -> list[Record]:
+        return [record for record in self._records() if not self._turns.is_busy(record.claim.uid)]
 
     def _records(self) -> list[Record]:
         """Return what is done."""

@@ -263,14 +263,23 @@ def _names(resource: Resource, device: Device) -> Iterator[tuple[str, str]]:
 
 
 def _with_layouts(excluding: Counters, offered: Iterable[Offered]) -> Counters:
-    """Add the counters of devices that are offered in parts, a set for each, named like the device."""
+    """Add the counters of devices that are offered in parts, a set for each, named like the device.
+
+    What claims hold comes last, and may be a part of an earlier layout: where the counters of today cannot say how much
+    of the device that is, it is all of it.
+    """
     sets, taken = dict(excluding.sets), dict(excluding.taken)
     for x in offered:
-        if (layout := x.layout) is not None:
-            if x.device.id not in sets:
-                sets[x.device.id] = v1.CounterSet(name=x.device.id, counters=_counters(x.resource.dra.counters))
-            own = v1.DeviceCounterConsumption(counter_set=x.device.id, counters=_counters(layout.consumes))
-            taken[x.name] = (own, *taken.get(x.name, ()))
+        if (layout := x.layout) is not None and x.device.id not in sets:
+            sets[x.device.id] = v1.CounterSet(name=x.device.id, counters=_counters(x.resource.dra.counters))
+        if not x.partition or x.device.id not in sets:
+            continue
+        there = sets[x.device.id].counters
+        drawn = _counters(layout.consumes) if layout is not None else there
+        if not drawn.keys() <= there.keys():
+            drawn = there
+        own = v1.DeviceCounterConsumption(counter_set=x.device.id, counters=drawn)
+        taken[x.name] = (own, *taken.get(x.name, ()))
     return Counters(sets, taken, excluding.left_out)
 
 

@@ -26,7 +26,7 @@ from checkpoint import Lease
 from hostdevices.shown import shown
 from nodeplug.events.devices import DeviceChange
 from nodeplug.events.leases import who
-from resourceapi.client import AsyncClient, ClientError, CredentialsError
+from resourceapi.client import AsyncClient, ClientError
 from resourceapi.objects import DecodeError, v1
 from telemetry import Event, Telemetry
 
@@ -48,7 +48,7 @@ _REASONS = {
     "set-aside": ("LeasesSetAside", "Restore"),
     "reload-refused": ("ConfigurationRefused", "Reload"),
 }
-_FAILURES = (ClientError, CredentialsError, DecodeError)
+_FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
 
 
@@ -170,6 +170,8 @@ class ClusterEvents:
         if about.kind != "ResourceClaim" or not self._has_token():
             return [notice]
         claim = await self._claims.get(about.name, about.namespace)
+        if claim.metadata.uid != about.uid:  # another one has its name by now, and its pods have other devices
+            return []
         users = [x for x in claim.status.reserved_for if x.resource == "pods" and not x.api_group][:_MOST_PODS]
         pods = (About("Pod", user.name, about.namespace, user.uid) for user in users)
         return [Notice(notice.reason, notice.action, notice.note, pod) for pod in pods]

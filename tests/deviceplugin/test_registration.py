@@ -1,10 +1,11 @@
 """Serving, registering, and what a kubelet may do to us meanwhile."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from deviceplugin.folder import FolderGone, PluginFolder, new_instance, new_sock
 from deviceplugin.lifecycle import Timings
 from deviceplugin.watcher_registration import WatcherRegistration
 from folderwatch import FolderWatcher
-from grpcunix import UnixServer, handler
+from grpcunix import Client, UnixServer, connect, handler
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from kubeletapi.pluginregistration.v1 import api_pb2 as registration_api
 from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
@@ -25,6 +27,7 @@ from tests.held import HeldSince
 from tests.running import running
 from tests.running import until as until_true
 
+REGISTRATION = registration_api.DESCRIPTOR.services_by_name["Registration"]
 QUICK = Timings(register=0.2, stream=0.05, stable=0.0)
 
 
@@ -278,21 +281,40 @@ async def test_a_folder_that_is_made_again_is_noticed_each_time(start: StartPlug
     await kubelet.stop()
 
 
-async def test_a_folder_that_was_removed_under_its_mount_ends_the_daemons_part(
-    start: StartPlugins, paths: Paths, tmp_path: Path
-) -> None:
-    mounted = tmp_path / "mounted"
-    mounted.mkdir()
-    mount = await asyncio.create_subprocess_exec("mount", "--bind", paths.device_plugins, mounted)
-    if await mount.wait():
+@contextlib.asynccontextmanager
+async def mounted(folder: Path, at: Path) -> AsyncIterator[None]:
+    at.mkdir(exist_ok=True)
+    if await (await asyncio.create_subprocess_exec("mount", "--bind", folder, at)).wait():
         pytest.skip("no file system can be mounted here")
     try:
-        folder = PluginFolder(mounted, new_instance(), FolderWatcher(), 0.01)
+        yield
+    finally:
+        await (await asyncio.create_subprocess_exec("umount", at)).wait()
+
+
+async def test_a_folder_that_was_removed_under_its_mount_ends_the_daemons_part(paths: Paths, tmp_path: Path) -> None:
+    async with mounted(paths.device_plugins, tmp_path / "mounted"):
+        folder = PluginFolder(tmp_path / "mounted", new_instance(), FolderWatcher(), 0.01)
         paths.device_plugins.rmdir()
         with pytest.raises(FolderGone, match="was removed while it was mounted here"):
             await folder.run()
-    finally:
-        await (await asyncio.create_subprocess_exec("umount", mounted)).wait()
+
+
+@pytest.mark.parametrize("name", ["cdi", "plugins_registry"])
+async def test_so_does_the_runtimes_folder_and_that_of_the_plugin_watcher(
+    start: StartPlugins, paths: Paths, tmp_path: Path, name: str
+) -> None:
+    (real := tmp_path / "real").mkdir()
+    seen: Path = getattr(paths, name)
+    async with mounted(real, seen):
+        side = await start([], timings=Timings(recheck=0.01))
+        assert side.running is not None
+        real.rmdir()
+        with pytest.raises(ExceptionGroup) as ended:
+            async with asyncio.timeout(30):
+                await side.running
+        side.running = None
+    assert f"{seen} was removed while it was mounted here" in str(ended.value.exceptions[0])
 
 
 async def test_while_a_successor_serves_we_are_silent_and_afterwards_say_it_again(
@@ -470,3 +492,31 @@ async def test_through_the_plugin_watcher_an_older_instance_is_silent_too(socket
             await server.stop()
             assert not await told.get()
     assert told.empty()
+
+
+async def test_through_the_plugin_watcher_a_kubelet_that_accepts_and_never_listens_is_asked_again(
+    socket_dir: Path,
+) -> None:
+    registration = WatcherRegistration(
+        "example.com/fuse",
+        socket_dir,
+        new_instance(),
+        handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
+        streaming=lambda: False,
+        silence=lambda _: None,
+        watcher=FolderWatcher(),
+        timings=QUICK,
+    )
+    found: list[Path] = []
+
+    def is_new() -> bool:
+        before, found[:] = found[:], sorted(socket_dir.iterdir())
+        return len(found) == 1 and found != before
+
+    async with running(registration.run()):
+        for _ in range(3):
+            await until_true(is_new)
+            async with connect(found[0]) as channel:
+                accepted = registration_api.RegistrationStatus(plugin_registered=True)
+                await Client(channel, REGISTRATION).call("NotifyRegistrationStatus", accepted, timeout=10)
+    assert registration.registrations == 3

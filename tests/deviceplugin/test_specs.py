@@ -1,15 +1,23 @@
 """CDI specs while they are written: what is described before and after is described meanwhile."""
 
+import shutil
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import pytest
+
 from cdi import CdiDirectory, Spec
+from checkpoint import Ledger
+from deviceplugin import Paths
 from deviceplugin.descriptions import Descriptions, Terms
-from deviceplugin.specs import Specs
+from deviceplugin.specs import PAUSE, Specs
+from folderwatch import FolderWatcher
 from hostdevices import Device
 from resources.resource import Resource
 from resources.selector import NOTHING
+from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.hostdevices.made import device
 from tests.running import running, until
 from tests.threads import no_free_threads, no_more_threads
@@ -115,3 +123,62 @@ async def test_what_is_removed_while_one_container_starts_is_there_before_the_ne
         directory.may_write.set()
         await specs.settled(30)
         assert path.exists()
+
+
+@pytest.mark.parametrize("how", ["all", "one"])
+async def test_what_somebody_removes_is_written_again(start: StartPlugins, paths: Paths, how: str) -> None:
+    """Nobody asks before the next container starts, and none could."""
+
+    def specs() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in paths.cdi.glob("*.json")}
+
+    await start([resource(), resource("kvm")])
+    await until(lambda: len(specs()) == 2)
+    before = specs()
+    for _ in range(2):
+        shutil.rmtree(paths.cdi) if how == "all" else min(before).unlink()
+        await until(lambda: specs() == before)
+
+
+async def test_once_an_instance_has_the_state_the_specs_are_its_own(
+    start: StartPlugins, paths: Paths, tmp_path: Path
+) -> None:
+    """During an update the one before has some, of which it wrote again what this one removed, and the other way."""
+    ledger = Ledger(tmp_path / "state of the one before", "this-boot")
+    await start([resource(), resource("kvm")], on=ledger)
+    await until(lambda: len(list(paths.cdi.glob("*.json"))) == 2)
+    lost, *_ = paths.cdi.glob("*.json")
+    lost.unlink()
+    (left := paths.cdi / "nodeplug-device-plugin~example.com~gone.json").touch()
+    await ledger.take(0.0)
+    await until(lambda: lost.exists() and not left.exists())
+    await ledger.close()
+
+
+async def test_two_who_remove_what_the_other_one_writes_do_not_do_that_all_the_time(
+    paths: Paths,
+) -> None:
+    """Each takes the files in the folder for its own, where two daemons share it."""
+    writes: list[float] = []
+
+    class Counted(CdiDirectory):
+        def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
+            writes.append(time.monotonic())
+            super().sync(wanted)
+
+    watcher = FolderWatcher()
+    both = [Specs(Counted(paths.cdi, "device-plugin"), lambda: None) for _ in "12"]
+    for each, name in zip(both, ("one", "two"), strict=True):
+        each.want(
+            {
+                f"example.com/{name}": Descriptions(
+                    f"example.com/{name}", TERMS, {"tty-1": device("tty-1", "tty", "/dev/x")}
+                )
+            }
+        )
+    async with running(*(each.run() for each in both)):
+        watches = [watcher.watch(paths.cdi, each.look, each.concerns) for each in both]
+        await until(lambda: len(writes) >= 6)
+        for watch in watches:
+            watch.close()
+    assert writes[-1] - writes[0] > PAUSE

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from folderwatch import FolderWatcher
 from kubelet.node import Node
 from kubelet.pods import container, pod
 from nodeplug.config import Config, load, loads
-from nodeplug.config_file import ConfigFile, differences
+from nodeplug.config_file import ConfigFile, differences, stamp
 from resourceapi.objects.core import Pod
 from tests.controlplane.scheduler.kit import Json
 from tests.nodeplug.conftest import StartDaemon, ended, until_logged
@@ -38,6 +38,17 @@ def rewrite(path: Path, *resources: object, **settings: Any) -> None:
     new = path.with_suffix(".new")
     new.write_text(json.dumps({"settings": content["settings"] | settings, "resources": resources}))
     new.rename(path)
+
+
+def rewrite_all(path: Path, resources: Sequence[Json], **settings: Any) -> None:
+    path.write_text(json.dumps({"settings": settings, "resources": resources}))
+
+
+def changes_of(
+    file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool] = lambda _: False
+) -> contextlib.aclosing[AsyncGenerator[Config]]:
+    """Return what the daemon iterates over, ended with the block."""
+    return contextlib.aclosing(cast(AsyncGenerator[Config], file.changes(watcher, starts_anew)))
 
 
 def pod_of(resource: str, name: str = "a") -> Pod:
@@ -298,6 +309,40 @@ async def test_a_file_for_which_no_thread_was_left_is_read_again(
             assert [each.name for each in (await change).resources] == ["example.com/fuse", "example.com/kvm"]
         await changes.aclose()
     assert len([x for x in caplog.messages if "this file cannot be read: can't start new thread" in x]) == 1
+
+
+async def test_what_is_changed_while_nobody_watches_is_read_once_somebody_does(tmp_path: Path) -> None:
+    """After the first reading the daemon has yet to start; with other settings it stops, and starts anew."""
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"resources": [FUSE]}))
+    stamped, config, content = stamp(path), load(path), path.read_bytes()
+    path.write_text(json.dumps({"resources": [KVM]}))
+    file = ConfigFile(path, config, content, stamped=stamped)
+    with contextlib.closing(FolderWatcher()) as watcher:
+        for resources in ([KVM], [FUSE, KVM]):
+            rewrite_all(path, resources)
+            async with changes_of(file, watcher) as changes, asyncio.timeout(30):
+                assert [x.name for x in (await anext(changes)).resources] == [x["name"] for x in resources]
+
+
+async def test_what_cannot_be_had_is_not_read_again_and_neither_is_what_was_read_meanwhile(tmp_path: Path) -> None:
+    """The daemon may wait for the state for a minute until it knows, and the file be edited again."""
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"resources": [FUSE]}))
+    file = ConfigFile(path, load(path), path.read_bytes())
+    with contextlib.closing(FolderWatcher()) as watcher:
+        async with changes_of(file, watcher, lambda _: True) as changes, asyncio.timeout(30):
+            rewrite_all(path, [FUSE], logLevel="debug")
+            await anext(changes)
+        async with changes_of(file, watcher) as changes, asyncio.timeout(30):
+            rewrite_all(path, [KVM], logLevel="debug")
+            await anext(changes)
+            file.refuse("another nodeplug uses it")
+        assert [x.name for x in file.config.resources] == ["example.com/fuse"]
+        assert (file.config.settings.log_level, json.loads(file.content)["resources"]) == ("info", [FUSE])
+        assert not file.is_changed()
+        rewrite_all(path, [FUSE, KVM])
+        assert file.is_changed()
 
 
 async def test_reading_leaves_nothing_for_the_collector(tmp_path: Path) -> None:

@@ -145,13 +145,18 @@ async def test_hotplug_between_rescans_of_a_folder(start: StartDaemon, socket_di
         await node.until(lambda: node.allocatable().get("example.com/misc") == 1, 30)
 
 
-async def test_systemd_is_told(start: StartDaemon, socket_dir: Path) -> None:
+async def test_systemd_is_told(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(socket_dir / "notify"))
         systemd.setblocking(False)
         loop = asyncio.get_running_loop()
         async with Node(socket_dir):
             process = await start(environment={"NOTIFY_SOCKET": str(socket_dir / "notify")})
+            assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"READY=1"
+            path = tmp_path / "config0.yaml"
+            content = json.loads(path.read_text())
+            path.write_text(json.dumps({**content, "settings": {**content["settings"], "healthSeconds": 7}}))
+            # all starts anew, in the same process: systemd would kill one that says that it stops and does not end
             assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"READY=1"
             process.send_signal(signal.SIGTERM)
             assert await loop.sock_recv(systemd, 100) == b"STOPPING=1"

@@ -9,7 +9,7 @@ import logging
 import time
 
 from dra_plugin.publishing.slices.compare import comparable
-from dra_plugin.publishing.slices.desired import DriverResources
+from dra_plugin.publishing.slices.desired import DriverResources, InvalidPool
 from dra_plugin.publishing.slices.owner import Owner
 from dra_plugin.publishing.slices.publisher import ErrorHandler, Publisher, Statistics, SyncFailed
 from dra_plugin.publishing.slices.queue import Limits, Queue
@@ -66,7 +66,7 @@ class Controller:
         self._informer = Informer(storage.slices, self._heard, self._watch_failed, field_selector=selector)
         self._queue = Queue(limits or Limits())
         self._sync_delay = sync_delay
-        self._wished = asyncio.Event()
+        self._is_desired = asyncio.Event()
         self._listed = asyncio.Event()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -87,7 +87,7 @@ class Controller:
         for name in self._publisher.desire(resources):
             self._queue.add(name, now)
             self._idle.clear()
-        self._wished.set()
+        self._is_desired.set()
         self._wake.set()
 
     async def settled(self) -> None:
@@ -115,7 +115,7 @@ class Controller:
         return "; ".join((*filter(None, problems), *map(str, self._publisher.dropped)))
 
     async def _work(self) -> None:
-        await self._wished.wait()  # what another life has published stays until it is known what is wanted
+        await self._is_desired.wait()  # what another life has published stays until it is known what is wanted
         while True:
             await self._listed.wait()
             name = self._queue.pop(time.monotonic())
@@ -144,6 +144,9 @@ class Controller:
             if error.is_doubtful:
                 self._listed.clear()
                 self._informer.relist()
+        except InvalidPool as error:  # nothing helps but another one
+            self._queue.succeeded(name)
+            self._report(name, error, "pool validation failed")
         except Exception as error:  # a server's nonsense must not end the publishing of everything else
             self._failed(name, error, 0.0)
         else:
@@ -155,8 +158,11 @@ class Controller:
 
     def _failed(self, name: str, error: Exception, retry_after: float) -> None:
         self._queue.failed(name, time.monotonic(), retry_after)
-        self._on_error(error, _LOOKING)
-        self._problems[name] = f"{_LOOKING}: {error}"
+        self._report(name, error, _LOOKING)
+
+    def _report(self, name: str, error: Exception, what: str) -> None:
+        self._on_error(error, what)
+        self._problems[name] = f"{what}: {error}"
 
     def _heard(self, event: Event[v1.ResourceSlice]) -> None:
         self._watch_problem = ""

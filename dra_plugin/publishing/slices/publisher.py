@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_plugin.publishing.slices.compare import is_as_desired
-from dra_plugin.publishing.slices.desired import DriverResources, InvalidPool, Slice, normalized, validate
+from dra_plugin.publishing.slices.desired import DriverResources, Slice, normalized, validate
 from dra_plugin.publishing.slices.dropped import DroppedFieldsError, content, is_dropped
 from dra_plugin.publishing.slices.owner import Owner
 from dra_plugin.publishing.slices.slice_plan import Origin, plan
@@ -167,13 +167,9 @@ class Publisher:
         return self._noticed(self.view.removed(stored, self._clock())) if self._is_mine(stored) else Noticed()
 
     async def sync(self, name: str) -> None:
-        """Look at a pool and write what is needed. Raises SyncFailed."""
+        """Look at a pool and write what is needed. Raises SyncFailed, and InvalidPool where any that is desired is."""
         for _ in range(_PATIENCE):
-            try:
-                validate(self._desired)
-            except InvalidPool as error:
-                self._on_error(error, "pool validation failed")
-                return
+            validate(self._desired)
             try:
                 await self._sync(name)
             except _Outdated as outdated:

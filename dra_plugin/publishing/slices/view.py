@@ -34,7 +34,7 @@ class View:
         self._seen: dict[str, v1.ResourceSlice] = {}
         self._own: dict[str, _Own] = {}
         self._gone: dict[str, float] = {}  # what is known to be deleted, until when an older word may still come
-        self._doomed: set[str] = set()  # what we are about to delete
+        self._being_deleted: set[str] = set()  # what we are about to delete
 
     def listed(self, slices: Iterable[v1.ResourceSlice], version: str, now: float) -> Noticed:
         """The watch lists everything there is at a version of the server."""
@@ -80,16 +80,16 @@ class View:
 
     def deleting(self, stored: v1.ResourceSlice) -> None:
         """We are about to delete a slice: should the watch say so before the server answers, it was us."""
-        self._doomed.add(_key(stored))
+        self._being_deleted.add(_key(stored))
 
     def kept(self, stored: v1.ResourceSlice) -> None:
         """We could not delete a slice."""
-        self._doomed.discard(_key(stored))
+        self._being_deleted.discard(_key(stored))
 
     def deleted(self, stored: v1.ResourceSlice, now: float) -> None:
         """We deleted a slice, or were told that it is not there."""
         self._bury(stored, now)
-        self._doomed.discard(_key(stored))
+        self._being_deleted.discard(_key(stored))
 
     def pool(self, name: str, now: float) -> list[v1.ResourceSlice]:
         """Return the slices of a pool."""
@@ -110,7 +110,7 @@ class View:
             del self._seen[name]
         if name in self._own and _key(self._own[name].stored) == key:
             del self._own[name]
-        is_news = key not in self._gone and key not in self._doomed
+        is_news = key not in self._gone and key not in self._being_deleted
         self._gone.pop(key, None)
         self._gone[key] = now + self._ttl
         while (first := next(iter(self._gone))) != key and self._gone[first] <= now:  # they are in the order of time

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from dra_plugin.driver import ClaimFailed
 from hostdevices import Device
+from tests.dra_plugin.preparing.cluster import Cluster
+from tests.dra_plugin.preparing.node import Node
 from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
 from tests.running import until
 
@@ -81,3 +83,55 @@ async def test_a_claim_that_cannot_be_described_now_keeps_no_daemon_from_startin
             assert world.container(kept).nodes
         assert await world.preparer.repair()
         assert world.container(prepared).nodes
+
+
+@pytest.mark.parametrize("how", ["all", "one"])
+async def test_cdi_specs_of_claims_that_somebody_removes_are_written_again(
+    node: Node, cluster: Cluster, how: str
+) -> None:
+    """The kubelet does not ask twice: no container of the claim could start until the daemon does."""
+    wanted = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(wanted)
+    specs = {path: path.read_bytes() for path in node.cdi.glob("*.json")}
+    for _ in range(2):
+        shutil.rmtree(node.cdi) if how == "all" else min(specs).unlink()
+        await until(lambda: {path: path.read_bytes() for path in node.cdi.glob("*.json")} == specs)
+    assert (await node.failures(ref(wanted)))[wanted.metadata.uid] is None
+    assert not list(node.cdi.iterdir())
+
+
+async def test_what_is_removed_between_the_repair_at_the_start_and_the_first_scan_is_written_again_too(
+    node: Node, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(wanted)
+    specs, scan = sorted(node.cdi.glob("*.json")), node.scan
+    await node.end()
+    shutil.rmtree(node.cdi)
+
+    async def scan_later() -> None:
+        await until(lambda: sorted(node.cdi.glob("*.json")) == specs)
+        shutil.rmtree(node.cdi)
+        scan()
+
+    scanning: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(node, "scan", lambda: scanning.append(asyncio.create_task(scan_later())))
+    await node.begin()
+    await until(lambda: sorted(node.cdi.glob("*.json")) == specs)
+    await asyncio.gather(*scanning)
+
+
+async def test_of_a_device_that_is_gone_nobody_has_removed_the_spec(
+    node: Node, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await node.end()
+    shutil.rmtree(node.made_up.root / "sys/devices/virtual/misc/fuse")
+    (node.made_up.root / "sys/class/misc/fuse").unlink()
+    (node.made_up.root / "dev/fuse").unlink()
+    await node.begin()
+    assert len(list(node.cdi.iterdir())) == 1
+    assert "were removed" not in caplog.text
+    shutil.rmtree(node.cdi)
+    await until(lambda: "were removed" in caplog.text)
+    await until(lambda: len(list(node.cdi.glob("*.json"))) == 1)

@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from controlplane.structured import AllocatedState, Allocator, DeviceClasses, Features
 from dra_plugin.publishing.device_class import class_name, device_class
-from dra_plugin.publishing.offers import Offers
+from dra_plugin.publishing.offers import Offered, Offers
 from hostdevices import Device, scan
 from resourceapi.objects import from_dict, v1
 from resourceapi.objects.core import Node
 from resources.assignment import assign
-from resources.resource import Resource
+from resources.resource import DraOptions, Partition, Resource
 from resources.selector import AllOf, Attribute, Kinds
 from tests.dra_plugin.offering import DRIVER, HALVES, NODE, SICK, as_slice, device, gpus, offering, pool, resource
 from tests.dra_scenarios import scenario
@@ -30,6 +31,12 @@ class Scheduler:
         self._slices = tuple(as_slice(one, i, len(slices)) for i, one in enumerate(slices))
         self._classes = DeviceClasses([device_class(x, DRIVER) for x in resources])
         self._claims: list[v1.ResourceClaim] = []
+
+    def hold(self, device: str) -> None:
+        """Remember a claim that has a device from before."""
+        result = v1.DeviceRequestAllocationResult(request="r", driver=DRIVER, pool=NODE, device=device)
+        allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=(result,)))
+        self._claims.append(v1.ResourceClaim(status=v1.ResourceClaimStatus(allocation=allocation)))
 
     def give(self, name: str) -> str | None:
         """Return the device of `name` that one more claim gets; None where there is none left."""
@@ -88,6 +95,33 @@ def test_parts_are_given_out_as_long_as_the_counters_last() -> None:
     halves = structs.replace(HALVES, partitions=HALVES.partitions[:1])
     parts = resource(dra=halves)
     assert Scheduler([parts], offering([parts], {GPU: [device("a")]})).give_all(GPU) == ["a-half-0", "a-half-1"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    ("counters", "part", "left"),
+    [({"memory": "80Gi", "slices": "7"}, {"memory": "20Gi"}, 2), ({"bandwidth": "4"}, {"bandwidth": "1"}, 0)],
+    ids=["the same counters", "others"],
+)
+def test_a_part_that_a_claim_holds_of_an_earlier_layout_takes_what_it_has_of_the_device(
+    restarted: bool, counters: dict[str, str], part: dict[str, str], left: int
+) -> None:
+    """What it has is all of it, where today's counters do not say: the pool must be one that can be published."""
+    before = resource(dra=HALVES)
+    now = resource(dra=DraOptions(counters=counters, partitions=(Partition("part", part, count=4),)))
+    held = {"a-half-0"}
+    offers = Offers([now], remembered=lambda name, _: Offered(name, now, device("a"), "half"), is_there=lambda _: True)
+    if not restarted:
+        offers.configure([before])
+        offers.update({GPU: [device("a")]}, leased=held)
+        offers.configure([now])
+    offers.update({GPU: [device("a"), device("b")]}, leased=held)
+    kept = offers.find("a-half-0")
+    assert kept is not None
+    scheduler = Scheduler([now], offers)
+    scheduler.hold(kept.name)
+    given = [x for x in scheduler.give_all(GPU) if x.startswith("a")]
+    assert given == [f"a-part-{i}" for i in range(0 if restarted else left)]
 
 
 def test_a_physical_function_and_its_virtual_ones_are_never_both_given_out(tmp_path: Path) -> None:

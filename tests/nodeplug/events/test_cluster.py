@@ -101,6 +101,16 @@ async def test_a_claim_s_pods_hear_of_its_device() -> None:
     assert found["a"]["note"].endswith("which claim default/c has, is unhealthy: fell off the bus")
 
 
+async def test_pods_of_another_claim_with_its_name_hear_nothing_of_a_claim_that_is_gone() -> None:
+    async with writing() as written:
+        change = await of_a_claim(written)
+        gone = (claimed("gpu-0", "the uid of before", name="c"),)
+        written.events.devices_changed([DeviceChange(change.kind, change.resource, change.device, change.reason, gone)])
+        await written.outcomes(written=1)
+        (of_the_node,) = await written.all()
+    assert of_the_node["regarding"]["name"] == NODE
+
+
 async def test_refusals_and_a_wrong_file_are_told_of_the_node_and_the_rest_is_not() -> None:
     async with writing() as written:
         written.refuse("it is held")

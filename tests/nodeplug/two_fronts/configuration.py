@@ -20,6 +20,11 @@ from tests.nodeplug.two_fronts.stick import FACES
 _HALVES = DraOptions(
     counters={"memory": "80Gi"}, partitions=(Partition("half", {"memory": "40Gi"}, count=2),), taint="NoExecute"
 )
+_LAYOUTS = (
+    DraOptions(),
+    _HALVES,
+    DraOptions(counters={"slices": "4"}, partitions=(Partition("half-as-slices", {"slices": "2"}, count=2),)),
+)
 _APIS: tuple[Api, ...] = ("device-plugin", "dra", "both", "both")
 _CDI: tuple[CdiPolicy, ...] = ("auto", "auto", True, False)
 _NODES: Sequence[Names] = ("identity", "identity", "path")
@@ -102,7 +107,7 @@ def _split(rng: random.Random, resource: Resource) -> Resource:
     if kind == "stick":
         return replace(resource, identity="device" if resource.identity == "port" else "port")
     if kind == "card":
-        return replace(resource, dra=DraOptions() if resource.dra.partitions else _HALVES)
+        return replace(resource, dra=rng.choice([x for x in _LAYOUTS if x != resource.dra]))
     return resource
 
 

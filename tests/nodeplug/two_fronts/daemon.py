@@ -22,6 +22,7 @@ from dra_plugin import DraPlugin, DriverOptions, Folders
 from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.publishing.pool import driver_resources
 from dra_plugin.publishing.slices import Controller
+from dra_plugin.publishing.slices.desired import validate
 from dra_plugin.serving.calls import ClaimCalls
 from folderwatch import FolderWatcher
 from hostdevices import Device
@@ -83,8 +84,10 @@ class Dra(DraPlugin):
         return self._kubelet.calls if self._kubelet.serves else None
 
     def published(self) -> dict[str, v1.Device]:
-        """What the slices say, by the devices' names."""
-        (pool,) = driver_resources(self._offers, NODE, DRIVER, self._leased()).pools.values()
+        """What the slices say, by the devices' names; it can be published, whatever claims hold."""
+        resources = driver_resources(self._offers, NODE, DRIVER, self._leased())
+        validate(resources)
+        (pool,) = resources.pools.values()
         return {device.name: device for each in pool.slices for device in each.devices}
 
     def shares(self, name: str) -> int:

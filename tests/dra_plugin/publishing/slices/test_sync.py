@@ -468,6 +468,8 @@ async def test_pools_that_cannot_be_are_not_published(stand: Stand, content: tup
     async with stand.controller(one_pool(*content)) as controller:
         assert writes(controller) == (0, 0, 0)
         assert stand.errors == [f"pool validation failed: {complaint}"]
+        assert (controller.is_stored, controller.problem) == (False, f"pool validation failed: {complaint}")
         controller.update(one_pool(*slices(C1)))
         await controller.settled()
         assert writes(controller) == (0, 1, 0)
+        assert (controller.is_stored, controller.problem) == (True, "")
