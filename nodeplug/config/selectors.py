@@ -46,7 +46,7 @@ def selection(document: Document, path: Path, entry: str | Select) -> Selection:
         selectors.append(names[0] if len(names) == 1 else AnyOf(tuple(names)))
     if entry.kind is not UNSET:
         for place, kind in _each(path, "kind", entry.kind):
-            _known_kind(document, place, kind)
+            _known_kind(document, place, kind, f"it is a preset: `{{preset: {kind}}}`" if kind in PRESETS else "")
         selectors.append(Kinds(_texts(entry.kind)))
     if entry.id is not UNSET:
         selectors.append(Ids(_texts(entry.id)))
@@ -149,13 +149,19 @@ def check_path(document: Document, path: Path, text: str) -> bool:
 def _preset(document: Document, path: Path, name: str) -> Selection:
     if name in PRESETS:
         return preset(name)
-    document.at(path, f"unknown preset {name}", suggestion(name, PRESETS))
+    if name in KINDS:
+        hint = f"it is a kind of device: `{{kind: {name}}}`"
+    elif name.startswith("/dev/"):
+        hint = f"it is a path: `{{path: {name}}}`"
+    else:
+        hint = suggestion(name, PRESETS)
+    document.at(path, f"unknown preset {name}", hint)
     return AnyOf(())
 
 
-def _known_kind(document: Document, path: Path, kind: str) -> None:
+def _known_kind(document: Document, path: Path, kind: str, hint: str = "") -> None:
     if kind not in KINDS:
-        document.at(path, f"unknown kind {kind}", suggestion(kind, KINDS))
+        document.at(path, f"unknown kind {kind}", hint or suggestion(kind, KINDS))
 
 
 def _attribute(document: Document, path: Path, name: str, value: Value | tuple[Value, ...]) -> Selection:
