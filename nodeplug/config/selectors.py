@@ -8,7 +8,7 @@ from msgspec import UNSET
 from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.globs import is_glob, path_pattern
 from hostdevices.readers import READERS
-from nodeplug.config.document import Document, Path, suggestion
+from nodeplug.config.document import Document, Path, did_you_mean
 from nodeplug.config.schema import GroupEntry, Select, Texts, Value
 from resources.groups import Folder, Functions, Group, PathMember, PathSet, SameAttribute, Within
 from resources.mounts import is_plain
@@ -116,7 +116,8 @@ def known_attribute(document: Document, path: Path, name: str, *, key: bool = Fa
     full = STANDARD.get(name, name)
     if full not in ATTRIBUTES:
         ours = _ELSEWHERE.get(name)
-        hint = f"did you mean {ours}?" if ours else suggestion(name, [*ATTRIBUTES, *STANDARD])
+        hint = f"did you mean {ours}?" if ours else did_you_mean(name, [*ATTRIBUTES, *STANDARD])
+        hint = hint or "`nodeplug discover -o wide` shows those of the devices here"
         document.at(path, f"unknown attribute {name}", hint, key=key)
     return full
 
@@ -154,14 +155,14 @@ def _preset(document: Document, path: Path, name: str) -> Selection:
     elif name.startswith("/dev/"):
         hint = f"it is a path: `{{path: {name}}}`"
     else:
-        hint = suggestion(name, PRESETS)
+        hint = did_you_mean(name, PRESETS) or f"known are {', '.join(sorted(PRESETS))}"
     document.at(path, f"unknown preset {name}", hint)
     return AnyOf(())
 
 
 def _known_kind(document: Document, path: Path, kind: str, hint: str = "") -> None:
     if kind not in KINDS:
-        document.at(path, f"unknown kind {kind}", hint or suggestion(kind, KINDS))
+        document.at(path, f"unknown kind {kind}", hint or did_you_mean(kind, KINDS) or f"known are {', '.join(KINDS)}")
 
 
 def _attribute(document: Document, path: Path, name: str, value: Value | tuple[Value, ...]) -> Selection:

@@ -6,6 +6,7 @@ import pytest
 from nodeplug.config import loads
 from nodeplug.config.misplaced import MISPLACED
 from nodeplug.config.schema import ResourceEntry, Select
+from nodeplug.config.selectors import KINDS
 from resources.groups import Folder, Functions, PathMember, PathSet, SameAttribute, Within
 from resources.presets import PRESETS, preset
 from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths
@@ -218,6 +219,12 @@ def test_the_globs_to_watch_are_all_those_below_dev() -> None:
         (
             'select: {preset: nic, pciBusID: "0000:3b:00.0"}',
             "unknown key pciBusID; it is an attribute: `attributes: {pciBusID: ...}`",
+        ),
+        ("select: zigbee", f"unknown preset zigbee; known are {', '.join(sorted(PRESETS))}"),
+        ("select: {kind: dongle}", f"unknown kind dongle; known are {', '.join(KINDS)}"),
+        (
+            "select: {kind: usb, attributes: {colour: red}}",
+            "unknown attribute colour; `nodeplug discover -o wide` shows those of the devices here",
         ),
         ("select: kvm\nkind: misc", "unknown key kind; it belongs below `select`: `select: {kind: ...}`"),
         ("select: kvm\nreplicas: 4", "unknown key replicas; did you mean shares?"),
