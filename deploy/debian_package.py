@@ -35,15 +35,8 @@ from nodeplug.__main__ import main
 
 main()
 """
-_PAGES = (
-    "install.md",
-    "configuration.md",
-    "operating.md",
-    "device-classes.md",
-    "claims.md",
-    "recipes.md",
-    "troubleshooting.md",
-)
+_OF_THE_REPOSITORY = ("architecture.md", "contributing.md", "index.md", "release-notes.md", "security.md")
+"""Pages that show, or are about, what lies outside of docs/."""
 _COMPLETION = (sys.executable, "-m", "nodeplug", "completion", "bash")
 _COMPILE = "python3 -m compileall -q /opt/nodeplug/lib"
 _SCRIPTS = {
@@ -94,7 +87,7 @@ def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
         _put(root / "etc/nodeplug/config.yaml", (ROOT / "systemd/config.yaml").read_text())
         for drop_in in (ROOT / "systemd/drop-ins").iterdir():
             _put(root / "usr/share/doc/nodeplug/drop-ins" / drop_in.name, drop_in.read_text())
-        for page in (ROOT / "docs" / name for name in _PAGES):
+        for page in (x for x in (ROOT / "docs").glob("*.md") if x.name not in _OF_THE_REPOSITORY):
             _put(root / "usr/share/doc/nodeplug" / page.name, page.read_text())
         _put(root / "usr/share/doc/nodeplug/copyright", licences.notices(site, "/opt/nodeplug/lib"))
         completion = subprocess.run(_COMPLETION, cwd=ROOT, check=True, capture_output=True, text=True).stdout

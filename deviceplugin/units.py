@@ -66,7 +66,7 @@ def why_taken(lease: Lease, resource: Resource, device: Device) -> str:
     now = shares_of(resource, device).count if resource.is_shared else 1
     if before == now:
         return str(lease)
-    return f"{lease} from when the device had {before} share{'' if before == 1 else 's'}, not {now}"
+    return f"{lease} while the device had {before} share{'' if before == 1 else 's'}; it has {now} now"
 
 
 def owner_of(resource: Resource, unit_id: str, device: Device | None) -> str:

@@ -79,7 +79,7 @@ def why_dangerous(device: Device) -> str:
 def why_never(device: Device) -> str:
     """Return why nobody may have `device`, whatever a resource says; empty where somebody may."""
     if device.attributes.get("uplink") is True:
-        return "it carries a default route, or where there is none another; an uplink is never offered"
+        return "it carries a default route (or, on a node without one, another route); an uplink is never offered"
     return ""
 
 

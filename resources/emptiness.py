@@ -9,7 +9,7 @@ from resources.assignment import Assignment
 from resources.danger import DANGEROUS
 from resources.presets import PRESETS
 from resources.resource import Resource, Selector
-from resources.selector import AllOf, AnyOf, Kinds, Preset, concerns, fulfilled, path_globs
+from resources.selector import AllOf, AnyOf, Kinds, Paths, Preset, concerns, fulfilled, path_globs
 
 _MOST = 2  # devices that are named
 _DANGEROUS_KINDS = {
@@ -41,6 +41,8 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
         return f"{meant[0].id}: {reasons.get(meant[0].id, 'it may not have it')}{_more(len(meant) - 1)}"
     if folder := _folder(resource, inventory):
         return f"{folder} is a folder; `group: {{folder: {folder}}}` hands out all nodes in it as one"
+    if isinstance(resource.selector, Paths):
+        return f"no device node fits {' or '.join(resource.selector.globs)}"
     if path_globs(resource.selector) or not devices:  # a path is about every kind: the reasons of others say nothing
         return ""
 

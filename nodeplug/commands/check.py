@@ -21,7 +21,7 @@ from deviceplugin.units import size_of
 from hostdevices import Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
-from nodeplug.commands.options import Output, output_option, root_option
+from nodeplug.commands.options import CONFIGURATION_FILE, Output, output_option, root_option
 from nodeplug.commands.structured import as_text
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
@@ -46,7 +46,7 @@ CONFIGURATION = 2
         "nodeplug check config.yaml --root there.gz",
     )
 )
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=CONFIGURATION_FILE)
 @root_option
 @click.option("--node", default="", help="The node's name, for resources with `onNodes`. Without: this one's.")
 @click.option(
@@ -90,6 +90,7 @@ def check(
     if file is None:
         raise click.UsageError("Missing argument 'FILE'.")
     _check_together(against, state, node or "".join(labels), is_elsewhere=root != Path("/"))
+    content = b""
     try:
         # once: it may be a pipe, and both answers are about the same
         content = sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
@@ -100,6 +101,7 @@ def check(
         changes = _changes(content, str(file), against, output) if against else None
     except ConfigError as error:
         _show_errors(error, output)
+        _show_whose(content, file, output)
         sys.exit(CONFIGURATION)
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
@@ -222,6 +224,15 @@ def _show_errors_as_data(source: str, output: Output, findings: Sequence[Finding
         {"file": source, "line": x.line, "column": x.column, "message": x.message, "hint": x.hint} for x in findings
     ]
     click.echo(as_text({"errors": found}, output), nl=False)
+
+
+def _show_whose(content: bytes, file: Path, output: Output) -> None:
+    """Tell people, where a wrong file is another plugin's configuration, how to have it as one of ours."""
+    from nodeplug.convert import whose  # for whoever makes mistakes
+
+    if output not in ("json", "yaml") and (plugins := whose(content)):
+        hint = f"`nodeplug convert {file}` makes one of nodeplug"
+        click.echo(f"{file}: this is a configuration of {plugins}; {hint}", err=True)
 
 
 def _described(

@@ -12,6 +12,7 @@ import yaml
 from dra_plugin.publishing.device_class import device_class
 from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
+from nodeplug.commands.options import CONFIGURATION_FILE
 from nodeplug.config import ConfigError, from_environment, load
 from resourceapi.objects import v1, write_object
 
@@ -21,7 +22,7 @@ _WIDTH = 1000  # of a line: expressions stay in one piece
 
 
 @click.command(epilog=examples("nodeplug classes config.yaml | kubectl apply -f -"))
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=CONFIGURATION_FILE)
 @click.option(
     "--api-version",
     default="v1",

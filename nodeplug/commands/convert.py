@@ -11,7 +11,7 @@ import click
 from hostdevices import Host, HostDevicesError
 from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
-from nodeplug.commands.options import root_option
+from nodeplug.commands.options import CONFIGURATION_FILE, root_option
 from nodeplug.config import ConfigError, loads, read
 from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.convert import FORMATS
@@ -26,7 +26,7 @@ LEFT_OUT, UNREADABLE = 1, 2
         "nodeplug convert --from smarter conf.yaml --root there.gz",
     )
 )
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=CONFIGURATION_FILE)
 @click.option("--from", "plugin", type=Choice(list(FORMATS)), help="Whose it is. Without: what its keys say.")
 @click.option("--domain", default="", help="For names that have none in FILE. Without: the other plugin's own.")
 @click.option("--entry", default="", help="Which entry of a ConfigMap that has several.")

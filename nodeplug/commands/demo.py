@@ -126,15 +126,13 @@ async def _show_device_plugin(
     for spec in sorted(cdi.glob("*.json")) if options.cdi_devices else ():
         console.print(Text(f"  CDI spec {spec.name}: {spec.stat().st_size} bytes"))
 
+    step(console, "Restart the kubelet", "its sockets vanish, and the daemon waits for it")  # which it may say itself
     began = time.perf_counter()
     await node.restart()
     await _until_offered(node, names, running)
     holds = ", ".join(node.allocations("demo", "main").get(wanted, []))
-    step(
-        console,
-        "Restart the kubelet",
-        f"all {len(names)} resources are back in {ms(began)}; pod demo still has {holds}",
-    )
+    back = f"  all {len(names)} resources are back in {ms(began)}; pod demo still has {holds}"
+    console.print(Text(back), soft_wrap=True)
     console.print(_resources(node, names))
 
 

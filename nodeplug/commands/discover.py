@@ -85,12 +85,23 @@ def _chosen(inventory: Inventory, kinds: tuple[str, ...], ids: tuple[str, ...]) 
     known = {reader.kind for reader in READERS} | {device.kind for device in inventory.devices.values()}
     for kind in kinds:
         if kind not in known:
-            raise click.BadParameter(f"no such kind: {kind!r}{_did_you_mean(kind, sorted(known))}", param_hint="--kind")
+            raise click.BadParameter(f"no such kind: {kind!r}{_instead_of(kind, sorted(known))}", param_hint="--kind")
     return [
         device
         for device in inventory.devices.values()
         if (not kinds or device.kind in kinds) and (not ids or device.id in ids)
     ]
+
+
+def _instead_of(word: str, kinds: Sequence[str]) -> str:
+    """Return what kinds a preset is about, or what else may be meant by `word`; all kinds where none is like it."""
+    from resources.presets import PRESETS
+    from resources.selector import concerns
+
+    if word in PRESETS:
+        found = (kind for kind in kinds if concerns(PRESETS[word].selector, kind))
+        return f"; it is a preset, for devices of kind {', '.join(found)}"
+    return _did_you_mean(word, kinds) or f"; known are {', '.join(kinds)}"
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:

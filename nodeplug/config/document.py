@@ -6,6 +6,7 @@ they must be in quotes, whatever version of YAML another tool reads the file wit
 
 import re
 from collections.abc import Collection, Iterable
+from collections.abc import Mapping as Keys
 from typing import Any, TypeAlias
 
 import msgspec.inspect as mi
@@ -16,6 +17,8 @@ from nodeplug.config.tree import Mapping, Node, Scalar, Sequence
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value stands: ("resources", 0, "name")."""
+Hints: TypeAlias = Keys[type, Keys[str, str]]
+"""What to do instead about a key, by the Struct that does not have it."""
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+")  # as YAML 1.2 does
@@ -41,8 +44,9 @@ _FORMS = {
 class Document:
     """What a file says, as plain values; `findings` has everything that is not as it should be."""
 
-    def __init__(self, root: Node, wanted: type) -> None:
-        """Read `root` as a `wanted`, which is a Struct."""
+    def __init__(self, root: Node, wanted: type, hints: Hints | None = None) -> None:
+        """Read `root` as a `wanted`, which is a Struct; `hints` are for keys that it, or a Struct in it, has not."""
+        self._hints = hints or {}
         self.findings: list[Finding] = []
         self._marks: dict[Path, tuple[int, int]] = {}
         self._key_marks: dict[Path, tuple[int, int]] = {}
@@ -90,7 +94,8 @@ class Document:
             self._key_marks[inner] = (key.line, key.column)
             field = fields.get(key.text)
             if field is None:
-                self.at(inner, f"unknown key {key.text}", suggestion(key.text, fields), key=True)
+                hint = self._hints.get(wanted.cls, {}).get(key.text) or suggestion(key.text, fields)
+                self.at(inner, f"unknown key {key.text}", hint, key=True)
                 misspelt.add(meant(key.text, fields))
                 continue
             found = self._value(value, field.type, inner, _description(field.type))

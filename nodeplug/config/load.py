@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from nodeplug.config.document import Document
 from nodeplug.config.errors import ConfigError, ConfigUnreadable, Finding
+from nodeplug.config.misplaced import MISPLACED
 from nodeplug.config.nodes import check_names, entries_for
 from nodeplug.config.resources import check_keys, check_settings, check_together, resource
 from nodeplug.config.schema import API_VERSION, File, ResourceEntry
@@ -83,7 +84,7 @@ def loads(
     except Unreadable as error:
         raise ConfigError(source, [error.finding]) from None
     _check_kind(root, source)
-    document = Document(root, File)
+    document = Document(root, File, MISPLACED)
     version = document.value.get("apiVersion", API_VERSION)
     if version != API_VERSION:
         document.at(("apiVersion",), f"nodeplug {VERSION} does not know {version}", f"it reads {API_VERSION}")

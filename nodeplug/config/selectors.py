@@ -8,7 +8,7 @@ from msgspec import UNSET
 from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.globs import is_glob, path_pattern
 from hostdevices.readers import READERS
-from nodeplug.config.document import Document, Path, suggestion
+from nodeplug.config.document import Document, Path, did_you_mean
 from nodeplug.config.schema import GroupEntry, Select, Texts, Value
 from resources.groups import Folder, Functions, Group, PathMember, PathSet, SameAttribute, Within
 from resources.mounts import is_plain
@@ -46,7 +46,7 @@ def selection(document: Document, path: Path, entry: str | Select) -> Selection:
         selectors.append(names[0] if len(names) == 1 else AnyOf(tuple(names)))
     if entry.kind is not UNSET:
         for place, kind in _each(path, "kind", entry.kind):
-            _known_kind(document, place, kind)
+            _known_kind(document, place, kind, f"it is a preset: `{{preset: {kind}}}`" if kind in PRESETS else "")
         selectors.append(Kinds(_texts(entry.kind)))
     if entry.id is not UNSET:
         selectors.append(Ids(_texts(entry.id)))
@@ -116,7 +116,8 @@ def known_attribute(document: Document, path: Path, name: str, *, key: bool = Fa
     full = STANDARD.get(name, name)
     if full not in ATTRIBUTES:
         ours = _ELSEWHERE.get(name)
-        hint = f"did you mean {ours}?" if ours else suggestion(name, [*ATTRIBUTES, *STANDARD])
+        hint = f"did you mean {ours}?" if ours else did_you_mean(name, [*ATTRIBUTES, *STANDARD])
+        hint = hint or "`nodeplug discover -o wide` shows those of the devices here"
         document.at(path, f"unknown attribute {name}", hint, key=key)
     return full
 
@@ -149,13 +150,19 @@ def check_path(document: Document, path: Path, text: str) -> bool:
 def _preset(document: Document, path: Path, name: str) -> Selection:
     if name in PRESETS:
         return preset(name)
-    document.at(path, f"unknown preset {name}", suggestion(name, PRESETS))
+    if name in KINDS:
+        hint = f"it is a kind of device: `{{kind: {name}}}`"
+    elif name.startswith("/dev/"):
+        hint = f"it is a path: `{{path: {name}}}`"
+    else:
+        hint = did_you_mean(name, PRESETS) or f"known are {', '.join(sorted(PRESETS))}"
+    document.at(path, f"unknown preset {name}", hint)
     return AnyOf(())
 
 
-def _known_kind(document: Document, path: Path, kind: str) -> None:
+def _known_kind(document: Document, path: Path, kind: str, hint: str = "") -> None:
     if kind not in KINDS:
-        document.at(path, f"unknown kind {kind}", suggestion(kind, KINDS))
+        document.at(path, f"unknown kind {kind}", hint or did_you_mean(kind, KINDS) or f"known are {', '.join(KINDS)}")
 
 
 def _attribute(document: Document, path: Path, name: str, value: Value | tuple[Value, ...]) -> Selection:

@@ -5,7 +5,6 @@ small file expand without end, and no tags. A key that stands twice in a mapping
 """
 
 import codecs
-import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -13,8 +12,8 @@ import yaml
 from msgspec import Struct
 
 from nodeplug.config.errors import Finding
+from nodeplug.config.yaml_words import in_words
 
-_KEY_ALONE = re.compile(r"\s+([-A-Za-z0-9_.]+)")
 SIZE_LIMIT = 1 << 19
 DEPTH_LIMIT = 24
 
@@ -77,28 +76,10 @@ def _composed(data: bytes, *, several: bool) -> tuple[list[Node], list[Finding]]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise Unreadable(Finding(line, column, f"this is not YAML: {_in_words(error, text)}")) from None
+        raise Unreadable(Finding(line, column, f"this is not YAML: {in_words(error, text)}")) from None
     except yaml.reader.ReaderError as error:
         place = _place(text, error.position)
         raise Unreadable(Finding(*place, f"the character #x{ord(text[error.position]):04x} is not allowed")) from None
-
-
-def _in_words(error: yaml.MarkedYAMLError, text: str) -> str:
-    """Say what is wrong without the parser's words for its own tokens."""
-    problem = error.problem or error.context or ""
-    begun = f"line {error.context_mark.line + 1}" if error.context_mark else "before"
-    if "'\\t'" in problem:
-        return "a tab; write spaces"
-    if "<block end>" in problem:
-        return f"the indentation does not fit what began in {begun}"
-    if "<stream end>" in problem:
-        return f"what began in {begun} is not closed"
-    if "mapping values" in problem:
-        mark = error.problem_mark
-        if mark and (key := _KEY_ALONE.fullmatch(text.splitlines()[mark.line][: mark.column])):
-            return f"{key[1]} is indented further than the line before it; line it up with the keys that it belongs to"
-        return "a colon where a value stands; put a text with `: ` in quotes, and a key of its own on a line of its own"
-    return problem
 
 
 def _decoded(data: bytes) -> str:
@@ -150,7 +131,9 @@ class _Composer:
         if depth > DEPTH_LIMIT:
             raise Unreadable(Finding(line, column, f"this is nested deeper than {DEPTH_LIMIT} levels"))
         if isinstance(event, yaml.AliasEvent):
-            raise Unreadable(Finding(line, column, "aliases are not supported", "write the value out"))
+            raise Unreadable(
+                Finding(line, column, "aliases are not supported", "write the value out; put a glob in quotes")
+            )
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
             raise Unreadable(Finding(line, column, f"the tag {tag} is not supported", "leave it out"))

@@ -5,6 +5,6 @@ out and the reason is said: nobody gets a device by a conversion that he did not
 """
 
 from nodeplug.convert.conversion import Conversion
-from nodeplug.convert.convert import FORMATS, convert
+from nodeplug.convert.convert import FORMATS, convert, whose
 
-__all__ = ["FORMATS", "Conversion", "convert"]
+__all__ = ["FORMATS", "Conversion", "convert", "whose"]

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from hostdevices import Host
-from nodeplug.config import ConfigError, loads
+from nodeplug.config import ConfigError, Finding, loads
 from nodeplug.config.document import Document
 from nodeplug.config.resources import why_not_a_name
 from nodeplug.config.tree import Mapping as Keys
@@ -31,7 +31,7 @@ from nodeplug.convert.as_go_reads import as_go_reads
 from nodeplug.convert.conversion import Conversion, LeftOut, Offered, Values, on_nodes
 from nodeplug.convert.dangerous import with_danger
 from nodeplug.convert.json_text import without_tabs
-from nodeplug.convert.manifest import Part, manifest
+from nodeplug.convert.manifest import Manifest, Part, manifest
 from nodeplug.convert.ownership import with_one_owner
 from nodeplug.convert.wrapping import PERMITTED, Wrapping, key, with_text
 
@@ -113,9 +113,7 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
     in the file. Raises `ConfigError` with everything that is not understood.
     """
     try:
-        roots, twice = parse_several(without_tabs(data))
-        formats = {x: (form.wrapping, form.schema) for x, form in FORMATS.items()}
-        found = manifest(roots, formats, {x: form.keys for x, form in FORMATS.items()}, name, entry)
+        found, twice = _read(data, name, entry)
     except Unreadable as error:
         raise ConfigError(source, [error.finding]) from None
     schemas = [FORMATS[part.name].schema for part in found.parts]
@@ -126,9 +124,28 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
     items = (
         _with_name(item) for each in zip(found.parts, documents, strict=True) for item in _items(*each, domain, host)
     )
-    plugins = dict.fromkeys(FORMATS[part.name].plugin for part in found.parts)
     resources = tuple(_as_ours(with_danger(with_one_owner(items), host)))
-    return Conversion(source, " and ".join(plugins), resources, tuple(found.others))
+    return Conversion(source, _plugins(found), resources, tuple(found.others))
+
+
+def whose(data: bytes) -> str:
+    """Return the plugins whose configuration a file is, by its keys alone; empty where it is nobody's that is known."""
+    try:
+        found, _ = _read(data, "", "")
+    except Unreadable:
+        return ""
+    return _plugins(found)
+
+
+def _read(data: bytes, name: str, entry: str) -> tuple[Manifest, list[Finding]]:
+    """Return what a file has for us, and what stands in it twice. Raises `Unreadable`."""
+    roots, twice = parse_several(without_tabs(data))
+    formats = {x: (form.wrapping, form.schema) for x, form in FORMATS.items()}
+    return manifest(roots, formats, {x: form.keys for x, form in FORMATS.items()}, name, entry), twice
+
+
+def _plugins(found: Manifest) -> str:
+    return " and ".join(dict.fromkeys(FORMATS[part.name].plugin for part in found.parts))
 
 
 def _with_name(item: Offered | LeftOut) -> Offered | LeftOut:

@@ -10,6 +10,7 @@ from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import Config
 from nodeplug.doctor.finding import Finding
 from resources.assignment import assign
+from resources.emptiness import why_empty
 
 _SUBJECT = "host"
 _SHOWN = 3
@@ -30,9 +31,10 @@ def examine(host: Host, config: Config | None) -> Iterator[Finding]:
         says = f"it cannot be told which card carries the node: {', '.join(unknown[:_SHOWN])}"
         yield Finding("note", _SUBJECT, says, "none is offered but with `dangerous: true`; a pod needs hostNetwork")
     if config is not None:
-        assigned = assign(inventory, config.resources).devices
-        for name in (x.name for x in config.resources if not assigned[x.name]):
-            yield Finding("note", _SUBJECT, f"there is no device for {name}", f"nodeplug explain {name}")
+        assignment = assign(inventory, config.resources)
+        for resource in (x for x in config.resources if not assignment.devices[x.name]):
+            says = f"{resource.name}: {why_empty(resource, inventory, assignment)}"
+            yield Finding("note", _SUBJECT, says, f"nodeplug check {config.source} says it of each device")
         yield from _bound(host, config)
     yield from _watching(host)
 

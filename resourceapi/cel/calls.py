@@ -360,7 +360,7 @@ def equality_with_constant(first: Run, constant: Any, unequal: bool) -> Run:
 def connective(terms: list[Run], decisive: bool) -> Run:
     """`a && b && ...`, which false decides, or `a || b || ...`, which true does: wherever it stands, past errors."""
     if len(terms) == 2:
-        return _either_decides(*terms, decisive)
+        return _either_decides(terms[0], terms[1], decisive)
 
     def closure(frame: Frame) -> Any:
         failure: CelEvalError | None = None

@@ -177,7 +177,7 @@ async def test_other_shares_are_given_out_once_all_of_the_old_ones_have_ended(
         assert len(ledger.leases()) == before - number
         await until_listed(node, FUSE, dict.fromkeys(old | new, "Unhealthy"))
         assert await is_refused(node, "c", FUSE)
-        had = f"from when the device had {before} share{'s' if before > 1 else ''}, not {after}"
+        had = f" while the device had {before} share{'s' if before > 1 else ''}; it has {after} now"
         assert any(record.message.endswith(had) for record in caplog.records)
         await ends(node, side, ledger, name)
         old = {lease.unit for lease in ledger.leases()}

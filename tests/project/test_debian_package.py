@@ -1,5 +1,6 @@
 """The Debian package; that the program in it runs needs the libraries, which `make deb` fetches."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,14 @@ def test_it_has_program_unit_and_configuration(package: Path, tmp_path: Path) ->
     # -S: the checkout that this environment has is not to be found before it
     started = subprocess.run([sys.executable, "-IS", "-c", here, "run"], capture_output=True, text=True, check=True)
     assert started.stdout == f"{root}/opt/nodeplug/lib/nodeplug/__main__.py run\n"
+
+
+def test_its_pages_lead_to_pages_that_it_has(package: Path, tmp_path: Path) -> None:
+    subprocess.run(["dpkg-deb", "-x", package, tmp_path / "root"], check=True)
+    pages = {page.name: page.read_text() for page in (tmp_path / "root/usr/share/doc/nodeplug").glob("*.md")}
+    links = {(name, to) for name, text in pages.items() for to in re.findall(r"\]\(([a-z0-9-]+\.md)", text)}
+    assert {"start-edge-box.md", "install.md", "migration.md", "commands.md"} <= pages.keys()
+    assert not {(name, to) for name, to in links if to not in pages}
 
 
 def test_the_unit_runs_what_the_package_and_the_page_install() -> None:

@@ -52,7 +52,9 @@ def test_dangerous_devices_are_told_before_there_is_one(select: object, is_told:
         ),
         ({"kind": "usb", "attributes": {"vendor": "ffff"}}, "not ffff (and 2 more)"),
         ({"preset": "kvm", "attributes": {"speed": 5}}, ": misc-kvm: it has no attribute speed"),
-        ({"path": "/dev/nothing"}, "no device here"),
+        ({"path": "/dev/nothing"}, "no device here: no device node fits /dev/nothing"),
+        ({"path": ["/dev/ttyX*", "/dev/no/*"]}, "no device here: no device node fits /dev/ttyX* or /dev/no/*"),
+        ({"path": "/dev/nothing", "attributes": {"vendor": "10c4"}}, "no device here"),
         ("coral-usb", "no device here"),
     ],
 )

@@ -1,6 +1,7 @@
 """`nodeplug check`, as a user types it."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,41 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     result = check(tmp_path)
     assert result.exit_code == 2
     assert result.stderr == f"{tmp_path}:1:1: this file cannot be read: Is a directory\n"
+
+
+@pytest.mark.parametrize("words", [["check"], ["classes"], ["convert"], ["run", "--config"]], ids=lambda x: x[0])
+def test_a_file_that_this_user_may_not_read_is_told_like_other_mistakes(
+    file: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """A click.Path that must be readable says it in words of its own, without the place, and without `-o json`."""
+    monkeypatch.setattr("os.access", lambda path, mode, **_: path != os.fspath(file))  # root may read everything
+    file.write_text("resources: [")
+    assert f"{file}:1:" in CliRunner().invoke(main, [*words, str(file)]).output
+
+
+@pytest.mark.parametrize(
+    ("text", "plugin"),
+    [
+        ("version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}", "NVIDIA's k8s-dev"),
+        ('{"resourceList": [{"resourceName": "x", "selectors": {"vendors": ["8086"]}}]}', "sriov-network-device-pl"),
+        ("kind: ConfigMap\ndata: {config.json: '{\"resourceList\": []}'}", "sriov-network-device-plugin"),
+        ("- {devicematch: ^fuse$, nummaxdevices: 2}", "smarter-device-manager"),
+    ],
+)
+def test_another_plugins_configuration_is_recognised(tmp_path: Path, text: str, plugin: str) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(text)
+    last = check(file).stderr.splitlines()[-1]
+    assert last.startswith(f"{file}: this is a configuration of {plugin}")
+    assert last.endswith(f"; `nodeplug convert {file}` makes one of nodeplug")
+    assert set(json.loads(check(file, "-o", "json").stdout)) == {"errors"}
+
+
+def test_an_own_configuration_is_nobody_elses(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    for text in ("resource: []", "resources: [{nam: x/y}]", "kind: ConfigMap\ndata: {config.yaml: 'resources: []'}"):
+        file.write_text(text)
+        assert "convert" not in check(file).stderr
 
 
 def test_a_machine_that_is_none(file: Path, tmp_path: Path) -> None:

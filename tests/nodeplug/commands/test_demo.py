@@ -19,7 +19,8 @@ def test_both_stories(tmp_path: Path) -> None:
         "Register: 2 resources",
         "Admit: pod demo asks for one nodeplug.dev/kvm: Running",
         "device nodes  /dev/kvm -> /dev/kvm (rw)",
-        "Restart the kubelet: all 2 resources are back",
+        "Restart the kubelet: ",  # before what the daemon logs of it
+        "all 2 resources are back",
         "kind: DeviceClass",
         "exactly: {deviceClassName: fuse.nodeplug.dev}",
         "Run: pod claimed is Running",

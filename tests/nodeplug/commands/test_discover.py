@@ -122,6 +122,16 @@ class TestFilters:
         assert result.exit_code == 2
         assert "no such kind: 'nics'; did you mean 'nic'?" in result.stderr
 
+    def test_a_preset_is_no_kind(self, root: Path) -> None:
+        """`select: usb-serial` is what configurations say, and what somebody tries here first."""
+        said = run("discover", "--root", root, "--kind", "usb-serial").stderr
+        assert "no such kind: 'usb-serial'; it is a preset, for devices of kind tty\n" in said
+
+    def test_where_nothing_is_near_all_kinds_are_named(self, root: Path) -> None:
+        said = run("discover", "--root", root, "--kind", "zigbee").stderr
+        assert "no such kind: 'zigbee'; known are accel, block, " in said
+        assert said.endswith(", watchdog\n")
+
     def test_an_id_leads_back_to_the_device(self, root: Path) -> None:
         assert discover(root, "--id", "misc-fuse")["devices"] == [FUSE]
 

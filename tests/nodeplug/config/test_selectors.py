@@ -1,8 +1,12 @@
 """Selectors and groups in the file."""
 
+import msgspec
 import pytest
 
 from nodeplug.config import loads
+from nodeplug.config.misplaced import MISPLACED
+from nodeplug.config.schema import ResourceEntry, Select
+from nodeplug.config.selectors import KINDS
 from resources.groups import Folder, Functions, PathMember, PathSet, SameAttribute, Within
 from resources.presets import PRESETS, preset
 from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths
@@ -199,3 +203,38 @@ def test_the_globs_to_watch_are_all_those_below_dev() -> None:
           - {name: x/d, group: {folder: /dev/input}}
     """)
     assert config.path_globs == ("/dev/ttyUSB*", "/dev/x", "/dev/snd/c*", "/dev/x*", "/dev/input/**/*")
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("select: tty", "unknown preset tty; it is a kind of device: `{kind: tty}`"),
+        ("select: {any: [{preset: pci}]}", "unknown preset pci; it is a kind of device: `{kind: pci}`"),
+        ("select: /dev/ttyUSB0", "unknown preset /dev/ttyUSB0; it is a path: `{path: /dev/ttyUSB0}`"),
+        ("select: {kind: usb-serial}", "unknown kind usb-serial; it is a preset: `{preset: usb-serial}`"),
+        (
+            'select: {preset: usb-serial, vendor: "10c4"}',
+            "unknown key vendor; it is an attribute: `attributes: {vendor: ...}`",
+        ),
+        (
+            'select: {preset: nic, pciBusID: "0000:3b:00.0"}',
+            "unknown key pciBusID; it is an attribute: `attributes: {pciBusID: ...}`",
+        ),
+        ("select: zigbee", f"unknown preset zigbee; known are {', '.join(sorted(PRESETS))}"),
+        ("select: {kind: dongle}", f"unknown kind dongle; known are {', '.join(KINDS)}"),
+        (
+            "select: {kind: usb, attributes: {colour: red}}",
+            "unknown attribute colour; `nodeplug discover -o wide` shows those of the devices here",
+        ),
+        ("select: kvm\nkind: misc", "unknown key kind; it belongs below `select`: `select: {kind: ...}`"),
+        ("select: kvm\nreplicas: 4", "unknown key replicas; did you mean shares?"),
+    ],
+)
+def test_what_is_right_elsewhere_is_told_where(said: str, message: str) -> None:
+    assert wrong_with(said) == [message]
+
+
+def test_every_key_of_a_selector_is_told_apart_from_those_of_a_resource() -> None:
+    resource_keys = {x.encode_name for x in msgspec.structs.fields(ResourceEntry)}
+    assert set(MISPLACED[ResourceEntry]) - {"replicas"} == {x.encode_name for x in msgspec.structs.fields(Select)}
+    assert not resource_keys & set(MISPLACED[ResourceEntry])

@@ -1,0 +1,22 @@
+"""Keys that are known elsewhere in the file: where they belong, which no likeness of names can tell."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from hostdevices.attributes import ATTRIBUTES, STANDARD
+from nodeplug.config.schema import ResourceEntry, Select
+
+_SELECTS = ("all", "any", "attributes", "id", "kind", "not", "path", "preset")
+
+MISPLACED: Final[Mapping[type, Mapping[str, str]]] = {
+    ResourceEntry: {
+        **{name: f"it belongs below `select`: `select: {{{name}: ...}}`" for name in _SELECTS},
+        "replicas": "did you mean shares?",  # as NVIDIA's plugin has it
+    },
+    Select: {
+        name: f"it is an attribute: `attributes: {{{name}: ...}}`"
+        for name in (*ATTRIBUTES, *STANDARD)
+        if "/" not in name
+    },
+}
+"""Of what is read strictly: the hint for a key that it does not have."""

@@ -1,0 +1,61 @@
+"""What is wrong with a text that is no YAML, without the parser's words for its own tokens."""
+
+import re
+
+import yaml
+
+_KEY_ALONE = re.compile(r"\s+([-A-Za-z0-9_.]+)")
+_COLON = "a colon where a value stands; put a text with `: ` in quotes, and a key of its own on a line of its own"
+_CLOSES = {"[": "]", "{": "}"}
+
+
+def in_words(error: yaml.MarkedYAMLError, text: str) -> str:
+    """Return what the parser of `text` means by `error`, and what to do where that can be known."""
+    problem, context = error.problem or error.context or "", error.context or ""
+    begun = f"line {error.context_mark.line + 1}" if error.context_mark else "before"
+    mark = error.problem_mark
+    if "'\\t'" in problem:
+        return "a tab; write spaces"
+    if context in ("while scanning an alias", "while scanning an anchor") and error.context_mark:
+        return _needs_quotes(text[error.context_mark.index])
+    if "cannot start any token" in problem and mark:
+        return _needs_quotes(text[mark.index])
+    if context == "while scanning a quoted scalar" and problem.startswith("found unexpected"):
+        return f"the quote in {begun} is not closed"
+    if "<block end>" in problem:
+        return f"the indentation does not fit what began in {begun}"
+    if "<stream end>" in problem or problem.startswith("expected ',' or "):
+        return _in_brackets(problem, text, mark.index if mark else len(text))
+    if "mapping values" in problem:
+        if mark and (key := _KEY_ALONE.fullmatch(text.splitlines()[mark.line][: mark.column])):
+            return f"{key[1]} is indented further than the line before it; line it up with the keys that it belongs to"
+        return _COLON
+    return problem
+
+
+def _needs_quotes(character: str) -> str:
+    return f"put a text that begins with {character} in quotes"
+
+
+def _in_brackets(problem: str, text: str, end: int) -> str:
+    if problem.endswith("got ':'"):
+        return _COLON
+    if not (opened := _open_brackets(text, end)):
+        return problem  # of the end of a file that has directives alone
+    bracket, line = opened[-1]
+    if problem.endswith(("got '<scalar>'", "got '['", "got '{'")):
+        return f"a comma is missing before this, or a {_CLOSES[bracket]} for the {bracket} in line {line}"
+    return f"the {bracket} in line {line} is not closed"
+
+
+def _open_brackets(text: str, end: int) -> list[tuple[str, int]]:
+    """Return the brackets before `end` that nothing closes, each with its line."""
+    opened: list[tuple[str, int]] = []
+    for token in yaml.scan(text, Loader=yaml.BaseLoader):
+        if token.start_mark.index >= end:
+            break
+        if isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken):
+            opened.append((text[token.start_mark.index], token.start_mark.line + 1))
+        elif isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken):
+            opened.pop()
+    return opened
