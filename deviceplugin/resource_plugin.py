@@ -257,7 +257,8 @@ class ResourcePlugin:
         was_unavailable = self._unavailable
         self._unavailable = {x.id: why for x in devices.values() if (why := self._why_unavailable(x))}
         healthy = {x.id: x.health.healthy and x.id not in self._unavailable for x in devices.values()}
-        units = {unit: (healthy[x.id], x.numa_nodes) for unit, x in self.allocator.units.items()}
+        is_told = self.resource.topology
+        units = {unit: (healthy[x.id], x.numa_nodes if is_told else ()) for unit, x in self.allocator.units.items()}
         leased = (lease.unit for lease in self._ledger.of_resource(self.resource.name, API))
         gone = dict.fromkeys(sorted(unit for unit in leased if unit not in units))
         units.update((unit, (False, self._advertised.numa_nodes(unit))) for unit in gone)

@@ -136,6 +136,7 @@ class Resource(Struct, frozen=True):
     are handed out (all of them without). `container_path` is where a container sees a device's one node, or the nodes
     of a folder; it may name facts of the device.
     `env` values and annotations may name the facts of the devices given: `{ids}`, `{devnodes}`, `{attribute}`.
+    `topology`: the kubelet's topology manager is told the NUMA nodes of devices.
     `identity`: what a device is known by: itself, or its USB port, for one that becomes another device there.
     `ids`: by which name the device plugin API knows a device (unit_names.py). `device_info`: the variable that tells
     containers more of their PCI devices; with it Multus is told, too (deviceplugin/device_info.py). `additional_info`
@@ -169,6 +170,7 @@ class Resource(Struct, frozen=True):
     mps: str = ""
     access: NodeAccess | None = None
     preferred: PreferredPolicy = "numa"
+    topology: bool = True
     identity: Identity = "device"
     ids: Ids = "identity"
     device_info: str = ""

@@ -154,6 +154,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         mps="" if entry.mps is UNSET else entry.mps.pipe_directory,
         access=access,
         preferred=entry.preferred,
+        topology=entry.topology,
         identity=entry.identity,
         ids="identity" if entry.api == "dra" else ids,
         device_info="" if entry.api == "dra" else wanted.device_info,

@@ -355,6 +355,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "of one)."
         ),
     ] = "numa"
+    topology: Annotated[
+        bool,
+        Meta(
+            description="The kubelet's topology manager is told each device's NUMA nodes. `false`: it places a pod as "
+            "if the device were near all of them, and refuses none for it. Slices of DRA tell them either way."
+        ),
+    ] = True
     compat: Annotated[
         Compat | UnsetType,
         Meta(

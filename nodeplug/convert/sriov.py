@@ -67,7 +67,6 @@ _NOT_OF_SUBFUNCTIONS = {
 }
 
 
-_NUMA = "NUMA nodes are told; before, excludeTopology kept them back."
 _NO_INFO = "additionalInfo is left out: the plugin says it of network devices alone."
 
 
@@ -88,13 +87,15 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         if unknown:
             yield LeftOut(name, f"nothing here stands for {', '.join(dict.fromkeys(unknown))}")
             continue
-        remarks = [_NUMA] if pool.exclude_topology else []
+        remarks = []
         if pool.additional_info and pool.device_type != "netDevice":
             remarks.append(_NO_INFO)
         select = one_or_all([_select(pool, selector) for selector in selectors])
         values = {"name": name, "select": {"any": select} if isinstance(select, list) else select, "compat": "sriov"}
         if is_auxiliary:
             values["ids"] = "auxiliary"
+        if pool.exclude_topology:
+            values["topology"] = False
         if selectors and selectors[0].need_vhost_net:
             values["vhostNet"] = True
         if pool.additional_info and pool.device_type == "netDevice":

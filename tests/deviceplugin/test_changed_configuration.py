@@ -308,3 +308,18 @@ async def test_the_old_configuration_again_is_as_if_nothing_had_been(
     await until_listed(node, FUSE, {"misc-fuse": "Healthy"})
     await ends(node, side, ledger, "a")
     assert leases(ledger) == []
+
+
+async def test_the_kubelet_is_told_numa_nodes_unless_the_resource_keeps_them_back(
+    configure: Configure, made_up: MadeUpHost, node: Node
+) -> None:
+    (made_up.root / "sys/devices/virtual/misc/fuse/numa_node").write_text("1\n")
+
+    def told() -> tuple[int, ...] | None:
+        (unit,) = node.devices()[FUSE].values()
+        return unit.topology
+
+    await configure(resource("fuse"))
+    await node.until(lambda: FUSE in node.devices() and told() == (1,), 30)
+    await configure(resource("fuse", topology=False))
+    await node.until(lambda: told() is None, 30)

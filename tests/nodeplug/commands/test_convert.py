@@ -92,7 +92,7 @@ def test_sriov_ranges_of_virtual_functions(tree: Tree) -> None:
     assert some["all"] == [{"any": [{"attributes": attributes} for attributes in functions]}]
     assert accelerators["attributes"] == {"class": "12*"}
     assert accelerators["all"] == [{"attributes": {"pf": "0000:86:00.0", "vfIndex": "1..3"}}]
-    assert "# NUMA nodes are told" in result.stdout
+    assert {name: resource.topology for name, resource in found.items()} == {"intel.com/a": True, "x.com/fpga": False}
 
 
 def test_the_example_of_the_page(tree: Tree) -> None:

@@ -68,6 +68,7 @@ def test_a_resource_with_everything() -> None:
             cdi: true
             access: {uid: 0, gid: 20, mode: "0660"}
             preferred: packed
+            topology: false
             ids: path
             identity: port
             health: present
@@ -85,7 +86,8 @@ def test_a_resource_with_everything() -> None:
     assert gps.annotations == {"example.com/ids": "{ids}", "plain": "x"}
     assert (gps.cdi, gps.access) == (True, NodeAccess(0, 20, 0o660))
     assert (gps.ids, gps.identity) == ("path", "port")
-    assert (gps.preferred, gps.health, gps.reset, gps.dangerous) == ("packed", "present", True, True)
+    assert (gps.preferred, gps.topology, gps.health, gps.reset) == ("packed", False, "present", True)
+    assert gps.dangerous
 
 
 def test_access_says_only_what_is_given() -> None:
