@@ -71,6 +71,7 @@ class _Unsound(Exception):
 
 
 _TROUBLE = (OSError, *_OF_SQLITE, _Unsound)
+_Identity: TypeAlias = tuple[int, int]  # device and inode
 _Change: TypeAlias = Callable[[sqlite3.Connection], None]
 
 
@@ -84,13 +85,16 @@ class Database:
         self.set_aside: list[SetAside] = []
         self.began_empty = False  # there was no ledger, or none that could be used: pods may hold what is not in it
         self._directory = directory
+        self._log_path = directory / f"{FILE_NAME}-wal"
         self._reserve = Reserve(directory)
         self._unrestored = directory / _UNRESTORED_NAME
         self._untidy = 0  # commits since `tidy`
         self._is_to_grow = False  # the log has pages for which the database has no room yet
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None  # device and inode of the file in use
+        self._identity: _Identity | None = None  # of the file in use
+        self._log_identity: _Identity | None = None  # and of its write-ahead log
+        self._is_taken_over = False  # another process had the lock while this one had leases in memory
 
     def peek(self) -> Book:
         """Return what is on record, without the lock and without changing anything; an empty book where nothing is.
@@ -103,7 +107,7 @@ class Database:
             try:
                 return _read_only(self.path)
             except sqlite3.OperationalError as error:
-                if _code(error) != sqlite3.SQLITE_CANTOPEN or _size(self.path.with_name(f"{FILE_NAME}-wal")):
+                if _code(error) != sqlite3.SQLITE_CANTOPEN or _size(self._log_path):
                     raise
                 return _read_only(self.path, "&immutable=1")  # a disk on which nothing can be written, not even a log
         except _TROUBLE as error:
@@ -230,7 +234,7 @@ class Database:
         """
         with contextlib.suppress(OSError, sqlite3.Error):
             wanted = _log_of(self._length())
-            log_file = os.open(self.path.with_name(f"{FILE_NAME}-wal"), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            log_file = os.open(self._log_path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 allocate_what_there_is(log_file, os.fstat(log_file).st_size, wanted)
             finally:
@@ -268,7 +272,7 @@ class Database:
 
     def _open_sound(self) -> Book:
         empty = _size(self.path) == 0
-        if empty and _size(self.path.with_name(FILE_NAME + "-wal")):
+        if empty and _size(self._log_path):
             # SQLite would delete it
             raise _Unsound("corrupt", "its write-ahead log is there, the database itself is missing or empty")
         if empty:
@@ -278,8 +282,7 @@ class Database:
                 self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False
             )
             os.chmod(self.path, 0o600)  # one that was put here may be readable for others
-            stat = os.stat(self.path)
-            identity = (stat.st_dev, stat.st_ino)
+            identity = _identity(self.path)
             connection.execute("PRAGMA cache_size = -512")  # KiB
             _check(connection)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -298,7 +301,7 @@ class Database:
             raise _Unsound("replaced", "another ledger has taken the place of the one in use")
         if self._identity is None:
             self.began_empty = self._unrestored.exists()
-        self._identity = identity
+        self._identity, self._log_identity = identity, _identity(self._log_path)
         return found
 
     def _create(self) -> None:
@@ -327,22 +330,33 @@ class Database:
         )
 
     def _in_place(self) -> bool:
-        """Tell whether the open file is still the one at its path: one that was deleted takes writes to nowhere."""
+        """Tell whether what is open is still what is at its path.
+
+        Files that were deleted take writes to nowhere, and where the lock was, another process may have its own.
+        """
+        return (
+            self._has_lock()
+            and self._identity == _identity(self.path)
+            and self._log_identity == _identity(self._log_path)
+        )
+
+    def _has_lock(self) -> bool:
+        if self._lock is None:
+            return False
         try:
-            stat = os.stat(self.path)
+            return os.path.samestat(os.fstat(self._lock), os.stat(self._directory / _LOCK_NAME))
         except FileNotFoundError:
             return False
-        return self._identity == (stat.st_dev, stat.st_ino)
 
     def _take_lock(self) -> None:
+        if self._is_taken_over:  # and may have granted what is not in memory here
+            raise StateLocked(
+                f"{self._directory}: another nodeplug has taken this state directory over; start this again"
+            )
+        if self._has_lock():
+            return
+        self._unlock()  # the lock, or the directory, was replaced
         path = self._directory / _LOCK_NAME
-        if self._lock is not None:
-            try:
-                if os.path.samestat(os.fstat(self._lock), os.stat(path)):
-                    return
-            except FileNotFoundError:
-                pass
-            self._unlock()  # the directory was replaced, the lock is in the old one
         os.chmod(self._directory, 0o700)  # a hostPath is made readable for all
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -351,6 +365,7 @@ class Database:
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
+                self._is_taken_over = self._identity is not None
                 raise StateLocked(
                     f"{self._directory}: another nodeplug uses this state directory; stop it or choose another one"
                 ) from None
@@ -418,6 +433,14 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 def _sync_folder(folder: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from checkpoint import LedgerUnavailable
+from checkpoint import LedgerUnavailable, StateLocked
 from checkpoint.database import Database
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS
 from tests.checkpoint.build import PLACED, lease, opened
@@ -181,6 +181,46 @@ async def test_a_database_that_was_deleted_while_in_use_is_written_again_in_full
     await ledger.close()
     again = await opened(tmp_path / "state")
     assert again.leases() == (lease("a"), lease("c"))
+    await again.close()
+
+
+@pytest.mark.parametrize("instead", [None, b"somebody's"], ids=["deleted", "replaced"])
+async def test_a_log_that_is_another_is_not_written_to_nowhere(tmp_path: Path, instead: bytes | None) -> None:
+    ledger = await opened(tmp_path / "state")
+    await ledger.grant([lease("a")])
+    log = tmp_path / "state" / f"{NAME}-wal"
+    log.unlink()
+    if instead is not None:
+        log.write_bytes(instead)
+    await ledger.grant([lease("b")])
+    await ledger.end([lease("a")])
+    await ledger.grant([lease("c")])
+    shutil.copytree(tmp_path / "state", tmp_path / "killed")  # as the next one finds it after a kill
+    database = Database(tmp_path / "killed")
+    assert tuple(database.load()) == (lease("b"), lease("c"))
+    assert database.set_aside == []
+    database.close()
+    await ledger.close()
+
+
+async def test_who_lost_the_lock_to_another_one_grants_nothing_more(tmp_path: Path) -> None:
+    first = await opened(tmp_path)
+    await first.grant([lease("a")])
+    (tmp_path / "lock").unlink()  # somebody took it for stale
+    await first.grant([lease("b")])
+    with pytest.raises(StateLocked):
+        await opened(tmp_path)
+    (tmp_path / "lock").unlink()
+    second = await opened(tmp_path)
+    await second.grant([lease("c")])
+    with pytest.raises(LedgerUnavailable, match="another nodeplug uses this state directory"):
+        await first.grant([lease("c", holder="pod/default/other/main")])
+    await second.close()
+    with pytest.raises(LedgerUnavailable, match="another nodeplug has taken this state directory over"):
+        await first.grant([lease("d")])
+    await first.close()
+    again = await opened(tmp_path)
+    assert again.leases() == (lease("a"), lease("b"), lease("c"))
     await again.close()
 
 
