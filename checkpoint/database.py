@@ -120,7 +120,7 @@ class Database:
                 book = self._open()
             except _TROUBLE as error:
                 self._close_file()
-                if not (_is_full(error) and self._reserve.give_up()):
+                if not ((_is_full(error) or self._lacks_names(error)) and self._reserve.give_up()):
                     raise
                 book = self._open()  # or what is on record could not end
                 self._lengthen_log()
@@ -257,8 +257,19 @@ class Database:
         """
         if not (verb == "write" and _is_full(error)):
             self._close_file()
+        words = "the disk takes no more files, remove some" if self._lacks_names(error) else _in_words(error)
         refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
-        return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {_in_words(error)}{refused}")
+        return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {words}{refused}")
+
+    def _lacks_names(self, error: Exception) -> bool:
+        """Tell whether an error is for want of inodes, which SQLite does not say of its log and index."""
+        if not (_is_full(error) or _code(error) == sqlite3.SQLITE_CANTOPEN):
+            return False
+        try:
+            found = os.statvfs(self._directory)
+        except OSError:
+            return False
+        return found.f_files > 0 == found.f_ffree
 
     def _open(self) -> Book:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)

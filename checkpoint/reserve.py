@@ -1,9 +1,9 @@
-"""Room on the disk for the ends of leases: a file that is removed when an end finds none.
+"""Room on the disk for the ends of leases: files that are removed when an end finds none.
 
 To end a lease is to write, to a log that may have to grow, for a database that may have to. A disk can be filled at any
 moment, by us or by others: a grant that was written to the log's last blocks, a log that was given back with a refusal.
 So nothing but an end is written unless the reserve is there, and nothing but an end may use it. How large it must be is
-for the database to say, with which it grows.
+for the database to say, with which it grows. A second file is empty: a database that is opened has a log and an index.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 FILE_NAME: Final = "reserve"
+_SECOND_NAME: Final = "reserve-name"
 SIZE: Final = 1 << 20
 """Bytes by which it grows: for a ledger of some hundred leases it need not."""
 
@@ -24,11 +25,12 @@ _STEP: Final = 16 * 1024
 
 
 class Reserve:
-    """The file in a state directory."""
+    """The files in a state directory."""
 
     def __init__(self, directory: Path) -> None:
         """Prepare; nothing is touched yet."""
         self._path = directory / FILE_NAME
+        self._second = directory / _SECOND_NAME
         self._has_blocks = False  # a file that was there may have holes, as from a backup
 
     def make(self, size: int) -> None:
@@ -55,10 +57,12 @@ class Reserve:
 
     def give_up(self) -> bool:
         """Remove the reserve; tell whether that has made room."""
-        with contextlib.suppress(OSError):
-            self._path.unlink()
-            return True
-        return False
+        has_made_room = False
+        for path in (self._path, self._second):
+            with contextlib.suppress(OSError):
+                path.unlink()
+                has_made_room = True
+        return has_made_room
 
     def _has(self, size: int) -> bool:
         with contextlib.suppress(FileNotFoundError):
@@ -67,7 +71,8 @@ class Reserve:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[int, int]]:
-        """Have the file, and its size as it was, meanwhile."""
+        """Have the file, and its size as it was, meanwhile, and the second one from now on."""
+        os.close(os.open(self._second, _FLAGS, 0o600))
         descriptor = os.open(self._path, _FLAGS, 0o600)
         try:
             yield descriptor, os.fstat(descriptor).st_size

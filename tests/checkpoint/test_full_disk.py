@@ -10,7 +10,7 @@ from msgspec import structs
 from checkpoint import Lease, LedgerUnavailable
 from checkpoint.database import Database
 from tests.checkpoint.build import claimed, lease, opened
-from tests.small_disk import fill, mounted, mounted_ext4
+from tests.small_disk import fill, mounted, mounted_ext4, take_all_names
 
 
 async def test_a_full_disk_refuses_before_the_answer_and_recovers(small_disk: Path) -> None:
@@ -256,3 +256,23 @@ def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_re
         assert reserve.stat().st_size == kept > 1 << 20
         database.close()
         assert tuple(Database(disk / "state").peek()) == tuple(book)
+
+
+async def test_leases_end_after_a_restart_on_a_disk_that_takes_no_more_files(tmp_path: Path) -> None:
+    with mounted(tmp_path, "size=4m,nr_inodes=30") as disk:
+        ledger = await opened(disk / "state")
+        await ledger.grant([lease("a"), lease("b"), lease("c")])
+        for unit in "ab":
+            take_all_names(disk)
+            await ledger.close()
+            take_all_names(disk)
+            ledger = await opened(disk / "state")
+            take_all_names(disk)
+            await ledger.end([lease(unit)])
+            with pytest.raises(LedgerUnavailable, match="the disk takes no more files, remove some"):
+                await ledger.grant([lease("d")])
+        for path in disk.glob("filler*"):
+            path.unlink()
+        await ledger.grant([lease("d")])
+        assert (ledger.leases(), ledger.set_aside) == ((lease("c"), lease("d")), ())
+        await ledger.close()
