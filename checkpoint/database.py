@@ -93,7 +93,8 @@ class Database:
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
         self._identity: _Identity | None = None  # of the file in use
-        self._log_identity: _Identity | None = None  # and of its write-ahead log
+        self._places = tuple(map(str, (self.path, self._log_path, directory / _LOCK_NAME)))
+        self._found_there: list[_Identity | None] = []  # when the file was opened
         self._is_taken_over = False  # another process had the lock while this one had leases in memory
 
     def peek(self) -> Book:
@@ -293,7 +294,7 @@ class Database:
                 self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False
             )
             os.chmod(self.path, 0o600)  # one that was put here may be readable for others
-            identity = _identity(self.path)
+            identity = _identity(str(self.path))
             connection.execute("PRAGMA cache_size = -512")  # KiB
             _check(connection)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -312,7 +313,8 @@ class Database:
             raise _Unsound("replaced", "another ledger has taken the place of the one in use")
         if self._identity is None:
             self.began_empty = self._unrestored.exists()
-        self._identity, self._log_identity = identity, _identity(self._log_path)
+        self._identity = identity
+        self._found_there = [_identity(place) for place in self._places]
         return found
 
     def _create(self) -> None:
@@ -345,11 +347,7 @@ class Database:
 
         Files that were deleted take writes to nowhere, and where the lock was, another process may have its own.
         """
-        return (
-            self._has_lock()
-            and self._identity == _identity(self.path)
-            and self._log_identity == _identity(self._log_path)
-        )
+        return self._found_there == [_identity(place) for place in self._places]
 
     def _has_lock(self) -> bool:
         if self._lock is None:
@@ -446,9 +444,9 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _identity(path: Path) -> _Identity | None:
+def _identity(path: str) -> _Identity | None:
     try:
-        stat = path.stat()
+        stat = os.stat(path)
     except FileNotFoundError:
         return None
     return stat.st_dev, stat.st_ino
