@@ -8,8 +8,10 @@ Rules:
 3. Memory is the truth once it was loaded: after a failure the file is opened again and made equal to it, but for one
    of want of room, after which it is.
 4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut. It is
-   kept short and used again (`tidy`), also as soon as the database is to grow: on a disk that others have filled there
-   would be no room for the end of a lease. Where there is none all the same, the end gets the reserve (reserve.py).
+   kept short and used again (`tidy`), also as soon as the database is to grow.
+5. What was granted can end, on a disk that others fill at any moment. At most an end writes every page once to the log,
+   and all of them may not be in the database yet: as much is in reserve before a grant is committed (reserve.py). Where
+   an end finds no room, that becomes the database's and the log's, which keep it.
 """
 
 import contextlib
@@ -20,14 +22,16 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from checkpoint.errors import LedgerUnavailable, StateLocked
 from checkpoint.lease import Book, Change
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS, migrate, version
-from checkpoint.reserve import Reserve
+from checkpoint.reserve import SIZE, Reserve, allocate_what_there_is
 from checkpoint.rows import Nonsense, apply, load, rewrite
 
 log = logging.getLogger(__name__)
@@ -45,7 +49,9 @@ _NOT_SOUND = {
 _NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE}  # beside SQLITE_FULL: for the index of the write-ahead log
 _OF_SQLITE = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message quotes bytes that are no text
 _WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write is refused
-_LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log keeps once it is folded into the database
+_LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log of a small database keeps once it is folded into it
+_INDEX = 32 * 1024  # bytes of the log's index, which is there while somebody has the database open
+_SLACK = 64 * 1024  # bytes: the log's headers, and what a file system needs for itself whenever a file is another one
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
 
 
@@ -65,6 +71,8 @@ class _Unsound(Exception):
 
 
 _TROUBLE = (OSError, *_OF_SQLITE, _Unsound)
+_Identity: TypeAlias = tuple[int, int]  # device and inode
+_Change: TypeAlias = Callable[[sqlite3.Connection], None]
 
 
 class Database:
@@ -77,13 +85,17 @@ class Database:
         self.set_aside: list[SetAside] = []
         self.began_empty = False  # there was no ledger, or none that could be used: pods may hold what is not in it
         self._directory = directory
+        self._log_path = directory / f"{FILE_NAME}-wal"
         self._reserve = Reserve(directory)
         self._unrestored = directory / _UNRESTORED_NAME
         self._untidy = 0  # commits since `tidy`
         self._is_to_grow = False  # the log has pages for which the database has no room yet
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None  # device and inode of the file in use
+        self._identity: _Identity | None = None  # of the file in use
+        self._places = tuple(map(str, (self.path, self._log_path, directory / _LOCK_NAME)))
+        self._found_there: list[_Identity | None] = []  # when the file was opened
+        self._is_taken_over = False  # another process had the lock while this one had leases in memory
 
     def peek(self) -> Book:
         """Return what is on record, without the lock and without changing anything; an empty book where nothing is.
@@ -96,7 +108,7 @@ class Database:
             try:
                 return _read_only(self.path)
             except sqlite3.OperationalError as error:
-                if _code(error) != sqlite3.SQLITE_CANTOPEN or _size(self.path.with_name(f"{FILE_NAME}-wal")):
+                if _code(error) != sqlite3.SQLITE_CANTOPEN or _size(self._log_path):
                     raise
                 return _read_only(self.path, "&immutable=1")  # a disk on which nothing can be written, not even a log
         except _TROUBLE as error:
@@ -109,15 +121,17 @@ class Database:
                 book = self._open()
             except _TROUBLE as error:
                 self._close_file()
-                if not (_is_full(error) and self._reserve.give_up()):
+                if not ((_is_full(error) or self._lacks_names(error)) and self._reserve.give_up()):
                     raise
                 book = self._open()  # or what is on record could not end
+                self._lengthen_log()
         except _TROUBLE as error:
             raise self._unavailable("open", error) from error
-        if self._has_grown():  # it is new
-            self.tidy()
-        with contextlib.suppress(OSError):  # the first grant says so
-            self._reserve.make()
+        with contextlib.suppress(OSError, sqlite3.Error):  # the first grant says so
+            length = self._length()
+            if length > _size(self.path):  # it is new
+                self.tidy()
+            self._reserve.make(_for_ends(length))
         return book
 
     def write(self, book: Book, changes: Sequence[Change]) -> None:
@@ -125,63 +139,64 @@ class Database:
 
         Raises `LedgerUnavailable`: nothing is.
         """
-        grows = any(change.begun or change.withheld for change in changes)
+        change = partial(apply, changes=changes)
+        ends = not any(each.granted or each.updated or each.withheld for each in changes)
         try:
             try:
-                self._write(book, changes, grows)
+                self._write(change, book, ends=ends)
             except _TROUBLE as error:
                 if not _is_full(error):
                     raise
-                self._write_on_a_full_disk(book, changes, grows)
+                self._write_on_a_full_disk(change, book, ends=ends)
         except _TROUBLE as error:
             raise self._unavailable("write", error) from error
         self.commits += 1
         self._untidy += 1
-        if grows:
-            self._is_to_grow = self._has_grown()
 
     def check(self, book: Book) -> None:
         """Write what is there once more. Raises `LedgerUnavailable` where not even for that there is room."""
         try:
-            self._write(book, (), grows=True)
+            self._write(partial(rewrite, book=book), book, ends=False)
         except _TROUBLE as error:
             raise self._unavailable("write", error) from error
         self.tidy()
 
-    def _write_on_a_full_disk(self, book: Book, changes: Sequence[Change], grows: bool) -> None:
+    def _write_on_a_full_disk(self, change: _Change, book: Book, *, ends: bool) -> None:
         try:
             self.tidy()  # the log's own blocks are room for the end of a lease
-            self._write(book, changes, grows)
+            self._write(change, book, ends=ends)
         except _TROUBLE as error:
-            is_end = not grows and any(change.ended or change.readmitted for change in changes)
-            if not is_end or not _is_full(error) or not self._reserve.give_up():
+            if not ends or not _is_full(error) or not self._reserve.give_up():
                 raise
             self.tidy()
-            self._write(book, changes, grows)
+            self._lengthen_log()
+            self._write(change, book, ends=True)
+            self.tidy()  # a database that was written anew grows now, or never
 
-    def _write(self, book: Book, changes: Sequence[Change], grows: bool) -> None:
-        """Write `changes`, of which something `grows`; all of `book` for want of any, or where the file is another."""
-        if self._connection is None or not self._in_place():
-            self._close_file()
-            try:
-                self._open()
-                if grows:
-                    self._reserve.make()
-                self._commit(lambda connection: rewrite(connection, book))
-            except BaseException:
-                self._close_file()  # which is not equal to memory
-                raise
-        else:
-            if grows:
-                self._reserve.make()
-            self._commit(lambda connection: apply(connection, changes) if changes else rewrite(connection, book))
+    def _write(self, change: _Change, book: Book, *, ends: bool) -> None:
+        """Commit `change`, or all of `book` where the file is not the one that was open."""
+        if self._connection is not None and self._in_place():
+            self._commit(change, ends=ends)
+            return
+        self._close_file()
+        try:
+            self._open()
+            self._commit(partial(rewrite, book=book), ends=ends)
+        except BaseException:
+            self._close_file()  # which is not equal to memory
+            raise
 
-    def _commit(self, change: Callable[[sqlite3.Connection], None]) -> None:
+    def _commit(self, change: _Change, *, ends: bool) -> None:
+        """Commit `change`; nothing but what `ends` leases is, unless there is room for the end of all of them."""
         connection = self._connection
         assert connection is not None
         connection.execute("BEGIN IMMEDIATE")
         try:
             change(connection)
+            if not ends:
+                length = self._length()
+                self._reserve.make(_for_ends(length))
+                self._is_to_grow = length > _size(self.path)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -191,11 +206,13 @@ class Database:
     def tidy(self) -> None:
         """Fold the write-ahead log into the database; a disk that refuses is met at the next write.
 
-        The log keeps its blocks, so that leases can end on a disk that others have filled.
+        The log keeps its blocks, as many as the end of every lease needs: others may have filled the disk.
         """
         self._untidy, self._is_to_grow = 0, False
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
+                longest = max(_LONGEST_LOG, _log_of(self._length()))
+                self._connection.execute(f"PRAGMA journal_size_limit = {longest}").fetchall()
                 self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
     @property
@@ -203,15 +220,26 @@ class Database:
         """Tell whether it is time for `tidy`: after a while, or before the database cannot grow on a full disk."""
         return self._untidy >= _TIDY_AFTER or self._is_to_grow
 
-    def _has_grown(self) -> bool:
+    def _length(self) -> int:
+        """Return how many bytes the database has, those included that are in the log alone; 0 where it is closed."""
         if self._connection is None:
-            return False
-        try:
-            (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
-            (size,) = self._connection.execute("PRAGMA page_size").fetchone()
-        except sqlite3.Error:  # what was written is, whatever cannot be read now
-            return False
-        return bool(pages * size > _size(self.path))
+            return 0
+        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+        (size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        return int(pages * size)
+
+    def _lengthen_log(self) -> None:
+        """Give the log the blocks that the end of every lease needs, as far as there are any; SQLite skips the rest.
+
+        No lock is lost with the descriptor: those of a log are on its index.
+        """
+        with contextlib.suppress(OSError, sqlite3.Error):
+            wanted = _log_of(self._length())
+            log_file = os.open(self._log_path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                allocate_what_there_is(log_file, os.fstat(log_file).st_size, wanted)
+            finally:
+                os.close(log_file)
 
     def note_restored(self) -> None:
         """Note for the next process that what pods have is on record; a disk that refuses has it find out again."""
@@ -230,8 +258,19 @@ class Database:
         """
         if not (verb == "write" and _is_full(error)):
             self._close_file()
+        words = "the disk takes no more files, remove some" if self._lacks_names(error) else _in_words(error)
         refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
-        return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {_in_words(error)}{refused}")
+        return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {words}{refused}")
+
+    def _lacks_names(self, error: Exception) -> bool:
+        """Tell whether an error is for want of inodes, which SQLite does not say of its log and index."""
+        if not (_is_full(error) or _code(error) == sqlite3.SQLITE_CANTOPEN):
+            return False
+        try:
+            found = os.statvfs(self._directory)
+        except OSError:
+            return False
+        return found.f_files > 0 == found.f_ffree
 
     def _open(self) -> Book:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -245,7 +284,7 @@ class Database:
 
     def _open_sound(self) -> Book:
         empty = _size(self.path) == 0
-        if empty and _size(self.path.with_name(FILE_NAME + "-wal")):
+        if empty and _size(self._log_path):
             # SQLite would delete it
             raise _Unsound("corrupt", "its write-ahead log is there, the database itself is missing or empty")
         if empty:
@@ -255,13 +294,11 @@ class Database:
                 self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False
             )
             os.chmod(self.path, 0o600)  # one that was put here may be readable for others
-            stat = os.stat(self.path)
-            identity = (stat.st_dev, stat.st_ino)
+            identity = _identity(str(self.path))
             connection.execute("PRAGMA cache_size = -512")  # KiB
             _check(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `tidy`
-            connection.execute(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
             connection.execute("PRAGMA synchronous = EXTRA")  # is FULL, and safe where a file system allows no WAL
             # SQLite reads all of a record to find out that a lease's is there: once a lease, megabytes each time where
             # one container has thousands of units. `_insert` writes them together, and `_load` misses none.
@@ -277,6 +314,7 @@ class Database:
         if self._identity is None:
             self.began_empty = self._unrestored.exists()
         self._identity = identity
+        self._found_there = [_identity(place) for place in self._places]
         return found
 
     def _create(self) -> None:
@@ -305,22 +343,29 @@ class Database:
         )
 
     def _in_place(self) -> bool:
-        """Tell whether the open file is still the one at its path: one that was deleted takes writes to nowhere."""
+        """Tell whether what is open is still what is at its path.
+
+        Files that were deleted take writes to nowhere, and where the lock was, another process may have its own.
+        """
+        return self._found_there == [_identity(place) for place in self._places]
+
+    def _has_lock(self) -> bool:
+        if self._lock is None:
+            return False
         try:
-            stat = os.stat(self.path)
+            return os.path.samestat(os.fstat(self._lock), os.stat(self._directory / _LOCK_NAME))
         except FileNotFoundError:
             return False
-        return self._identity == (stat.st_dev, stat.st_ino)
 
     def _take_lock(self) -> None:
+        if self._is_taken_over:  # and may have granted what is not in memory here
+            raise StateLocked(
+                f"{self._directory}: another nodeplug has taken this state directory over; start this again"
+            )
+        if self._has_lock():
+            return
+        self._unlock()  # the lock, or the directory, was replaced
         path = self._directory / _LOCK_NAME
-        if self._lock is not None:
-            try:
-                if os.path.samestat(os.fstat(self._lock), os.stat(path)):
-                    return
-            except FileNotFoundError:
-                pass
-            self._unlock()  # the directory was replaced, the lock is in the old one
         os.chmod(self._directory, 0o700)  # a hostPath is made readable for all
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -329,6 +374,7 @@ class Database:
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
+                self._is_taken_over = self._identity is not None
                 raise StateLocked(
                     f"{self._directory}: another nodeplug uses this state directory; stop it or choose another one"
                 ) from None
@@ -346,6 +392,8 @@ class Database:
             # a failing checkpoint on close loses nothing: the log stays and is read by the next open
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
+            with contextlib.suppress(OSError):  # what the log was, where that is all that was left of the reserve
+                self._reserve.save(_log_of(_size(self.path)) + _INDEX)
 
 
 def _check(connection: sqlite3.Connection) -> None:
@@ -379,11 +427,29 @@ def _load(connection: sqlite3.Connection) -> Book:
         raise _Unsound("corrupt", str(error)) from error
 
 
+def _log_of(length: int) -> int:
+    """Return the bytes of a log that has each page of a database of `length` bytes once."""
+    return length + length // 128 + _SLACK  # each page has a header of 24 bytes there
+
+
+def _for_ends(length: int) -> int:
+    """Return the bytes that make sure that leases in a database of `length` bytes can end, in whole steps."""
+    return -(-(length + _log_of(length) + _INDEX) // SIZE) * SIZE
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def _identity(path: str) -> _Identity | None:
+    try:
+        stat = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 def _sync_folder(folder: Path) -> None:

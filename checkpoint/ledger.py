@@ -21,12 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from msgspec import Struct
-
 from checkpoint.database import Database, SetAside
+from checkpoint.disk_problem import AGAIN, DiskProblem
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
 from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
 from checkpoint.observers import CommitObserver, Observer, Observers, RenewalObserver, WithheldObserver
+from checkpoint.requests import Request, answer
 from checkpoint.withheld import Withheld
 from telemetry import Histogram
 from telemetry.trace import part
@@ -39,8 +39,6 @@ Check: TypeAlias = Callable[[Book], None]
 QUICK = 0.001  # seconds; a thread writes while transactions take longer, by a moving average over about `_LATELY`
 _LATELY = 8
 _RETRY = 0.05  # seconds between tries to take the state directory
-AGAIN = 30.0
-"""Seconds after which a disk that refused is tried again, if nobody has had leases written until then."""
 
 
 class Guard(Protocol):
@@ -55,11 +53,6 @@ class Guard(Protocol):
         ...
 
 
-class _Request(Struct):
-    decide: Callable[[Book], tuple[Change, Any]]
-    answer: "asyncio.Future[Any]"
-
-
 class Ledger:
     """One node's leases. Belongs to the event loop in which it is used first."""
 
@@ -72,7 +65,7 @@ class Ledger:
         again: float = AGAIN,
         commit_seconds: Histogram | None = None,
     ) -> None:
-        """Prepare; nothing is touched yet. `boot_id` is this boot's; `quick` and `again` in seconds, see above.
+        """Prepare; nothing is touched yet. `boot_id` is this boot's; seconds are `quick`, see above, and `again`.
 
         What each transaction took that reached the disk goes to `commit_seconds`.
         """
@@ -82,16 +75,14 @@ class Ledger:
         self._database = Database(directory)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._quick = quick
-        self._again = again
-        self._checking: asyncio.TimerHandle | None = None  # whether a disk that refused takes leases again
         self._seconds_lately = 0.0  # that a transaction takes
         self._book = Book()
-        self.problem = ""  # why leases could not be read or written when that was tried last; empty where they could
+        self._disk_problem = DiskProblem(self._check, again)
         self._answered: dict[LeaseKey, float] = {}  # when each lease was last answered with, by the loop's clock
         self._is_loaded = False
         self._loading = asyncio.Lock()
         self._is_owned = asyncio.Event()
-        self._waiting: list[_Request] = []
+        self._waiting: list[Request] = []
         self._busy: asyncio.Task[None] | None = None  # the thread works for us
         self._is_scheduled = False  # `_flush` is about to be called: requests that come meanwhile are one transaction
         self._come_alone = True  # the latest transaction was of one request
@@ -124,10 +115,15 @@ class Ledger:
                 if loop.time() >= deadline:
                     raise
             except LedgerUnavailable as error:
-                self._found(str(error))
+                self._disk_problem.found(str(error))
                 break
             await asyncio.sleep(_RETRY)
         self._is_owned.set()
+
+    @property
+    def problem(self) -> str:
+        """Why leases could not be read or written when that was tried last; empty where they could."""
+        return self._disk_problem.words
 
     @property
     def is_owned(self) -> bool:
@@ -322,8 +318,7 @@ class Ledger:
     async def close(self) -> None:
         """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
         self._is_closed = True
-        if self._checking is not None:
-            self._checking.cancel()
+        self._disk_problem.close()
         self._is_owned.set()
         while self._waiting or self._busy is not None:
             if self._busy is not None:
@@ -341,7 +336,7 @@ class Ledger:
         if self._is_closed:
             raise LedgerUnavailable(f"the lease database {self._database.path} is closed: nodeplug is stopping")
         loop = asyncio.get_running_loop()
-        request = _Request(decide, loop.create_future())
+        request = Request(decide, loop.create_future())
         with part("commit leases"):
             is_next = self._busy is None and not self._is_scheduled
             self._is_scheduled |= is_next
@@ -375,7 +370,7 @@ class Ledger:
         else:
             self._begin(self._flush_in_thread(batch))
 
-    def _commit(self, batch: Sequence[_Request]) -> None:
+    def _commit(self, batch: Sequence[Request]) -> None:
         """Decide and write on the loop."""
         outcomes, changes = self._decide(batch)
         refusal, seconds = self._write(changes) if changes else (None, 0.0)
@@ -392,51 +387,39 @@ class Ledger:
         self._busy = None
         self._flush()
 
-    async def _flush_in_thread(self, batch: Sequence[_Request]) -> None:
+    async def _flush_in_thread(self, batch: Sequence[Request]) -> None:
         try:
             await self.load()
             outcomes, changes = self._decide(batch)
             refusal, seconds = await self._in_thread(self._write, changes) if changes else (None, 0.0)
             self._settle(batch, outcomes, changes, refusal, seconds)
         except (LedgerUnavailable, StateLocked) as error:
-            self._found(str(error))
-            _answer(batch, [LedgerUnavailable(str(error))] * len(batch))
+            self._disk_problem.found(str(error))
+            answer(batch, [LedgerUnavailable(str(error))] * len(batch))
         finally:  # where the loop ends nobody else would say so
-            _answer(batch, [asyncio.CancelledError()] * len(batch))
+            answer(batch, [asyncio.CancelledError()] * len(batch))
         await self._tidy()
 
     async def _tidy(self) -> None:
         if self._database.is_untidy:
             await self._in_thread(self._database.tidy)
 
-    def _found(self, problem: str) -> None:
-        """Take note of why the disk does not take leases, or that it does; look again where it does not."""
-        if not (problem or self.problem):
-            return
-        if problem != self.problem:
-            log.log(logging.ERROR if problem else logging.INFO, "%s", problem or "leases can be written again")
-        self.problem = problem
-        if self._checking is not None:
-            self._checking.cancel()
-        later = asyncio.get_running_loop().call_later
-        self._checking = later(self._again, self._check) if problem and not self._is_closed else None
-
     def _check(self) -> None:
         if self._busy is None:
             self._begin(self._check_in_thread())
         else:
-            self._found(self.problem)  # unless what is under way finds out
+            self._disk_problem.found(self.problem)  # unless what is under way finds out
 
     async def _check_in_thread(self) -> None:
         try:
             await self.load()
             await self._in_thread(self._database.check, self._book)
         except (LedgerUnavailable, StateLocked) as error:
-            self._found(str(error))
+            self._disk_problem.found(str(error))
         else:
-            self._found("")
+            self._disk_problem.found("")
 
-    def _decide(self, batch: Sequence[_Request]) -> tuple[list[Any], list[Change]]:
+    def _decide(self, batch: Sequence[Request]) -> tuple[list[Any], list[Change]]:
         outcomes: list[Any] = []
         changes: list[Change] = []
         for request in batch:
@@ -464,7 +447,7 @@ class Ledger:
 
     def _settle(
         self,
-        batch: Sequence[_Request],
+        batch: Sequence[Request],
         outcomes: Sequence[Any],
         changes: Sequence[Change],
         refusal: LedgerUnavailable | None,
@@ -472,20 +455,20 @@ class Ledger:
     ) -> None:
         """Answer after a transaction that took so long, then notify; what was refused is taken back."""
         if not changes:
-            _answer(batch, outcomes)
+            answer(batch, outcomes)
             return
         self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
         if refusal is not None:
-            self._found(str(refusal))
+            self._disk_problem.found(str(refusal))
         elif any(change.begun or change.withheld for change in changes):  # an end needs no more room than there is
-            self._found("")
+            self._disk_problem.found("")
         if refusal is not None:
             for change in reversed(changes):
                 self._book.undo(change)
             outcomes = [x if isinstance(x, Exception) else refusal for x in outcomes]
         else:
             self._note(changes, seconds)
-        _answer(batch, outcomes)
+        answer(batch, outcomes)
         # once the answers have left: Allocate's in this turn of the loop or the next, a claim's in the one after
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, partial(self._observers.notify, changes, are_on_disk=refusal is None))
@@ -509,15 +492,3 @@ class Ledger:
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
-
-
-def _answer(batch: Sequence[_Request], outcomes: Sequence[Any]) -> None:
-    for request, outcome in zip(batch, outcomes, strict=True):
-        if request.answer.done():
-            continue
-        if isinstance(outcome, asyncio.CancelledError):
-            request.answer.cancel()
-        elif isinstance(outcome, Exception):
-            request.answer.set_exception(outcome)
-        else:
-            request.answer.set_result(outcome)

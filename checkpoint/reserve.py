@@ -1,48 +1,103 @@
-"""Room on the disk for the ends of leases: a file that is removed when an end finds none.
+"""Room on the disk for the ends of leases: files that are removed when an end finds none.
 
 To end a lease is to write, to a log that may have to grow, for a database that may have to. A disk can be filled at any
 moment, by us or by others: a grant that was written to the log's last blocks, a log that was given back with a refusal.
-So nothing is granted unless the reserve is there, and nothing but an end may use it.
+So nothing but an end is written unless the reserve is there, and nothing but an end may use it. How large it must be is
+for the database to say, with which it grows. A second file is empty: a database that is opened has a log and an index.
 """
 
 import contextlib
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 FILE_NAME: Final = "reserve"
+_SECOND_NAME: Final = "reserve-name"
 SIZE: Final = 1 << 20
-"""Bytes: twice what the write-ahead log keeps, for the log itself and for what it brings to the database."""
+"""Bytes by which it grows: for a ledger of some hundred leases it need not."""
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe there must not wait
+_NOT_HERE: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_ZEROS: Final = bytes(64 * 1024)
+_STEP: Final = 16 * 1024
 
 
 class Reserve:
-    """The file in a state directory."""
+    """The files in a state directory."""
 
     def __init__(self, directory: Path) -> None:
         """Prepare; nothing is touched yet."""
         self._path = directory / FILE_NAME
+        self._second = directory / _SECOND_NAME
         self._has_blocks = False  # a file that was there may have holes, as from a backup
 
-    def make(self) -> None:
-        """Have the reserve, if it is not there already. Raises OSError where the disk has no room for it."""
-        with contextlib.suppress(FileNotFoundError):
-            if self._path.lstat().st_size >= SIZE and self._has_blocks:
-                return
-        descriptor = os.open(self._path, _FLAGS, 0o600)
-        try:
-            os.posix_fallocate(descriptor, 0, SIZE)
-            self._has_blocks = True
-        except OSError:
-            self.give_up()  # the part of it that there was room for
-            raise
-        finally:
-            os.close(descriptor)
+    def make(self, size: int) -> None:
+        """Have at least `size` bytes. Raises OSError where the disk has no room for them, and leaves what was there."""
+        if self._has(size):
+            return
+        with self._opened() as (descriptor, before):
+            try:
+                allocate(descriptor, before if self._has_blocks else 0, size)
+                os.fsync(descriptor)  # a server may say only then that it has no room
+                self._has_blocks = True
+            except OSError:
+                if before:
+                    os.ftruncate(descriptor, before)
+                else:
+                    self.give_up()
+                raise
+
+    def save(self, size: int) -> None:
+        """Have `size` bytes, or as many as there is room for. Raises OSError where the file cannot be made."""
+        if not self._has(size):
+            with self._opened() as (descriptor, before):
+                allocate_what_there_is(descriptor, before, size)
 
     def give_up(self) -> bool:
         """Remove the reserve; tell whether that has made room."""
-        with contextlib.suppress(OSError):
-            self._path.unlink()
-            return True
+        has_made_room = False
+        for path in (self._path, self._second):
+            with contextlib.suppress(OSError):
+                path.unlink()
+                has_made_room = True
+        return has_made_room
+
+    def _has(self, size: int) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return self._has_blocks and self._path.lstat().st_size >= size
         return False
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[int, int]]:
+        """Have the file, and its size as it was, meanwhile, and the second one from now on."""
+        os.close(os.open(self._second, _FLAGS, 0o600))
+        descriptor = os.open(self._path, _FLAGS, 0o600)
+        try:
+            yield descriptor, os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
+
+def allocate(descriptor: int, start: int, end: int) -> None:
+    """Give a file its blocks from one offset to another. Raises OSError where there is no room for them.
+
+    They are written where a file system or a libc cannot do it otherwise, as NFS with musl; glibc writes them itself.
+    """
+    if start >= end:
+        return
+    try:
+        os.posix_fallocate(descriptor, start, end - start)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+        while start < end:
+            start += os.pwrite(descriptor, _ZEROS[: end - start], start)
+
+
+def allocate_what_there_is(descriptor: int, start: int, end: int) -> None:
+    """Give a file its blocks from one offset on, to another or until there are no more."""
+    with contextlib.suppress(OSError):
+        for offset in range(start, end, _STEP):
+            allocate(descriptor, offset, min(offset + _STEP, end))

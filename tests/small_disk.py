@@ -1,6 +1,8 @@
 """File systems that are full, for tests."""
 
 import contextlib
+import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,41 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def mounted_ext4(folder: Path, size: int) -> Iterator[Path]:
+    """Have an ext4 of `size` MiB at `folder` meanwhile; skip the test where none can be made or mounted."""
+    image = folder.with_name(f"{folder.name}.image")
+    image.touch()
+    os.truncate(image, size << 20)
+    # as on any disk of some size; where blocks are smaller SQLite's index has holes
+    for command in (
+        ["mkfs.ext4", "-q", "-m", "0", "-b", "4096", str(image)],
+        ["mount", "-o", "loop", str(image), str(folder)],
+    ):
+        if shutil.which(command[0]) is None:
+            pytest.skip(f"no {command[0]}")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        image.unlink()
+
+
+def fill(folder: Path) -> Path:
+    """Take all room that the file system of `folder` has left; return the file that has it."""
+    rest = folder / "rest"
+    with rest.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 16, 4096, 512):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+        os.fsync(file.fileno())
+    return rest
 
 
 def take_all_names(folder: Path) -> list[Path]:

@@ -54,7 +54,7 @@ class Bounds:
         demands = self._demands(frame)
         if demands is None:
             return False
-        self._drop_lonely(demands)
+        self._leave_out_unmatched(demands)
         return (
             self._constraints_allow(frame, demands)
             and self._counters_last(demands)
@@ -108,7 +108,7 @@ class Bounds:
             devices &= search.constraints[claim][number].accepts
         return (devices, task.count) if devices.bit_count() >= task.count else None
 
-    def _drop_lonely(self, demands: list[Demand]) -> None:
+    def _leave_out_unmatched(self, demands: list[Demand]) -> None:
         """Leave out devices that can agree with none of those that another demand of a match constraint could take."""
         bound_by: dict[tuple[int, int], list[int]] = {}
         for index, demand in enumerate(demands):

@@ -1,11 +1,21 @@
 """Leases, ledgers and reconcilers for tests."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from checkpoint import Lease, Ledger
 from checkpoint.lease import claim_owner, shares_owner, unit_owner
 from checkpoint.reconciler import Reconciler
+
+PLACED: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a link to somebody's file": lambda path: path.symlink_to("somebody"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+}
+"""What others can put in the place of a file."""
 
 
 def lease(

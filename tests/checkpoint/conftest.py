@@ -1,6 +1,6 @@
-"""What tests of who looks after leases begin with."""
+"""What tests of the ledger, and of who looks after leases, begin with."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from tests.checkpoint.build import opened
 from tests.checkpoint.node import Node
 from tests.running import running
+from tests.small_disk import mounted
 
 
 @pytest.fixture
@@ -18,3 +19,10 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     async with running(node.reconciler.run()):
         yield node
     await ledger.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "disk").mkdir()
+    with mounted(tmp_path / "disk", "size=2m") as mount:
+        yield mount

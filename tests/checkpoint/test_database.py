@@ -18,14 +18,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from checkpoint import LedgerUnavailable
+from checkpoint import LedgerUnavailable, StateLocked
 from checkpoint.database import Database
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS
-from tests.checkpoint.build import claimed, lease, opened
+from tests.checkpoint.build import PLACED, lease, opened
 from tests.checkpoint.flips import flip
 from tests.checkpoint.older import LEASED, OLDER, write_older
 from tests.running import until
-from tests.small_disk import mounted
 
 NAME = "ledger.sqlite3"
 
@@ -185,6 +184,46 @@ async def test_a_database_that_was_deleted_while_in_use_is_written_again_in_full
     await again.close()
 
 
+@pytest.mark.parametrize("instead", [None, b"somebody's"], ids=["deleted", "replaced"])
+async def test_a_log_that_is_another_is_not_written_to_nowhere(tmp_path: Path, instead: bytes | None) -> None:
+    ledger = await opened(tmp_path / "state")
+    await ledger.grant([lease("a")])
+    log = tmp_path / "state" / f"{NAME}-wal"
+    log.unlink()
+    if instead is not None:
+        log.write_bytes(instead)
+    await ledger.grant([lease("b")])
+    await ledger.end([lease("a")])
+    await ledger.grant([lease("c")])
+    shutil.copytree(tmp_path / "state", tmp_path / "killed")  # as the next one finds it after a kill
+    database = Database(tmp_path / "killed")
+    assert tuple(database.load()) == (lease("b"), lease("c"))
+    assert database.set_aside == []
+    database.close()
+    await ledger.close()
+
+
+async def test_who_lost_the_lock_to_another_one_grants_nothing_more(tmp_path: Path) -> None:
+    first = await opened(tmp_path)
+    await first.grant([lease("a")])
+    (tmp_path / "lock").unlink()  # somebody took it for stale
+    await first.grant([lease("b")])
+    with pytest.raises(StateLocked):
+        await opened(tmp_path)
+    (tmp_path / "lock").unlink()
+    second = await opened(tmp_path)
+    await second.grant([lease("c")])
+    with pytest.raises(LedgerUnavailable, match="another nodeplug uses this state directory"):
+        await first.grant([lease("c", holder="pod/default/other/main")])
+    await second.close()
+    with pytest.raises(LedgerUnavailable, match="another nodeplug has taken this state directory over"):
+        await first.grant([lease("d")])
+    await first.close()
+    again = await opened(tmp_path)
+    assert again.leases() == (lease("a"), lease("b"), lease("c"))
+    await again.close()
+
+
 async def test_a_database_that_rots_while_in_use_is_replaced_from_memory(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     await ledger.grant([lease("a")])
@@ -230,50 +269,8 @@ async def test_a_write_that_the_kernel_refuses_is_refused_in_words_and_the_next_
     await again.close()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    (tmp_path / "disk").mkdir()
-    with mounted(tmp_path / "disk", "size=2m") as mount:
-        yield mount
-
-
 def remount(mount: Path, how: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{how}", str(mount)], check=True)
-
-
-def fill(mount: Path) -> Path:
-    rest = mount / "rest"
-    with rest.open("ab", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(512))
-    return rest
-
-
-async def test_a_full_disk_refuses_before_the_answer_and_recovers(small_disk: Path) -> None:
-    ledger = await opened(small_disk / "state")
-    await ledger.grant([lease("a")])
-    rest = fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="disk is full, free some space"):
-        await ledger.grant([lease(f"u{n}") for n in range(2000)])
-    assert ledger.leases() == (lease("a"),)
-    rest.unlink()
-    await ledger.grant([lease("b")])
-    await ledger.close()
-    again = await opened(small_disk / "state")
-    assert again.leases() == (lease("a"), lease("b"))
-    await again.close()
-
-
-async def test_a_start_on_a_full_disk_waits_for_space_instead_of_dying(small_disk: Path) -> None:
-    await filled(small_disk / "state", 1)
-    rest = fill(small_disk)
-    ledger = await opened(small_disk / "state")
-    with pytest.raises(LedgerUnavailable):
-        await ledger.grant([lease(f"v{n}") for n in range(2000)])
-    rest.unlink()
-    await ledger.grant([lease("v")])
-    assert [each.unit for each in ledger.leases()] == ["u0", "v"]
-    await ledger.close()
 
 
 async def test_a_disk_that_becomes_read_only_refuses_and_recovers(small_disk: Path) -> None:
@@ -287,14 +284,6 @@ async def test_a_disk_that_becomes_read_only_refuses_and_recovers(small_disk: Pa
     await ledger.grant([lease("a")])
     assert [each.unit for each in ledger.leases()] == ["u0", "a"]
     await ledger.close()
-
-
-PLACED: dict[str, Callable[[Path], object]] = {
-    "a pipe": os.mkfifo,
-    "a folder": Path.mkdir,
-    "a link to somebody's file": lambda path: path.symlink_to("somebody"),
-    "a link to itself": lambda path: path.symlink_to(path.name),
-}
 
 
 @pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
@@ -337,21 +326,6 @@ async def test_a_disk_that_takes_leases_again_is_found_out_though_nobody_asks_fo
     (tmp_path / "state").unlink()
     await until(lambda: not ledger.problem)
     await ledger.grant([lease("a")])
-    await ledger.close()
-
-
-async def test_the_end_of_a_lease_on_a_full_disk_does_not_say_that_another_can_begin(small_disk: Path) -> None:
-    ledger = await opened(small_disk / "state")
-    await ledger.grant([lease("a")])
-    rest = fill(small_disk)
-    (small_disk / "state" / "reserve").unlink()
-    fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="disk is full, free some space"):
-        await ledger.grant([lease("b")])
-    rest.unlink()
-    (small_disk / "others").write_bytes(bytes(1100 * 1024))
-    await ledger.end([lease("a")])
-    assert "the disk is full, free some space" in ledger.problem
     await ledger.close()
 
 
@@ -504,147 +478,3 @@ async def test_a_directory_that_others_can_read_becomes_ours_alone_and_their_loc
     assert all(x.stat().st_mode & 0o077 == 0 for x in state.iterdir())
     await ledger.close()
     os.close(squatter)
-
-
-@pytest.mark.parametrize("leases", [1, 3, 15, 40])
-async def test_on_a_small_disk_that_others_fill_leases_still_end(small_disk: Path, leases: int) -> None:
-    ledger = await opened(small_disk / "state")
-    for number in range(leases):
-        await ledger.grant([claimed(f"u{number}", str(number))])
-    rest = fill(small_disk)
-    for number in range(leases):
-        await ledger.end(ledger.of_owner(f"claim/{number}"))
-    assert ledger.leases() == ()
-    rest.unlink()
-    await ledger.close()
-
-
-@pytest.mark.parametrize("many", [200, 5000], ids=["granted", "refused"])
-@pytest.mark.parametrize("restarts", [False, True], ids=["at once", "after a restart"])
-async def test_leases_end_on_a_full_disk_whatever_a_grant_took_of_the_log(
-    small_disk: Path, many: int, restarts: bool
-) -> None:
-    ledger = await opened(small_disk / "state")
-    for number in range(10):
-        await ledger.grant([claimed(f"u{number}", str(number))])
-    fill(small_disk)
-    with contextlib.suppress(LedgerUnavailable) if many == 5000 else contextlib.nullcontext():
-        await ledger.grant([lease(f"v{number}") for number in range(many)])
-    fill(small_disk)  # what the refusal gave back
-    if restarts:
-        await ledger.close()
-        fill(small_disk)
-        ledger = await opened(small_disk / "state")
-    for each in ledger.leases():
-        await ledger.end([each])
-    await ledger.close()
-    again = await opened(small_disk / "state")
-    assert (again.leases(), again.set_aside) == ((), ())
-    await again.close()
-
-
-@pytest.mark.parametrize("many", [1, 5000], ids=["no reserve", "no room"])
-async def test_what_is_refused_on_a_full_disk_leaves_the_log_its_blocks(small_disk: Path, many: int) -> None:
-    ledger = await opened(small_disk / "state")
-    for number in range(10):
-        await ledger.grant([lease(f"u{number}")])
-    fill(small_disk)
-    if many == 1:
-        (small_disk / "state" / "reserve").unlink()  # as the end of another one does
-        fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
-        await ledger.grant([lease(f"v{number}") for number in range(many)])
-    (small_disk / "state" / "reserve").unlink(missing_ok=True)
-    fill(small_disk)
-    for each in ledger.leases():
-        await ledger.end([each])
-    await ledger.close()
-    again = await opened(small_disk / "state")
-    assert again.leases() == ()
-    await again.close()
-
-
-def test_where_a_grant_found_no_room_it_takes_more_than_the_reserve_to_say_that_there_is_some(small_disk: Path) -> None:
-    database = Database(small_disk / "state")
-    book = database.load()
-    for first in range(0, 500, 50):
-        database.write(book, [book.grant([lease(f"u{number}") for number in range(first, first + 50)])])
-        database.tidy()
-    rest = fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
-        database.write(book, [change := book.grant([lease(f"v{number}") for number in range(5000)])])
-    book.undo(change)
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
-        database.check(book)
-    rest.unlink()
-    database.check(book)
-    database.close()
-    assert tuple(Database(small_disk / "state").peek()) == tuple(book)
-
-
-async def test_what_becomes_known_of_a_lease_takes_no_room_from_its_end(small_disk: Path) -> None:
-    ledger = await opened(small_disk / "state")
-    leases = [lease(f"u{number}") for number in range(1500)]
-    await ledger.grant(leases)
-    await ledger.grant([lease("a")])
-    fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
-        await ledger.update([structs.replace(each, holder="pod/default/one/main" * 10) for each in leases])
-    assert (small_disk / "state" / "reserve").is_file()
-    await ledger.end(leases)
-    await ledger.close()
-
-
-async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> None:
-    (small_disk / "somebody").write_bytes(bytes(1500 * 1024))
-    ledger = await opened(small_disk / "state")
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
-        await ledger.grant([lease("a")])
-    (small_disk / "somebody").unlink()
-    await ledger.grant([lease("a")])
-    assert ledger.leases() == (lease("a"),)
-    await ledger.close()
-
-
-async def test_a_reserve_that_a_backup_brought_back_with_holes_gets_its_blocks(tmp_path: Path) -> None:
-    reserve = tmp_path / "reserve"
-    reserve.touch()
-    os.truncate(reserve, 1 << 20)
-    ledger = await opened(tmp_path)
-    assert reserve.stat().st_blocks * 512 >= 1 << 20
-    await ledger.close()
-
-
-@pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
-async def test_what_others_put_in_the_place_of_the_reserve_is_replaced_or_named(
-    tmp_path: Path, place: Callable[[Path], object]
-) -> None:
-    (tmp_path / "somebody").write_bytes(b"somebody's")
-    reserve = tmp_path / "reserve"
-    place(reserve)
-    ledger = await opened(tmp_path)
-    if reserve.is_dir() or reserve.is_symlink():
-        with pytest.raises(LedgerUnavailable, match=str(reserve)):
-            await ledger.grant([lease("a")])
-        reserve.rmdir() if reserve.is_dir() else reserve.unlink()
-    await ledger.grant([lease("a")])
-    assert reserve.is_file()
-    await ledger.close()
-    assert (tmp_path / "somebody").read_bytes() == b"somebody's"
-
-
-async def test_a_database_that_was_deleted_on_a_full_disk_is_written_again_in_full_or_not(small_disk: Path) -> None:
-    ledger = await opened(small_disk / "state")
-    kept = [lease(f"u{number}") for number in range(500)]
-    await ledger.grant(kept)
-    for path in (small_disk / "state").glob("ledger*"):
-        path.unlink()
-    fill(small_disk)
-    with contextlib.suppress(LedgerUnavailable):
-        await ledger.grant([lease("a")])
-    (small_disk / "rest").unlink()
-    await ledger.grant([lease("b")])
-    await ledger.close()
-    again = await opened(small_disk / "state")
-    assert {each.unit for each in again.leases()} >= {each.unit for each in (*kept, lease("b"))}
-    await again.close()

@@ -39,6 +39,7 @@ _KINDS = {
     "write": ("kill", "killed-after", "short", "EINTR", "ENOSPC", "EIO", "ENOSPC+"),
     "sync": ("kill", "killed-after", "EIO", "ENOSPC", "EIO+"),
     "truncate": ("kill", "EIO", "ENOSPC"),
+    "allocate": ("kill", "killed-after", "EIO", "ENOSPC", "ENOSPC+", "EOPNOTSUPP+"),
     "rename": ("kill", "killed-after", *_DISK),
     "unlink": ("kill", "killed-after", "EIO", "EROFS"),
     "mkdir": ("kill", "killed-after", *_DISK),

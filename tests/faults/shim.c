@@ -218,6 +218,14 @@ SYNC(fdatasync)
 TRUNCATE(ftruncate, off_t)
 TRUNCATE(ftruncate64, off64_t)
 
+#define ALLOCATE(name, offset_type) /* answers with the error itself */ \
+    int name(int fd, offset_type offset, offset_type size) { \
+        char buffer[PATH_MAX]; \
+        GUARDED("allocate", of_descriptor(fd, buffer), error, REAL(name)(fd, offset, size)); \
+    }
+ALLOCATE(posix_fallocate, off_t)
+ALLOCATE(posix_fallocate64, off64_t)
+
 int rename(const char *from, const char *to) {
     char buffer[PATH_MAX];
     GUARDED("rename", absolute(AT_FDCWD, to, buffer), -1, REAL(rename)(from, to));

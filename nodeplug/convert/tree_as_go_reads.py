@@ -14,7 +14,7 @@ from nodeplug.convert.wrapping import with_text
 _NOTHING = ("", "~", "null", "Null", "NULL")
 
 
-def as_go_reads(root: Node, schema: type) -> Node:
+def tree_as_go_reads(root: Node, schema: type) -> Node:
     """Return a file's tree with the keys of `schema` as that has them, and without those that have no value."""
     return _read(root, mi.type_info(schema))
 

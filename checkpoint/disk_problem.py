@@ -1,0 +1,41 @@
+"""Why the disk takes no leases, as was found out last, and when that is tried again."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+log = logging.getLogger("nodeplug.leases")
+
+AGAIN: Final = 30.0
+"""Seconds after which a disk that refused is tried again, if nobody has had leases written until then."""
+
+
+class DiskProblem:
+    """The one of a ledger; belongs to its event loop."""
+
+    def __init__(self, check: Callable[[], None], again: float = AGAIN) -> None:
+        """Begin without one. `check` is called `again` seconds after one was found: what it finds it says here."""
+        self.words = ""  # empty where leases could be read or written when that was tried last
+        self._check = check
+        self._again = again
+        self._later: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def found(self, words: str) -> None:
+        """Take note of one, or with no words that there is none; what is not as before is logged."""
+        if not (words or self.words):
+            return
+        if words != self.words:
+            log.log(logging.ERROR if words else logging.INFO, "%s", words or "leases can be written again")
+        self.words = words
+        if self._later is not None:
+            self._later.cancel()
+        later = asyncio.get_running_loop().call_later
+        self._later = later(self._again, self._check) if words and not self._is_closed else None
+
+    def close(self) -> None:
+        """Have it tried no more."""
+        self._is_closed = True
+        if self._later is not None:
+            self._later.cancel()

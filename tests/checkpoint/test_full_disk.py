@@ -1,0 +1,278 @@
+"""Disks that others fill at any moment: what was granted can end, and nothing else is."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from checkpoint import Lease, LedgerUnavailable
+from checkpoint.database import Database
+from tests.checkpoint.build import claimed, lease, opened
+from tests.small_disk import fill, mounted, mounted_ext4, take_all_names
+
+
+async def test_a_full_disk_refuses_before_the_answer_and_recovers(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    await ledger.grant([lease("a")])
+    rest = fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="disk is full, free some space"):
+        await ledger.grant([lease(f"u{n}") for n in range(2000)])
+    assert ledger.leases() == (lease("a"),)
+    rest.unlink()
+    await ledger.grant([lease("b")])
+    await ledger.close()
+    again = await opened(small_disk / "state")
+    assert again.leases() == (lease("a"), lease("b"))
+    await again.close()
+
+
+async def test_a_start_on_a_full_disk_waits_for_space_instead_of_dying(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    await ledger.grant([lease("u0")])
+    await ledger.close()
+    rest = fill(small_disk)
+    ledger = await opened(small_disk / "state")
+    with pytest.raises(LedgerUnavailable):
+        await ledger.grant([lease(f"v{n}") for n in range(2000)])
+    rest.unlink()
+    await ledger.grant([lease("v")])
+    assert [each.unit for each in ledger.leases()] == ["u0", "v"]
+    await ledger.close()
+
+
+async def test_the_end_of_a_lease_on_a_full_disk_does_not_say_that_another_can_begin(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    await ledger.grant([lease("a")])
+    rest = fill(small_disk)
+    (small_disk / "state" / "reserve").unlink()
+    fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="disk is full, free some space"):
+        await ledger.grant([lease("b")])
+    rest.unlink()
+    (small_disk / "others").write_bytes(bytes(1100 * 1024))
+    await ledger.end([lease("a")])
+    assert "the disk is full, free some space" in ledger.problem
+    await ledger.close()
+
+
+@pytest.mark.parametrize("leases", [1, 3, 15, 40])
+async def test_on_a_small_disk_that_others_fill_leases_still_end(small_disk: Path, leases: int) -> None:
+    ledger = await opened(small_disk / "state")
+    for number in range(leases):
+        await ledger.grant([claimed(f"u{number}", str(number))])
+    rest = fill(small_disk)
+    for number in range(leases):
+        await ledger.end(ledger.of_owner(f"claim/{number}"))
+    assert ledger.leases() == ()
+    rest.unlink()
+    await ledger.close()
+
+
+@pytest.mark.parametrize("many", [200, 5000], ids=["granted", "refused"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["at once", "after a restart"])
+async def test_leases_end_on_a_full_disk_whatever_a_grant_took_of_the_log(
+    small_disk: Path, many: int, restarts: bool
+) -> None:
+    ledger = await opened(small_disk / "state")
+    for number in range(10):
+        await ledger.grant([claimed(f"u{number}", str(number))])
+    fill(small_disk)
+    with contextlib.suppress(LedgerUnavailable) if many == 5000 else contextlib.nullcontext():
+        await ledger.grant([lease(f"v{number}") for number in range(many)])
+    fill(small_disk)  # what the refusal gave back
+    if restarts:
+        await ledger.close()
+        fill(small_disk)
+        ledger = await opened(small_disk / "state")
+    for each in ledger.leases():
+        await ledger.end([each])
+    await ledger.close()
+    again = await opened(small_disk / "state")
+    assert (again.leases(), again.set_aside) == ((), ())
+    await again.close()
+
+
+@pytest.mark.parametrize("many", [1, 5000], ids=["no reserve", "no room"])
+async def test_what_is_refused_on_a_full_disk_leaves_the_log_its_blocks(small_disk: Path, many: int) -> None:
+    ledger = await opened(small_disk / "state")
+    for number in range(10):
+        await ledger.grant([lease(f"u{number}")])
+    fill(small_disk)
+    if many == 1:
+        (small_disk / "state" / "reserve").unlink()  # as the end of another one does
+        fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        await ledger.grant([lease(f"v{number}") for number in range(many)])
+    (small_disk / "state" / "reserve").unlink(missing_ok=True)
+    fill(small_disk)
+    for each in ledger.leases():
+        await ledger.end([each])
+    await ledger.close()
+    again = await opened(small_disk / "state")
+    assert again.leases() == ()
+    await again.close()
+
+
+def test_where_a_grant_found_no_room_it_takes_more_than_the_reserve_to_say_that_there_is_some(small_disk: Path) -> None:
+    database = Database(small_disk / "state")
+    book = database.load()
+    for first in range(0, 500, 50):
+        database.write(book, [book.grant([lease(f"u{number}") for number in range(first, first + 50)])])
+        database.tidy()
+    rest = fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        database.write(book, [change := book.grant([lease(f"v{number}") for number in range(5000)])])
+    book.undo(change)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        database.check(book)
+    rest.unlink()
+    database.check(book)
+    database.close()
+    assert tuple(Database(small_disk / "state").peek()) == tuple(book)
+
+
+async def test_what_becomes_known_of_a_lease_takes_no_room_from_its_end(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    leases = [lease(f"u{number}") for number in range(1500)]
+    await ledger.grant(leases)
+    await ledger.grant([lease("a")])
+    fill(small_disk)
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        await ledger.update([structs.replace(each, holder="pod/default/one/main" * 10) for each in leases])
+    assert (small_disk / "state" / "reserve").is_file()
+    await ledger.end(leases)
+    await ledger.close()
+
+
+async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> None:
+    (small_disk / "somebody").write_bytes(bytes(1500 * 1024))
+    ledger = await opened(small_disk / "state")
+    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+        await ledger.grant([lease("a")])
+    (small_disk / "somebody").unlink()
+    await ledger.grant([lease("a")])
+    assert ledger.leases() == (lease("a"),)
+    await ledger.close()
+
+
+async def test_a_database_that_was_deleted_on_a_full_disk_is_written_again_in_full_or_not(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    kept = [lease(f"u{number}") for number in range(500)]
+    await ledger.grant(kept)
+    for path in (small_disk / "state").glob("ledger*"):
+        path.unlink()
+    fill(small_disk)
+    with contextlib.suppress(LedgerUnavailable):
+        await ledger.grant([lease("a")])
+    (small_disk / "rest").unlink()
+    await ledger.grant([lease("b")])
+    await ledger.close()
+    again = await opened(small_disk / "state")
+    assert {each.unit for each in again.leases()} >= {each.unit for each in (*kept, lease("b"))}
+    await again.close()
+
+
+class Crowded:
+    """A disk that others fill before and after whatever the ledger does."""
+
+    def __init__(self, disk: Path) -> None:
+        self._disk = disk
+        self.database = Database(disk / "state")
+        self.book = self.database.load()
+
+    def grant(self, leases: Sequence[Lease]) -> None:
+        self.database.write(self.book, [self.book.grant(leases)])
+        self._tidy()
+
+    def end(self, leases: Sequence[Lease]) -> None:
+        fill(self._disk)
+        self.database.write(self.book, [self.book.end([each.key for each in leases])])
+        fill(self._disk)
+        self._tidy()
+
+    def learn(self, holder: str) -> None:
+        fill(self._disk)
+        change = self.book.update([structs.replace(each, holder=holder) for each in self.book])
+        try:
+            self.database.write(self.book, [change])
+        except LedgerUnavailable:
+            self.book.undo(change)
+
+    def restart(self) -> None:
+        fill(self._disk)
+        self.database.close()
+        fill(self._disk)
+        self.database = Database(self._disk / "state")
+        self.book = self.database.load()
+
+    def _tidy(self) -> None:
+        if self.database.is_untidy:
+            self.database.tidy()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["at once", "with restarts"])
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+def test_thousands_end_one_by_one_or_together_while_others_take_whatever_there_is(
+    tmp_path: Path, kind: str, restarts: bool
+) -> None:
+    containers = [
+        [lease(f"gpu-{number}-{container}", record=bytes(50_000)) for number in range(2000)] for container in range(4)
+    ]
+    with mounted(tmp_path, "size=24m") if kind == "tmpfs" else mounted_ext4(tmp_path, 24) as disk:
+        crowded = Crowded(disk)
+        for container in containers:
+            crowded.grant(container)
+        first, *others = containers
+        for ended in (first[:1], first[1:100], first[100:], [x for each in others for x in each]):
+            crowded.end(ended)
+            crowded.learn("pod/default/one/main" * len(ended))
+            if restarts:
+                crowded.restart()
+        crowded.restart()
+        assert (tuple(crowded.book), crowded.database.set_aside) == ((), [])
+        crowded.database.close()
+
+
+def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_refused(tmp_path: Path) -> None:
+    with mounted(tmp_path, "size=5m") as disk:
+        database = Database(disk / "state")
+        book = database.load()
+        reserve, ledger = disk / "state" / "reserve", disk / "state" / "ledger.sqlite3"
+        refusal = ""
+        for number in range(20):
+            kept = reserve.stat().st_size
+            change = book.grant([lease(f"gpu-{number}-{each}") for each in range(500)])
+            try:
+                database.write(book, [change])
+            except LedgerUnavailable as error:
+                book.undo(change)
+                refusal = str(error)
+                break
+            database.tidy()
+            assert reserve.stat().st_blocks * 512 > 2 * ledger.stat().st_size
+        assert "the disk is full, free some space" in refusal
+        assert reserve.stat().st_size == kept > 1 << 20
+        database.close()
+        assert tuple(Database(disk / "state").peek()) == tuple(book)
+
+
+async def test_leases_end_after_a_restart_on_a_disk_that_takes_no_more_files(tmp_path: Path) -> None:
+    with mounted(tmp_path, "size=4m,nr_inodes=30") as disk:
+        ledger = await opened(disk / "state")
+        await ledger.grant([lease("a"), lease("b"), lease("c")])
+        for unit in "ab":
+            take_all_names(disk)
+            await ledger.close()
+            take_all_names(disk)
+            ledger = await opened(disk / "state")
+            take_all_names(disk)
+            await ledger.end([lease(unit)])
+            with pytest.raises(LedgerUnavailable, match="the disk takes no more files, remove some"):
+                await ledger.grant([lease("d")])
+        for path in disk.glob("filler*"):
+            path.unlink()
+        await ledger.grant([lease("d")])
+        assert (ledger.leases(), ledger.set_aside) == ((lease("c"), lease("d")), ())
+        await ledger.close()

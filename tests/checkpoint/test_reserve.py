@@ -1,0 +1,85 @@
+"""The reserve's file: it has its blocks, however they can be had, and is nobody else's."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from checkpoint import LedgerUnavailable
+from checkpoint.reserve import SIZE, Reserve
+from tests.checkpoint.build import PLACED, lease, opened
+from tests.faults.shim import Fault, environment, library
+from tests.small_disk import fill, mounted
+
+_MAKE = """
+import ctypes, sys
+from pathlib import Path
+from checkpoint.reserve import SIZE, Reserve
+ctypes.CDLL(sys.argv[2]).faults_begin()
+Reserve(Path(sys.argv[1])).make(int(sys.argv[3]))
+"""
+
+
+@pytest.mark.skipif(library() is None, reason="no C compiler")
+@pytest.mark.parametrize("error", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_blocks_are_written_where_they_cannot_be_had_otherwise(tmp_path: Path, error: int) -> None:
+    """As musl answers on ext2, ext3 and ramfs (1.2.3), where glibc writes them itself."""
+    fault = Fault("allocate", f"{error}+", 1, "reserve")
+    log = tmp_path.with_name("calls")
+    subprocess.run(
+        [sys.executable, "-c", _MAKE, str(tmp_path), str(library()), str(SIZE + 5)],
+        env=os.environ
+        | environment(tmp_path, log, tmp_path.with_name("synced"), fault)
+        | {"LD_PRELOAD": str(library())},
+        cwd=Path(__file__).parents[2],
+        check=True,
+    )
+    calls = log.read_text().splitlines()
+    assert "!allocate reserve" in calls
+    assert calls[-1] == "sync reserve"  # NFS finds out there whether it has room
+    stat = (tmp_path / "reserve").stat()
+    assert (stat.st_size, stat.st_blocks * 512 > SIZE) == (SIZE + 5, True)
+
+
+def test_one_that_cannot_grow_stays_as_large_as_it_was(tmp_path: Path) -> None:
+    with mounted(tmp_path, "size=3m") as disk:
+        reserve = Reserve(disk)
+        reserve.make(SIZE)
+        with pytest.raises(OSError, match="No space left"):
+            reserve.make(4 * SIZE)
+        assert (disk / "reserve").stat().st_size == SIZE
+        assert os.statvfs(disk).f_bavail * 4096 >= 2 * SIZE - 4096
+        reserve.save(4 * SIZE)  # what there is
+        fill(disk)
+        assert (disk / "rest").stat().st_size < SIZE
+
+
+async def test_a_reserve_that_a_backup_brought_back_with_holes_gets_its_blocks(tmp_path: Path) -> None:
+    reserve = tmp_path / "reserve"
+    reserve.touch()
+    os.truncate(reserve, 1 << 20)
+    ledger = await opened(tmp_path)
+    assert reserve.stat().st_blocks * 512 >= 1 << 20
+    await ledger.close()
+
+
+@pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
+async def test_what_others_put_in_the_place_of_the_reserve_is_replaced_or_named(
+    tmp_path: Path, place: Callable[[Path], object]
+) -> None:
+    (tmp_path / "somebody").write_bytes(b"somebody's")
+    reserve = tmp_path / "reserve"
+    place(reserve)
+    ledger = await opened(tmp_path)
+    if reserve.is_dir() or reserve.is_symlink():
+        with pytest.raises(LedgerUnavailable, match=str(reserve)):
+            await ledger.grant([lease("a")])
+        reserve.rmdir() if reserve.is_dir() else reserve.unlink()
+    await ledger.grant([lease("a")])
+    assert reserve.is_file()
+    await ledger.close()
+    assert (tmp_path / "somebody").read_bytes() == b"somebody's"
