@@ -25,6 +25,8 @@ from nodeplug.commands.structured import as_text
 
 _EXAMPLE = "nodeplug kubelet checkpoint /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 
+_HINT = "take the kubelet_internal_checkpoint of its device-plugins folder, or its dra_manager_state"
+
 
 @click.command(epilog=examples(_EXAMPLE, "nodeplug kubelet checkpoint /var/lib/kubelet/dra_manager_state -o wide"))
 @output_option
@@ -38,8 +40,11 @@ def checkpoint(file: Path, output: Output) -> None:
     try:
         raw = file.read_bytes().strip()
         content = json.loads(raw)
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"{file}: it is no checkpoint of a kubelet: {error}") from error
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        text = f"it is no checkpoint of a kubelet, which is JSON: {error}"
+        raise click.ClickException(f"{file}: {text}; {_HINT}") from error
     except RecursionError:
         raise click.ClickException(f"{file}: it is nested too deeply") from None
     if not isinstance(content, dict):

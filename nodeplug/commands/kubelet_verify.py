@@ -131,10 +131,19 @@ async def _verified(
             driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes, folder)
             await driver.run()
         return driver
-    except (OSError, KubeletError, ClientError, ClusterUnavailable) as error:
+    except OSError as error:
+        what = command[0] if error.filename in (None, command[0]) else error.filename
+        raise _NotRun(f"{what}: {error.strerror or error}{_hint(error)}") from error
+    except (KubeletError, ClientError, ClusterUnavailable) as error:
         raise _NotRun(str(error)) from error
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _hint(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "; what follows -- is a program's path, or its name in $PATH, and its arguments"
+    return "; is it a program, and executable?" if isinstance(error, PermissionError) else ""
 
 
 def _host_folder() -> Path:

@@ -53,3 +53,17 @@ def test_a_wrong_command_line_is_answered_in_words() -> None:
     code, nothing, text = said(["status", "--nope"], "json")
     assert (code, nothing) == (2, "")
     assert "No such option" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("kubelet verify -- nowhere", "nowhere: No such file or directory; what follows -- is a program's path"),
+        ("kubelet verify --dra -- ./config.yaml", "./config.yaml: Permission denied; is it a program"),
+        ("kubelet checkpoint config.yaml", "config.yaml: it is no checkpoint of a kubelet, which is JSON: Expecting"),
+    ],
+)
+def test_what_cannot_be_run_or_read_is_named(command: str, message: str) -> None:
+    result = CliRunner().invoke(main, command.split())
+    assert result.exit_code in (1, 2)
+    assert result.stderr.startswith(f"Error: {message}")
