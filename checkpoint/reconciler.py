@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nodeplug.leases")
 
 INTERVAL = 30.0  # seconds between passes while there are leases
+_PASS_SHARE = 20  # times as long as a pass takes, at least, until one that somebody waits for
 GRACE = 5.0  # seconds that the kubelet may need to record our answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
@@ -160,6 +161,8 @@ class Reconciler:
         self._asked: list[asyncio.Future[_Pass | None]] = []
         self._has_ended = False  # there will be no pass any more
         self._wake = asyncio.Event()
+        self._pause: asyncio.Timeout | None = None  # until the next pass
+        self._took = 0.0  # seconds, of the last one
         ledger.guard = self
         ledger.observe(self._leases_changed)
         ledger.observe_renewals(self._leases_changed)
@@ -171,7 +174,7 @@ class Reconciler:
             while True:
                 self._wake.clear()
                 asked, self._asked = self._asked, []
-                found = None
+                found, began = None, asyncio.get_running_loop().time()
                 try:
                     found = await self._reconcile()
                 except Exception:  # a defect of ours: the next pass may do better, and no pass at all would be worse
@@ -179,11 +182,13 @@ class Reconciler:
                     self.problem = "nodeplug failed; its log says where"
                 _answer(asked, found)
                 del found
+                self._took = asyncio.get_running_loop().time() - began
                 seconds = self._until_next()
                 self._is_idle = seconds is None
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
+                    async with asyncio.timeout(seconds) as self._pause:
                         await self._wake.wait()
+                self._pause = None
         finally:
             self._has_ended = True
             _answer([*asked, *self._asked], None)
@@ -470,10 +475,14 @@ class Reconciler:
         if not leases and self._ledger.is_complete and self._ledger.is_loaded:
             return None
         waiting = any(not (lease.holder or lease.key in self._named) for lease in leases)
-        return min(self._interval, max(self._grace, _REWRITE_STEP)) if waiting or self._missed else self._interval
+        return self._soon() if waiting or self._missed else self._interval
+
+    def _soon(self) -> float:
+        """Return the seconds until a pass that is not to be waited for as long as for others."""
+        return min(self._interval, max(self._grace, _REWRITE_STEP, _PASS_SHARE * self._took))
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
-        """Look after a first lease; while there are others the next pass is due anyway.
+        """Look after a first lease; of a later one learn who has it as soon as the kubelet has it on record.
 
         What was found out about a lease is not known of the one that replaces or renews it.
         """
@@ -482,6 +491,10 @@ class Reconciler:
             self._named.discard(lease.key)
         if self._is_idle:
             self._wake.set()
+        elif self._pause is not None and any(not lease.holder for lease in leases or ()):
+            due = asyncio.get_running_loop().time() + self._soon()
+            if due < (self._pause.when() or 0.0):
+                self._pause.reschedule(due)
 
 
 def _answer(asked: Iterable["asyncio.Future[_Pass | None]"], found: _Pass | None) -> None:

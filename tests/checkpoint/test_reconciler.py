@@ -259,3 +259,16 @@ async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> Non
         async with asyncio.timeout(30):
             await woken.wait()
     await ledger.close()
+
+
+async def test_who_has_a_lease_is_learnt_soon_also_while_there_are_others(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger, grace=0.01)
+    await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z", (UNIT[0], "gpu-1"): "pod/x/later/z"}, {}, knows_its_pods=True)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        await ledger.grant([lease("gpu-1")])
+        await until(lambda: [x.holder for x in ledger.leases()] == ["pod/x/y/z", "pod/x/later/z"])
+    await ledger.close()
