@@ -40,7 +40,7 @@ from controlplane.apiserver.options import WriteOptions, delete_options, flag, l
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
 from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.preconditions import NAMESPACES
-from controlplane.apiserver.responses import answered, form_of, listed, refused, warned, written_apart
+from controlplane.apiserver.responses import answered, form_of, listed, refused, warn, written_apart
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
 from controlplane.apiserver.scale import scale_of, unregistered
@@ -87,6 +87,7 @@ class Application:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
+        request.state.deprecation, request.state.warnings = "", ()
         try:
             response = await self._answer(request)
         except ClientDisconnect:
@@ -94,16 +95,14 @@ class Application:
         except PlainNotFound:
             response = Response("404 page not found\n", 404, media_type="text/plain")
         except ApiError as error:
-            response = warned(refused(request, error), error.warnings)
+            response, request.state.warnings = refused(request, error), error.warnings
             if isinstance(error, UnroutedError):
                 request.state.deprecation = ""
         except Exception:  # a fault of ours is answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
             response = refused(request, internal("Internal error occurred: see the log of the server"))
         await read_to_its_end(request)
-        deprecation = getattr(request.state, "deprecation", "")
-        if deprecation:
-            warned(response, (deprecation,), is_first=True)
+        warn(response, (request.state.deprecation, *request.state.warnings))
         response.headers["Cache-Control"] = response.headers.get("Cache-Control", "no-cache, private")
         await response(scope, receive, send)
 
@@ -411,8 +410,8 @@ class Application:
             value = tables.partial(obj, form.view_version)
         else:
             value = kind.rules.encode(obj, target.version)
-        response = Response(await written_apart(value, form), code, media_type=form.media_type)
-        return warned(response, outcome.warnings)
+        request.state.warnings = outcome.warnings
+        return Response(await written_apart(value, form), code, media_type=form.media_type)
 
     def _list_value(self, form: Form, target: Target, objects: list[Plain], metadata: Plain, include: str) -> Plain:
         kind = target.kind
