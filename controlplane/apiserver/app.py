@@ -65,6 +65,7 @@ from controlplane.apiserver.watching import Change, watch
 _DISCOVERY = "".join(f";{name}={value}" for name, value in AGGREGATED.items())
 _LONG = 64 * 1024  # bytes of a body that takes a while to read
 _OF_LISTS = "PartialObjectMetadataList"
+_WITHOUT_TABLES = tuple(view for view in VIEWS if view != "Table")
 _OPEN_TO_ALL = (*health.ENDPOINTS, "version")
 
 
@@ -233,7 +234,8 @@ class Application:
             if not is_custom:
                 raise method_not_allowed()
             return await self._collection(request, target._replace(name=""))
-        form = self._form(request, target.kind)
+        views = VIEWS if target.kind.has_status_table or not target.subresource else _WITHOUT_TABLES
+        form = form_of(request, views, is_custom=is_custom)
         match request.method:
             case "GET":
                 found = self._rest.get(target, request.query_params.get("resourceVersion", ""))

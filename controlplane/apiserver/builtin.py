@@ -74,6 +74,7 @@ def install(
                 storage="v1",
                 rules=rules,
                 delete_returns_object=True,
+                has_status_table=False,
                 **more,
             )
         )

@@ -113,7 +113,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     `from_definition` differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names
     the kind of another group whose objects these are, too. `other_parts` are subresources that are written as a
     status is. `creates_on_update`: a PUT of what is not there creates it. `orphans`: what such an
-    object owns stays when it is deleted, unless somebody says otherwise.
+    object owns stays when it is deleted, unless somebody says otherwise. `has_status_table`: a status is shown as a
+    table, as the object is.
     """
 
     group: str
@@ -138,6 +139,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     stored_as: str = ""
     creates_on_update: bool = False
     orphans: bool = False
+    has_status_table: bool = True
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_annotations import check_annotations, check_changed_annotations
 from controlplane.apiserver.pod_containers import check_images
 from controlplane.apiserver.pod_placement import REQUIRED
+from controlplane.apiserver.pod_profiles import check_profiles
 from controlplane.apiserver.pod_rules import check_pod_spec
 from resourceapi.objects import ErrorList, from_dict
 from resourceapi.objects.core import NodeSelector
@@ -44,6 +45,7 @@ def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
             errors.forbidden("spec.ephemeralContainers", "cannot be set on create")
         if after.get("nodeName") and after.get("schedulingGates"):
             errors.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+        check_profiles(errors, new)
         return
     check_changed_annotations(errors, new, old)
     for name in ("containers", "initContainers"):

@@ -32,6 +32,7 @@ from controlplane.apiserver.patch import (
     merge_patch,
 )
 from controlplane.apiserver.pod_admission import admitted, check_admitted
+from controlplane.apiserver.pod_profiles import with_armor
 from controlplane.apiserver.preconditions import (
     NAMESPACES,
     check_kind,
@@ -257,7 +258,8 @@ class Rest:
         obj = {**obj, "metadata": metadata}
         context = self._context(target)
         if kind.id == PODS:
-            obj = admitted(self.store, obj, metadata["creationTimestamp"])
+            obj, told_of_profiles = with_armor(admitted(self.store, obj, metadata["creationTimestamp"]))
+            context.told.extend(told_of_profiles)
         new = kind.rules.create(obj, context)
         if kind.id == SERVICES:
             new = with_addresses(self.store, new, None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.controlplane.apiserver.running import APPLY, CLASSES, Http, device_class
+from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, Http, claim, device_class
 from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -48,6 +48,18 @@ def test_views_that_do_not_fit(api: Http) -> None:
     answer = api.send("GET", CLASSES, accept=f"application/json;as=PartialObjectMetadata;{META}")
     assert answer.message.endswith("but the requested object is a list (*resource.DeviceClassList)")
     assert "stream=watch" in api.send("GET", CLASSES, accept="text/plain").message
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+def test_claims_have_no_table_of_their_status(api: Http, method: str) -> None:
+    """As upstream; a client that takes nothing else is refused, and others get the claim."""
+    api.ok("POST", CLAIMS, claim())
+    table = f"application/json;as=Table;{META}"
+    body = {} if method == "PATCH" else None
+    path = f"{CLAIMS}/one/status"
+    assert api.send(method, path, body, content=MERGE, accept=table).status == 406
+    assert api.ok(method, path, body, content=MERGE, accept=f"{table},application/json")["kind"] == "ResourceClaim"
+    assert api.ok(method, f"{CLAIMS}/one", body, content=MERGE, accept=table)["kind"] == "Table"
 
 
 def test_the_order_of_warnings(api: Http) -> None:
