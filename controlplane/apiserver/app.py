@@ -506,4 +506,4 @@ def _typed_first(obj: Plain) -> Plain:
 
 
 def _dry_runs(request: Request) -> list[str]:
-    return [text for text in request.query_params.getlist("dryRun") if text]
+    return request.query_params.getlist("dryRun")

@@ -32,8 +32,8 @@ from resourceapi.objects.names import dns_label
 from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import schema_of
 
-_DEPRECATED = {"v1beta1": 35, "v1beta2": 36}  # since which minor release
-_NEW = {"DeviceTaintRule"}  # no successor before 1.37, hence not deprecated
+_DEPRECATED = {"v1alpha3": 36, "v1beta1": 35, "v1beta2": 36}  # since which minor release
+_NEW = {"DeviceTaintRule"}  # its v1beta2 has no successor before 1.37, hence is not deprecated
 _OF_THE_PROTOTYPE = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 
 
@@ -226,7 +226,7 @@ def _namespace(obj: Plain) -> Plain:
 def _deprecation(kind: str, version: str, release: Release) -> str:
     """What a release warns of who uses a version."""
     since = _DEPRECATED.get(version)
-    if since is None or release.minor < since or kind in _NEW:
+    if since is None or release.minor < since or (kind in _NEW and version == "v1beta2"):
         return ""
     return f"resource.k8s.io/{version} {kind} is deprecated in v1.{since}+, unavailable in v1.{since + 3}+"
 

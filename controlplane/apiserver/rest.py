@@ -143,11 +143,11 @@ class Rest:
     ) -> Outcome:
         """A new object of a kind that a PUT may create; a uid or a version means one that is gone."""
         metadata = new["metadata"]
+        check_namespace(self.store, target, target.name)
         if metadata.get("uid"):
             raise uid_conflict(target, metadata["uid"], "", is_dry_run=options.dry_run)
         if metadata.get("resourceVersion"):
             raise not_found(target.kind.group, target.kind.plural, target.name)
-        check_namespace(self.store, target, target.name)
         return self._create(target, self._tracked(target, new, None, manager), options, problems)
 
     def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
@@ -345,9 +345,13 @@ class Rest:
         """The object with managedFields of this write."""
         kind = target.kind
         schema = kind.served(kind.storage) or kind.versions[0]
+        before, after = old if old is not None else kind.rules.empty(kind.storage), new
+        if kind.stored_as:  # under other names
+            before = kind.rules.encode(old, target.version) if old is not None else before
+            after = kind.rules.encode(new, target.version)
         managers = track_update(
-            old if old is not None else kind.rules.empty(kind.storage),
-            new,
+            before,
+            after,
             schema.schema,
             starting_managers(new, old, target.subresource),
             Manager(manager, "Update", target.api_version, target.subresource),

@@ -6,6 +6,7 @@ from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, 
 from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+JSON = "application/json"
 META = "g=meta.k8s.io;v=v1"
 HELD = ["example.com/hold"]
 
@@ -55,7 +56,7 @@ def test_claims_have_no_table_of_their_status(api: Http, method: str) -> None:
     """As upstream; a client that takes nothing else is refused, and others get the claim."""
     api.ok("POST", CLAIMS, claim())
     table = f"application/json;as=Table;{META}"
-    body = {} if method == "PATCH" else None
+    body: dict[str, object] | None = {} if method == "PATCH" else None
     path = f"{CLAIMS}/one/status"
     assert api.send(method, path, body, content=MERGE, accept=table).status == 406
     assert api.ok(method, path, body, content=MERGE, accept=f"{table},application/json")["kind"] == "ResourceClaim"
@@ -196,3 +197,79 @@ def test_old_paths_of_watches(api: Http) -> None:
     refused = api.send("GET", watches, accept="application/yaml", resourceVersion="x")
     assert refused.status == 500  # which is found out before there are no watches in YAML
     assert api.send("GET", watches, accept="application/yaml").status == 406
+
+
+def test_a_lease_has_no_fields_of_a_coordinated_election(api: Http) -> None:
+    """The gate is off in every release."""
+    body = lease("a") | {"spec": {"strategy": "OldestEmulationVersion", "preferredHolder": "x", "holderIdentity": "h"}}
+    assert api.ok("POST", LEASES, body)["spec"] == {"holderIdentity": "h"}
+    assert api.ok("PATCH", f"{LEASES}/a", body, content=MERGE)["spec"] == {"holderIdentity": "h"}
+
+
+def test_a_put_to_a_namespace_that_is_not_there(api: Http) -> None:
+    """It is what is missing, whatever else the object says."""
+    gone = LEASES.replace("default", "gone")
+    for metadata in ({"resourceVersion": "5"}, {"uid": "u"}):
+        assert api.send("PUT", f"{gone}/a", lease("a", **metadata)).message == 'namespaces "gone" not found'
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_a_dry_run_of_nothing(api: Http, method: str) -> None:
+    """Is none of those that there are, and would not be one."""
+    path = CLASSES if method == "POST" else f"{CLASSES}/gpu"
+    answer = api.send(method, path, device_class(), content=MERGE if method == "PATCH" else JSON, dryRun="")
+    assert answer.message.endswith('is invalid: dryRun: Unsupported value: [""]: supported values: "All"')
+
+
+@pytest.mark.parametrize(
+    ("member", "why"),
+    [
+        ({"status": {"capacity": {"cpu": "x"}}}, "quantities must match the regular expression"),
+        ({"metadata": {"name": "n", "creationTimestamp": "x"}}, 'parsing time "x" as'),
+    ],
+)
+def test_applied_values_that_their_types_do_not_hold(api: Http, member: dict[str, object], why: str) -> None:
+    """They are told as a conversion's fault."""
+    config = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **member}
+    answer = api.send("PATCH", "/api/v1/nodes/n?fieldManager=m", config, content=APPLY)
+    told = "failed to convert new object (/n; /v1, Kind=Node) to proper version: unable to convert unstructured object"
+    assert (answer.status, answer.message.startswith(f"{told} to /v1, Kind=Node: {why}")) == (500, True)
+
+
+def test_events_are_applied_and_owned_under_the_names_of_their_group(api: Http) -> None:
+    """And are read under core's."""
+    path, about = "/apis/events.k8s.io/v1/namespaces/default/events", {"kind": "Pod", "namespace": "default"}
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "eventTime": "2024-01-01T00:00:00.000001Z",
+        "reportingController": "x.y/z",
+        "reportingInstance": "i",
+        "action": "A",
+        "reason": "R",
+        "regarding": about,
+        "type": "Normal",
+        "note": "n",
+    }
+    owned = {f"f:{name}" for name in event} - {"f:apiVersion", "f:kind", "f:metadata"}
+    applied = api.send("PATCH", f"{path}/e?fieldManager=m", event, content=APPLY)
+    assert (applied.status, applied.warnings, applied.body["note"]) == (201, [], "n")
+    made = api.ok("POST", path, event | {"metadata": {"name": "f"}})
+    for entry in (*applied.body["metadata"]["managedFields"], *made["metadata"]["managedFields"]):
+        assert {*entry["fieldsV1"]} == owned
+    found = api.ok("GET", "/api/v1/namespaces/default/events/e")
+    assert (found["involvedObject"], found["message"], found["reportingComponent"]) == (about, "n", "x.y/z")
+    found = api.ok("POST", "/api/v1/namespaces/default/events", found | {"metadata": {"name": "g"}})
+    assert found["reportingComponent"] == "x.y/z"
+    stale = {"preconditions": {"uid": "other"}}
+    assert api.send("DELETE", f"{path}/e", stale).message.startswith(
+        'Operation cannot be fulfilled on Event "e": the UID in the precondition (other) does not match'
+    )
+
+
+def test_what_core_shows_of_an_event_though_it_is_empty(api: Http) -> None:
+    """Its own group leaves it out."""
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
+    assert api.ok("POST", "/api/v1/namespaces/default/events", event)["reportingComponent"] == ""
+    assert "reportingController" not in api.ok("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
