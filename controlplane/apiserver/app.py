@@ -352,7 +352,7 @@ class Application:
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
         outcome = self._rest.delete(target, options)
         code = 202 if options.orphan is False and not outcome.is_gone else 200
-        if target.kind.delete_returns_object or not outcome.is_gone:
+        if target.kind.shows_deleted(target.version) or not outcome.is_gone:
             return await self._written(form, request, target, outcome, code)
         await self._store.commit()
         details = {"name": target.name, "group": target.kind.group, "kind": target.kind.plural}

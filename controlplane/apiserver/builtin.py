@@ -14,6 +14,7 @@ from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
 from controlplane.apiserver.certificates import certificates_kind
 from controlplane.apiserver.core_rules import check_config_map, check_secret
 from controlplane.apiserver.definitions import definition_kind
+from controlplane.apiserver.event_rules import check_event
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
@@ -62,6 +63,7 @@ def install(
                 schema_of(beta1 if version == "v1beta1" and beta1 else form),
                 _deprecation(form.KIND, version, release),
                 must_be_current=form.KIND in _NEW and version == "v1",
+                deletes_silently=form.KIND in _NEW and version == "v1",
             )
             for version in versions
         )
@@ -133,6 +135,8 @@ def _core(release: Release) -> list[Kind]:
     event_fields = {f"involvedObject.{name}": columns.at("involvedObject", name) for name in about} | {
         "reason": columns.at("reason"),
         "type": columns.at("type"),
+        "reportingComponent": columns.at("reportingComponent"),
+        "source": lambda event: columns.at("source", "component")(event) or event.get("reportingComponent") or "",
     }
     return [
         open_kind(
@@ -206,6 +210,7 @@ def _core(release: Release) -> list[Kind]:
             "What happened to an object.",
             columns.EVENT,
             short=("ev",),
+            check=check_event,
             fields=event_fields,
             hides_name=True,
             creates_on_update=True,

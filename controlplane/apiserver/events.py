@@ -4,6 +4,7 @@ Source: k8s.io/kubernetes, pkg/apis/events/v1/conversion.go.
 """
 
 from controlplane.apiserver import columns, protobuf
+from controlplane.apiserver.event_rules import check_strict_event
 from controlplane.apiserver.kinds import Column, Decoded, Kind, Plain, Served
 from controlplane.apiserver.message_schemas import kind_schema
 from controlplane.apiserver.open_rules import OpenRules
@@ -58,10 +59,12 @@ def events_kind(shown: tuple[Column, ...]) -> Kind:
         namespaced=True,
         versions=(Served("v1", own),),
         storage="v1",
-        rules=EventRules("", "Event", "v1", {"v1": core}, namespaced=True),
+        rules=EventRules("", "Event", "v1", {"v1": core}, namespaced=True, check=check_strict_event),
         short_names=("ev",),
         columns=shown,
-        fields=fields | {"reason": columns.at("reason"), "type": columns.at("type")},
+        fields=fields
+        | {"reason": columns.at("reason"), "type": columns.at("type")}
+        | {"reportingController": columns.at("reportingComponent")},
         hides_name=True,
         stored_as="events",
         creates_on_update=True,

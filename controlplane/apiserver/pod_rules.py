@@ -51,6 +51,9 @@ def check_node(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     for is_other in [True] if is_shorter else [one != other for one, other in zip(was, ranges, strict=False)]:
         if is_other:
             errors.forbidden(path, told)
+    provider = spec.get("providerID")
+    if before.get("providerID") and provider != before["providerID"]:
+        errors.invalid("spec.providerID", None, f"field cannot be {'modified' if provider else 'cleared'} once set")
 
 
 def is_network(text: str) -> bool:

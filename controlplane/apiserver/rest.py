@@ -271,7 +271,8 @@ class Rest:
         told += self._admit(target, new, None, is_dry_run=options.dry_run)
         there = self.store.get(kind.table, key)
         if there is not None:
-            raise already_exists(kind.group, kind.plural, name, deleting="deletionTimestamp" in there["metadata"])
+            is_generated, is_deleted = bool(metadata.get("generateName")), "deletionTimestamp" in there["metadata"]
+            raise already_exists(kind.group, kind.plural, name, deleting=is_deleted, is_generated=is_generated)
         if options.dry_run:
             return Outcome(new, told, is_new=True)
         return Outcome(self._put(kind, key, new), told, is_new=True)

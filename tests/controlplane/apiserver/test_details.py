@@ -273,3 +273,50 @@ def test_what_core_shows_of_an_event_though_it_is_empty(api: Http) -> None:
     event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
     assert api.ok("POST", "/api/v1/namespaces/default/events", event)["reportingComponent"] == ""
     assert "reportingController" not in api.ok("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
+
+
+@pytest.mark.parametrize(
+    ("time", "why"),
+    [
+        ("2024-01-01T00:00:00Z", 'cannot parse "Z" as ".000000"'),
+        ("2024-01-01T00:00:00.123Z", 'cannot parse ".123Z" as ".000000"'),
+        ("2024-01-01T00:00:00.1234567Z", 'cannot parse "7Z" as "Z07:00"'),
+        ("x", 'cannot parse "x" as "2006"'),
+        ("2024-01-01T00:00:00.123456Z", ""),
+        ("2024-01-01T00:00:00.123456+01:00", ""),
+    ],
+)
+def test_times_of_leases_are_told_in_microseconds(api: Http, time: str, why: str) -> None:
+    """Who leaves them out is refused: Go's layout has them."""
+    made = api.send("POST", LEASES, lease("a") | {"spec": {"renewTime": time}})
+    assert made.status == (400 if why else 201)
+    if why:
+        shown = f'parsing time "{time}" as "2006-01-02T15:04:05.000000Z07:00": {why}'
+        assert made.message == f'Lease in version "v1" cannot be handled as a Lease: {shown}'
+
+
+def test_a_name_that_is_there_and_might_have_been_generated(api: Http) -> None:
+    """The client is told to try again."""
+    api.ok("POST", CLASSES, device_class(finalizers=HELD))
+    answer = api.send("POST", CLASSES, device_class(generateName="g-"))
+    why = "already exists, the server was not able to generate a unique name for the object"
+    assert (answer.status, answer.message) == (409, f'deviceclasses.resource.k8s.io "gpu" {why}')
+    assert answer.body["details"]["retryAfterSeconds"] == 1
+    api.ok("DELETE", f"{CLASSES}/gpu")
+    answer = api.send("POST", CLASSES, device_class(generateName="g-"))
+    assert answer.message == f'object is being deleted: deviceclasses.resource.k8s.io "gpu" {why}'
+
+
+@pytest.mark.parametrize(("version", "kind"), [("v1", "Status"), ("v1beta2", "DeviceTaintRule")])
+def test_who_deletes_a_taint_rule_is_shown_it_in_old_versions(api: Http, version: str, kind: str) -> None:
+    rules = CLASSES.replace("deviceclasses", "devicetaintrules")
+    api.ok("POST", rules, {"metadata": {"name": "t"}, "spec": {"taint": {"key": "a", "effect": "NoSchedule"}}})
+    assert api.ok("DELETE", f"{rules.replace('v1', version, 1)}/t")["kind"] == kind
+
+
+@pytest.mark.parametrize(("provider", "way"), [("other", "modified"), (None, "cleared")])
+def test_who_provides_a_node_stays(api: Http, provider: str | None, way: str) -> None:
+    api.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n"}, "spec": {"providerID": "one"}})
+    refused = api.send("PATCH", "/api/v1/nodes/n", {"spec": {"providerID": provider}}, content=MERGE)
+    why = f"spec.providerID: Invalid value: null: field cannot be {way} once set"
+    assert refused.message == f'Node "n" is invalid: {why}'
