@@ -69,6 +69,7 @@ _TRIES = 8
 _TYPE = ("apiVersion", "kind")
 _IMMORTAL = ("default", "kube-system", "kube-public")
 _JOBS = "jobs.batch"
+_EVENTS = "events"  # what they own is nobody's concern
 _PODS_STAY = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set"
     " propagationPolicy=Orphan to suppress this warning"
@@ -141,13 +142,12 @@ class Rest:
     def _create_by_update(
         self, target: Target, new: Plain, options: WriteOptions, manager: str, problems: tuple[str, ...]
     ) -> Outcome:
-        """A new object of a kind that a PUT may create; a uid or a version means one that is gone."""
-        metadata = new["metadata"]
+        """A new object of a kind that a PUT may create; a uid means one that is gone, a version means nothing."""
+        metadata = {name: item for name, item in new["metadata"].items() if name != "resourceVersion"}
+        new = {**new, "metadata": metadata}
         check_namespace(self.store, target, target.name)
         if metadata.get("uid"):
             raise uid_conflict(target, metadata["uid"], "", is_dry_run=options.dry_run)
-        if metadata.get("resourceVersion"):
-            raise not_found(target.kind.group, target.kind.plural, target.name)
         return self._create(target, self._tracked(target, new, None, manager), options, problems)
 
     def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
@@ -183,7 +183,7 @@ class Rest:
         told = self._admit(target, None, old, is_dry_run=options.dry_run)
         if target.kind.id == _JOBS and not options.policy and options.orphan is None:
             told += (_PODS_STAY,)
-        finalizers = _finalizers_for(old, options, orphans=target.kind.orphans)
+        finalizers = _finalizers_for(target.kind, old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         grace = seconds_to_end(self.store, target.kind, old, options)
         is_gone = not finalizers and not is_namespace and not grace
@@ -441,15 +441,17 @@ def _is_same(new: Plain, old: Plain) -> bool:
     return after == before
 
 
-def _finalizers_for(obj: Plain, options: DeleteOptions, *, orphans: bool) -> list[str]:
-    """Those of an object that is deleted; `orphans`: what it owns stays where nobody says otherwise."""
+def _finalizers_for(kind: Kind, obj: Plain, options: DeleteOptions) -> list[str]:
+    """Those of an object that is deleted."""
     found = list(obj["metadata"].get("finalizers") or ())
+    if kind.table == _EVENTS:
+        return [each for each in found if each not in (ORPHAN, FOREGROUND)]
     wanted = _POLICY_FINALIZERS.get(options.policy)
     if options.orphan:
         wanted = ORPHAN
     if options.policy or options.orphan is not None:
         found = [each for each in found if each not in (ORPHAN, FOREGROUND)]
-    elif orphans and not {ORPHAN, FOREGROUND} & {*found}:
+    elif kind.orphans and not {ORPHAN, FOREGROUND} & {*found}:
         wanted = ORPHAN
     if wanted:
         found.append(wanted)

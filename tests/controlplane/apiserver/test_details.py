@@ -37,6 +37,7 @@ def test_a_put_creates_what_may_be_created_so(api: Http) -> None:
     answer = api.send("PUT", f"{LEASES}/b", lease("b", uid="x"))
     assert answer.status == 409
     assert answer.message.endswith("Precondition failed: UID in precondition: x, UID in object meta: ")
+    assert api.send("PUT", f"{LEASES}/c", lease("c", resourceVersion="5")).status == 201
     assert api.send("PUT", f"{CLASSES}/gpu", device_class()).status == 404
 
 

@@ -107,3 +107,11 @@ def test_they_are_selected_by_who_sent_them(api: Http) -> None:
     assert named(OWN, "reportingController=x.y/z") == ["b"]
     refused = api.send("GET", OWN, fieldSelector="source=kubelet")
     assert (refused.status, refused.message) == (400, "field label not supported: source")
+
+
+@pytest.mark.parametrize("policy", ["Orphan", "Foreground"])
+def test_what_they_own_is_not_asked_for(api: Http, policy: str) -> None:
+    path = CORE.format("default")
+    api.ok("POST", path, OLD)
+    assert api.ok("DELETE", f"{path}/e", propagationPolicy=policy)["kind"] == "Status"
+    assert api.send("GET", f"{path}/e").status == 404
