@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -63,13 +62,9 @@ from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.watching import Change, watch
 
 _DISCOVERY = "".join(f";{name}={value}" for name, value in AGGREGATED.items())
-_LONG = 64 * 1024  # bytes of a body that takes a while to read
 _OF_LISTS = "PartialObjectMetadataList"
 _WITHOUT_TABLES = tuple(view for view in VIEWS if view != "Table")
 _OPEN_TO_ALL = (*health.ENDPOINTS, "version")
-
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
