@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -40,7 +39,7 @@ from controlplane.apiserver.options import WriteOptions, delete_options, flag, l
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
 from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.preconditions import NAMESPACES
-from controlplane.apiserver.responses import answered, form_of, listed, refused, warned, written_apart
+from controlplane.apiserver.responses import answered, form_of, listed, refused, warn, written_apart
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
 from controlplane.apiserver.scale import scale_of, unregistered
@@ -63,12 +62,9 @@ from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.watching import Change, watch
 
 _DISCOVERY = "".join(f";{name}={value}" for name, value in AGGREGATED.items())
-_LONG = 64 * 1024  # bytes of a body that takes a while to read
 _OF_LISTS = "PartialObjectMetadataList"
+_WITHOUT_TABLES = tuple(view for view in VIEWS if view != "Table")
 _OPEN_TO_ALL = (*health.ENDPOINTS, "version")
-
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +83,7 @@ class Application:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
+        request.state.deprecation, request.state.warnings = "", ()
         try:
             response = await self._answer(request)
         except ClientDisconnect:
@@ -94,16 +91,14 @@ class Application:
         except PlainNotFound:
             response = Response("404 page not found\n", 404, media_type="text/plain")
         except ApiError as error:
-            response = warned(refused(request, error), error.warnings)
+            response, request.state.warnings = refused(request, error), error.warnings
             if isinstance(error, UnroutedError):
                 request.state.deprecation = ""
         except Exception:  # a fault of ours is answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
             response = refused(request, internal("Internal error occurred: see the log of the server"))
         await read_to_its_end(request)
-        deprecation = getattr(request.state, "deprecation", "")
-        if deprecation:
-            warned(response, (deprecation,), is_first=True)
+        warn(response, (request.state.deprecation, *request.state.warnings))
         response.headers["Cache-Control"] = response.headers.get("Cache-Control", "no-cache, private")
         await response(scope, receive, send)
 
@@ -234,7 +229,8 @@ class Application:
             if not is_custom:
                 raise method_not_allowed()
             return await self._collection(request, target._replace(name=""))
-        form = self._form(request, target.kind)
+        views = VIEWS if target.kind.has_status_table or not target.subresource else _WITHOUT_TABLES
+        form = form_of(request, views, is_custom=is_custom)
         match request.method:
             case "GET":
                 found = self._rest.get(target, request.query_params.get("resourceVersion", ""))
@@ -351,7 +347,7 @@ class Application:
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
         outcome = self._rest.delete(target, options)
         code = 202 if options.orphan is False and not outcome.is_gone else 200
-        if target.kind.delete_returns_object or not outcome.is_gone:
+        if target.kind.shows_deleted(target.version) or not outcome.is_gone:
             return await self._written(form, request, target, outcome, code)
         await self._store.commit()
         details = {"name": target.name, "group": target.kind.group, "kind": target.kind.plural}
@@ -411,8 +407,8 @@ class Application:
             value = tables.partial(obj, form.view_version)
         else:
             value = kind.rules.encode(obj, target.version)
-        response = Response(await written_apart(value, form), code, media_type=form.media_type)
-        return warned(response, outcome.warnings)
+        request.state.warnings = outcome.warnings
+        return Response(await written_apart(value, form), code, media_type=form.media_type)
 
     def _list_value(self, form: Form, target: Target, objects: list[Plain], metadata: Plain, include: str) -> Plain:
         kind = target.kind
@@ -505,4 +501,4 @@ def _typed_first(obj: Plain) -> Plain:
 
 
 def _dry_runs(request: Request) -> list[str]:
-    return [text for text in request.query_params.getlist("dryRun") if text]
+    return request.query_params.getlist("dryRun")

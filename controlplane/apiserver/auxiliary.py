@@ -21,7 +21,7 @@ from controlplane.apiserver import (
 from controlplane.apiserver.admission import GROUP
 from controlplane.apiserver.auxiliary_columns import SHOWN
 from controlplane.apiserver.claim_rules import check_claim
-from controlplane.apiserver.kinds import Column, Kind, ScalePaths
+from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.policies import check_policy
 from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
@@ -284,12 +284,16 @@ _ROWS = (
 )
 
 
+_OF_ELECTIONS = ("strategy", "preferredHolder")
+
+
 def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     """The kinds of the table, as a release has them."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
     checks = {**auxiliary_rules.checks(release), **core_rules.checks(release), **workload_rules.checks(release)}
     checks["PersistentVolumeClaim"] = check_claim
-    drops, warns = workload_defaults.drops(release), auxiliary_warnings.warns(release)
+    drops = {**workload_defaults.drops(release), "Lease": _without_election}
+    warns = auxiliary_warnings.warns(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
         yield open_kind(
@@ -344,6 +348,11 @@ def policy_kinds() -> Iterator[Kind]:
             fill=fill,
             must_be_current=True,
         )
+
+
+def _without_election(lease: Plain) -> Plain:
+    """Without the fields of a coordinated election, which is off in every release (CoordinatedLeaderElection)."""
+    return {**lease, "spec": {name: item for name, item in lease["spec"].items() if name not in _OF_ELECTIONS}}
 
 
 def _name_rule(row: _Row, release: Release) -> Callable[[str], list[str]] | None:

@@ -14,6 +14,7 @@ from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
 from controlplane.apiserver.certificates import certificates_kind
 from controlplane.apiserver.core_rules import check_config_map, check_secret
 from controlplane.apiserver.definitions import definition_kind
+from controlplane.apiserver.event_rules import check_event
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
@@ -32,8 +33,8 @@ from resourceapi.objects.names import dns_label
 from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import schema_of
 
-_DEPRECATED = {"v1beta1": 35, "v1beta2": 36}  # since which minor release
-_NEW = {"DeviceTaintRule"}  # no successor before 1.37, hence not deprecated
+_DEPRECATED = {"v1alpha3": 36, "v1beta1": 35, "v1beta2": 36}  # since which minor release
+_NEW = {"DeviceTaintRule"}  # its v1beta2 has no successor before 1.37, hence is not deprecated
 _OF_THE_PROTOTYPE = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 
 
@@ -62,6 +63,7 @@ def install(
                 schema_of(beta1 if version == "v1beta1" and beta1 else form),
                 _deprecation(form.KIND, version, release),
                 must_be_current=form.KIND in _NEW and version == "v1",
+                deletes_silently=form.KIND in _NEW and version == "v1",
             )
             for version in versions
         )
@@ -74,6 +76,7 @@ def install(
                 storage="v1",
                 rules=rules,
                 delete_returns_object=True,
+                has_status_table=False,
                 **more,
             )
         )
@@ -132,6 +135,8 @@ def _core(release: Release) -> list[Kind]:
     event_fields = {f"involvedObject.{name}": columns.at("involvedObject", name) for name in about} | {
         "reason": columns.at("reason"),
         "type": columns.at("type"),
+        "reportingComponent": columns.at("reportingComponent"),
+        "source": lambda event: columns.at("source", "component")(event) or event.get("reportingComponent") or "",
     }
     return [
         open_kind(
@@ -205,6 +210,7 @@ def _core(release: Release) -> list[Kind]:
             "What happened to an object.",
             columns.EVENT,
             short=("ev",),
+            check=check_event,
             fields=event_fields,
             hides_name=True,
             creates_on_update=True,
@@ -225,7 +231,7 @@ def _namespace(obj: Plain) -> Plain:
 def _deprecation(kind: str, version: str, release: Release) -> str:
     """What a release warns of who uses a version."""
     since = _DEPRECATED.get(version)
-    if since is None or release.minor < since or kind in _NEW:
+    if since is None or release.minor < since or (kind in _NEW and version == "v1beta2"):
         return ""
     return f"resource.k8s.io/{version} {kind} is deprecated in v1.{since}+, unavailable in v1.{since + 3}+"
 

@@ -23,6 +23,7 @@ from controlplane.apiserver.pkcs10 import RequestError, read_request
 from controlplane.apiserver.signer_names import check_signer
 from controlplane.apiserver.status import forbidden, invalid
 from resourceapi.objects import ErrorList, ObjectMeta, format_time, from_dict, to_dict
+from resourceapi.objects.field_rules import unique
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.metadata_rules import metadata_on_update
 
@@ -184,9 +185,7 @@ def _check(errors: ErrorList, request: Plain, old: Plain | None) -> None:
     for index, usage in enumerate(usages):
         if usage not in _USAGES:
             errors.not_supported(f"spec.usages[{index}]", usage, list(_USAGES))
-    for index, usage in enumerate(usages):
-        if usage in usages[:index]:
-            errors.duplicate(f"spec.usages[{index}]", usage)
+    unique(errors, "spec.usages", usages)
     signer = spec.get("signerName") or ""
     if signer == _LEGACY:
         errors.invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version")

@@ -15,7 +15,8 @@ from resourceapi.objects import DecodeError, ErrorList
 from resourceapi.objects.release import Release
 
 _TYPE = ("apiVersion", "kind")
-_NO_CONVERSION = "cannot convert float64 to int"
+_MOST_PROBLEMS = 100
+"""That are told of one text. Source: sigs.k8s.io/json (saveStrictError)."""
 
 
 def decode(target: Target, value: Plain, options: WriteOptions) -> Decoded:
@@ -26,9 +27,10 @@ def decode(target: Target, value: Plain, options: WriteOptions) -> Decoded:
         decoded = kind.rules.decode(value, target.version)
     except DecodeError as error:
         raise bad_request(f"{found}: {error.reason}") from None
-    if options.field_validation == "Strict" and decoded.problems:
-        raise bad_request(f"{found}: strict decoding error: {', '.join(decoded.problems)}")
-    return decoded if options.field_validation == "Warn" else decoded._replace(problems=())
+    problems = decoded.problems if kind.from_definition else decoded.problems[:_MOST_PROBLEMS]
+    if options.field_validation == "Strict" and problems:
+        raise bad_request(f"{found}: strict decoding error: {', '.join(problems)}")
+    return decoded._replace(problems=problems if options.field_validation == "Warn" else ())
 
 
 def decode_patched(
@@ -60,13 +62,16 @@ def decode_patched(
         decoded = (kind.rules.decode if patch else kind.rules.decode_applied)(value, target.version)
     except DecodeError as error:
         converted = unconverted(error.reason, patch.value if patch else value)
-        if config is not None and converted.startswith(_NO_CONVERSION) and not kind.from_definition:
+        if config is not None and not kind.from_definition:  # its types were looked at before
             raise unconvertible(config, converted) from None
         why = converted if is_strategic else error.reason
         errors.invalid("patch", shown, why)
         raise invalid("", "", "", errors) from None
+    of_patch = tuple(dict.fromkeys(patch.problems if patch else ()))[:_MOST_PROBLEMS]
     of_object = sorted(decoded.problems) if is_strategic else decoded.problems
-    problems = tuple(dict.fromkeys((*(patch.problems if patch else ()), *of_object)))
+    if not is_strategic and not kind.from_definition:
+        of_object = of_object[:_MOST_PROBLEMS]
+    problems = tuple(dict.fromkeys((*of_patch, *of_object)))
     if options.field_validation == "Strict" and problems:
         errors.invalid("patch", shown, f"strict decoding error: {', '.join(problems)}")
         raise invalid("", "", "", errors)

@@ -333,10 +333,12 @@ def _check_reviews(errors: ErrorList, path: str, reviews: list[str]) -> None:
     if not reviews:
         errors.required(path)
         return
+    seen: set[str] = set()
     for index, each in enumerate(reviews):
-        if each in reviews[:index]:
+        if each in seen:
             errors.invalid(f"{path}[{index}]", each, "duplicate version")
             continue
+        seen.add(each)
         for text in dns_1035_label(each, "bytes"):
             errors.invalid(f"{path}[{index}]", each, text)
     if not set(reviews) & set(_REVIEWS):

@@ -229,15 +229,17 @@ def _check_keys(errors: ErrorList, path: str, schema: Schema, keys: list[str]) -
         text = f"must be object if parent array's {_LIST_TYPE} is map"
         errors.invalid(f"{path}.items.type", items.get("type") or "", text)
         return
-    for index, key in enumerate(keys):
+    seen: set[str] = set()
+    for key in keys:
         member = (items.get("properties") or {}).get(key)
         if member is None:
             errors.invalid(where, keys, "entries must all be names of item properties")
         elif member.get("type") in ("array", "object"):
             text = f"must be a scalar type if parent array's {_LIST_TYPE} is map"
             errors.invalid(f"{path}.items.properties[{key}].type", items["type"], text)
-        if key in keys[:index]:
+        if key in seen:
             errors.invalid(where, keys, "must not contain duplicate entries")
+        seen.add(key)
 
 
 def _check_items_of_keyed(errors: ErrorList, path: str, schema: Schema) -> None:

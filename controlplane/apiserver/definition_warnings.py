@@ -10,7 +10,7 @@ from controlplane.apiserver.definition_structural import is_schema
 from controlplane.apiserver.kinds import Plain, Schema
 from controlplane.apiserver.string_formats import FORMATS_OF_NUMBERS, is_known
 from resourceapi.objects import quoted_text
-from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.json_value import canonical
 from resourceapi.objects.release import Release
 
 _LIST_TYPE = "x-kubernetes-list-type"
@@ -46,12 +46,12 @@ def _sets(definition: Plain) -> Iterator[str]:
 
 def _schemas(definition: Plain) -> Iterator[Schema]:
     """Each schema of a definition, and each place below it; what all versions have is the definition's."""
-    wholes: list[Any] = []
+    wholes: dict[bytes, Any] = {}
     for version in (definition.get("spec") or {}).get("versions") or ():
         whole = (version.get("schema") or {}).get("openAPIV3Schema")
-        if whole is not None and not any(json_equal(whole, each) for each in wholes):
-            wholes.append(whole)
-    for whole in wholes:
+        if whole is not None:
+            wholes.setdefault(canonical(whole), whole)
+    for whole in wholes.values():
         yield from _places(whole)
 
 

@@ -4,6 +4,7 @@ Source: k8s.io/kubernetes, pkg/apis/events/v1/conversion.go.
 """
 
 from controlplane.apiserver import columns, protobuf
+from controlplane.apiserver.event_rules import check_strict_event
 from controlplane.apiserver.kinds import Column, Decoded, Kind, Plain, Served
 from controlplane.apiserver.message_schemas import kind_schema
 from controlplane.apiserver.open_rules import OpenRules
@@ -20,6 +21,8 @@ _IN_CORE = {
     "deprecatedCount": "count",
 }
 _IN_EVENTS = {core: name for name, core in _IN_CORE.items()}
+_LEFT_OUT = ("reportingController", "reportingInstance")
+"""What core/v1 shows where it is empty, too."""
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
@@ -30,29 +33,38 @@ class EventRules(OpenRules):
         protobuf.encode(value | {"apiVersion": _API_VERSION, "kind": "Event"})
         return super().decode(_renamed(value, _IN_CORE, "v1"), version)
 
+    def decode_applied(self, value: Plain, version: str) -> Decoded:
+        return self.decode(value, version)
+
     def encode(self, obj: Plain, version: str) -> Plain:
         del version
-        return _renamed(obj, _IN_EVENTS, _API_VERSION)
+        return {
+            name: item
+            for name, item in _renamed(obj, _IN_EVENTS, _API_VERSION).items()
+            if name not in _LEFT_OUT or item != ""
+        }
 
     def empty(self, version: str) -> Plain:
-        return super().empty(version) | {"apiVersion": _API_VERSION}
+        return self.encode(super().empty(version), version)
 
 
 def events_kind(shown: tuple[Column, ...]) -> Kind:
     """The kind; `shown` are core/v1's columns."""
-    core = kind_schema("v1", "Event", "What happened to an object.")
+    core, own = (kind_schema(version, "Event", "What happened to an object.") for version in ("v1", _API_VERSION))
     fields = {f"regarding.{name}": columns.at("involvedObject", name) for name in _ABOUT}
     return Kind(
         group=GROUP,
         plural="events",
         kind="Event",
         namespaced=True,
-        versions=(Served("v1", core),),
+        versions=(Served("v1", own),),
         storage="v1",
-        rules=EventRules("", "Event", "v1", {"v1": core}, namespaced=True),
+        rules=EventRules("", "Event", "v1", {"v1": core}, namespaced=True, check=check_strict_event),
         short_names=("ev",),
         columns=shown,
-        fields=fields | {"reason": columns.at("reason"), "type": columns.at("type")},
+        fields=fields
+        | {"reason": columns.at("reason"), "type": columns.at("type")}
+        | {"reportingController": columns.at("reportingComponent")},
         hides_name=True,
         stored_as="events",
         creates_on_update=True,

@@ -96,7 +96,8 @@ class ScalePaths(NamedTuple):
 class Served(msgspec.Struct, frozen=True):
     """A version of a kind; `deprecation` is told to everyone who uses it, `scale` says that it has one.
 
-    With `must_be_current` an update has to say which version of the object it is about.
+    With `must_be_current` an update has to say which version of the object it is about. `deletes_silently`: who deletes
+    one is not shown it, though its kind may say otherwise.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Served(msgspec.Struct, frozen=True):
     deprecation: str = ""
     must_be_current: bool = False
     scale: ScalePaths | None = None
+    deletes_silently: bool = False
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +115,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     `from_definition` differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names
     the kind of another group whose objects these are, too. `other_parts` are subresources that are written as a
     status is. `creates_on_update`: a PUT of what is not there creates it. `orphans`: what such an
-    object owns stays when it is deleted, unless somebody says otherwise.
+    object owns stays when it is deleted, unless somebody says otherwise. `has_status_table`: a status is shown as a
+    table, as the object is.
     """
 
     group: str
@@ -138,6 +141,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     stored_as: str = ""
     creates_on_update: bool = False
     orphans: bool = False
+    has_status_table: bool = True
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -167,6 +171,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     def name_of_list(self) -> str:
         """The kind of the list."""
         return self.list_kind or f"{self.kind}List"
+
+    def shows_deleted(self, version: str) -> bool:
+        """Whether who deletes an object is shown it, and not that it is gone."""
+        served = self.served(version)
+        return self.delete_returns_object and not (served and served.deletes_silently)
 
     def served(self, version: str) -> Served | None:
         """One of the versions."""

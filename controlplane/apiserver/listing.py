@@ -170,7 +170,7 @@ def _version(text: str) -> int:
 
 
 def _unknown_field(kind: Kind, api_version: str, field: str) -> str:
-    if kind.from_definition or (kind.fields and not kind.group):
+    if kind.from_definition or kind.stored_as or (kind.fields and not kind.group):
         return f"field label not supported: {field}"
     if kind.fields:
         return f"field label not supported for {api_version}, Kind={kind.kind}: {field}"

@@ -202,7 +202,7 @@ def _paths(kind: Kind, served: Served) -> Plain:
     patch_types = [APPLY_PATCH, JSON_PATCH, MERGE_PATCH]
     if not kind.from_definition:
         patch_types.append(STRATEGIC_MERGE_PATCH)
-    deleted = ref if kind.delete_returns_object else {"$ref": f"#/components/schemas/{_STATUS}"}
+    deleted = ref if kind.shows_deleted(served.name) else {"$ref": f"#/components/schemas/{_STATUS}"}
     options = {JSON: {"schema": {"$ref": f"#/components/schemas/{_DELETE_OPTIONS}"}}}
     body = {"required": True, "content": {JSON: {"schema": ref}}}
     patch_body = {"required": True, "content": {each: {"schema": {"type": "object"}} for each in patch_types}}

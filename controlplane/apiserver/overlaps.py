@@ -3,12 +3,16 @@
 Source: k8s.io/kubernetes pkg/api/pod/warnings.go (warningsForOverlappingVirtualPaths).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import quoted_text
 
+_MOST = 4096
+"""Pairs that are told of a volume: an answer has no more characters of warnings."""
 _CERTIFICATE = {"certificateChainPath": "chain", "keyPath": "key", "credentialBundlePath": "credential bundle"}
 
 
@@ -65,22 +69,45 @@ def _projected(source: Plain) -> list[_File]:
 
 
 def _overlaps(volume: str, shown: str, files: Sequence[_File]) -> Iterator[str]:
-    clashing = _clashing(f"{file.path}/" for file in files if file.path)
-    found = [file for file in files if f"{file.path}/" in clashing]
-    for index, file in enumerate(found):
-        for other in found[:index]:
-            one, two = f"{file.path}/", f"{other.path}/"
-            if one.startswith(two) or two.startswith(one):
-                yield f"volume {volume} ({shown}): overlapping paths: {file} with {other}"
+    """What is told of a volume's files, the first of it."""
+    for file, other in itertools.islice(_pairs(files), _MOST):
+        yield f"volume {volume} ({shown}): overlapping paths: {file} with {other}"
 
 
-def _clashing(paths: Iterable[str]) -> set[str]:
-    """Those of which one begins with another; without a look at each pair of a hundred thousand."""
-    found: set[str] = set()
-    above = ""
-    for path in sorted(paths):  # what begins with a path follows it
-        if above and path.startswith(above):
-            found |= {above, path}
-        else:
-            above = path
+def _pairs(files: Sequence[_File]) -> Iterator[tuple[_File, _File]]:
+    """Each with those before it; without a look at each pair of a hundred thousand."""
+    places: dict[str, list[int]] = {}
+    for index, file in enumerate(files):
+        if file.path:
+            places.setdefault(f"{file.path}/", []).append(index)
+    paths = sorted(places)
+    above = _above(paths)
+    for index, file in enumerate(files):
+        if not file.path:
+            continue
+        path = f"{file.path}/"
+        clashing = [*places[path], *_below(paths, path, places)]
+        while path := above[path]:
+            clashing += places[path]
+        for other in sorted(each for each in clashing if each < index):
+            yield file, files[other]
+
+
+def _above(paths: Sequence[str]) -> dict[str, str]:
+    """The nearest path that each one begins with; what begins with a path follows it."""
+    found: dict[str, str] = {}
+    last = ""
+    for path in paths:
+        while not path.startswith(last):
+            last = found[last]
+        found[path] = last
+        last = path
     return found
+
+
+def _below(paths: Sequence[str], path: str, places: Mapping[str, Iterable[int]]) -> Iterator[int]:
+    """The places of those that begin with a path, and are longer."""
+    for number in range(bisect(paths, path), len(paths)):
+        if not paths[number].startswith(path):
+            return
+        yield from places[paths[number]]

@@ -75,7 +75,9 @@ def _with_runtime(store: Store, pod: Plain, spec: Plain) -> Plain:
         changed["nodeSelector"] = {**selector, **placed["nodeSelector"]}
     if placed.get("tolerations"):
         own = spec.get("tolerations") or []
-        changed["tolerations"] = [*own, *(each for each in placed["tolerations"] if each not in own)]
+        there = {frozenset(each.items()) for each in own}
+        more = (each for each in placed["tolerations"] if frozenset(each.items()) not in there)
+        changed["tolerations"] = [*own, *more]
     return changed
 
 

@@ -13,8 +13,8 @@ from resourceapi.objects import ErrorList, quoted_text
 MIRROR = "kubernetes.io/config.mirror"
 """What a pod has that stands for one of a node's own."""
 _COST = "controller.kubernetes.io/pod-deletion-cost"
-_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
-_SECCOMP, _SECCOMP_OF = "seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/"
+ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+SECCOMP, SECCOMP_OF = "seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/"
 _SECCOMP_PROFILES = ("runtime/default", "docker/default", "unconfined")
 _ARMOR_PROFILES = ("", "runtime/default", "unconfined")
 _LOCAL = "localhost/"
@@ -32,16 +32,16 @@ def check_annotations(errors: ErrorList, pod: Plain, path: str) -> None:
     if cost is not None and not (_IS_COST.fullmatch(cost) and int(cost) in _COSTS):
         errors.invalid(f"{path}[{_COST}]", cost, "must be a 32bit integer")
     for key, profile in annotations.items():
-        if (key == _SECCOMP or key.startswith(_SECCOMP_OF)) and profile not in _SECCOMP_PROFILES:
+        if (key == SECCOMP or key.startswith(SECCOMP_OF)) and profile not in _SECCOMP_PROFILES:
             if profile.startswith(_LOCAL):
                 check_descending(errors, f"{path}.{key}", profile.removeprefix(_LOCAL))
             else:
                 errors.invalid(f"{path}.{key}", profile, "must be a valid seccomp profile")
     names = {each.get("name") for _, each in containers_of(spec, "")}
     for key, profile in annotations.items():
-        if key.startswith(_ARMOR):
-            if key.removeprefix(_ARMOR) not in names:
-                errors.invalid(f"{path}[{key}]", key.removeprefix(_ARMOR), "container not found")
+        if key.startswith(ARMOR):
+            if key.removeprefix(ARMOR) not in names:
+                errors.invalid(f"{path}[{key}]", key.removeprefix(ARMOR), "container not found")
             if profile not in _ARMOR_PROFILES and not profile.startswith(_LOCAL):
                 errors.invalid(f"{path}[{key}]", profile, f"invalid AppArmor profile name: {quoted_text(profile)}")
 
@@ -50,7 +50,7 @@ def check_changed_annotations(errors: ErrorList, new: Plain, old: Plain) -> None
     """That a pod keeps those which say what it is."""
     after, before = ((each["metadata"].get("annotations") or {}) for each in (new, old))
     for key in sorted({*before, *after}):
-        what = "mirror pod annotation" if key == MIRROR else "AppArmor annotations" if key.startswith(_ARMOR) else ""
+        what = "mirror pod annotation" if key == MIRROR else "AppArmor annotations" if key.startswith(ARMOR) else ""
         if what and after.get(key) != before.get(key):
             way = "remove or update" if key in before else "add"
             errors.forbidden(f"metadata.annotations[{key}]", f"may not {way} {what}")

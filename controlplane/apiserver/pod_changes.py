@@ -9,6 +9,7 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_annotations import check_annotations, check_changed_annotations
 from controlplane.apiserver.pod_containers import check_images
 from controlplane.apiserver.pod_placement import REQUIRED
+from controlplane.apiserver.pod_profiles import check_profiles
 from controlplane.apiserver.pod_rules import check_pod_spec
 from resourceapi.objects import ErrorList, from_dict
 from resourceapi.objects.core import NodeSelector
@@ -44,6 +45,7 @@ def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
             errors.forbidden("spec.ephemeralContainers", "cannot be set on create")
         if after.get("nodeName") and after.get("schedulingGates"):
             errors.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+        check_profiles(errors, new)
         return
     check_changed_annotations(errors, new, old)
     for name in ("containers", "initContainers"):
@@ -53,7 +55,7 @@ def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     if not _check_deadline(errors, after, before):
         return
     _check_tolerations(errors, after, before)
-    known = [gate.get("name") for gate in before.get("schedulingGates") or ()]
+    known = {gate.get("name") for gate in before.get("schedulingGates") or ()}
     for index, gate in enumerate(after.get("schedulingGates") or ()):
         name = gate.get("name") or ""
         if name not in known:
@@ -83,14 +85,14 @@ def _check_deadline(errors: ErrorList, after: Plain, before: Plain) -> bool:
 
 def _check_tolerations(errors: ErrorList, after: Plain, before: Plain) -> None:
     """That those which were there are there, for whatever time."""
-    now = [_without_time(each) for each in after.get("tolerations") or ()]
-    if any(_without_time(each) not in now for each in before.get("tolerations") or ()):
+    now, was = ({*map(_without_time, spec.get("tolerations") or ())} for spec in (after, before))
+    if was - now:
         why = "existing toleration can not be modified except its tolerationSeconds"
         errors.forbidden("spec.tolerations", why)
 
 
-def _without_time(toleration: Plain) -> Plain:
-    return {name: item for name, item in toleration.items() if name != "tolerationSeconds" and item != ""}
+def _without_time(toleration: Plain) -> frozenset[tuple[str, Any]]:
+    return frozenset((name, item) for name, item in toleration.items() if name != "tolerationSeconds" and item != "")
 
 
 def _check_placement(errors: ErrorList, after: Plain, before: Plain) -> None:

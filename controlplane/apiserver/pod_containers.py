@@ -3,7 +3,7 @@
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateContainerCommon and those that call it).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 from controlplane.apiserver.kinds import Plain
@@ -38,7 +38,7 @@ def containers_of(spec: Plain, path: str) -> Iterator[tuple[str, Plain]]:
             yield f"{path}.{member}[{index}]", each
 
 
-def check_containers(errors: ErrorList, spec: Plain, path: str, volumes: Volumes, claims: Sequence[str]) -> None:
+def check_containers(errors: ErrorList, spec: Plain, path: str, volumes: Volumes, claims: Set[str]) -> None:
     """All containers of a pod; `claims` are the names by which they refer to its claims."""
     around, here = _Around(spec, volumes, claims), f"{path}.containers"
     ordinary = spec.get("containers") or ()
@@ -72,7 +72,7 @@ class _Around(NamedTuple):
 
     spec: Plain
     volumes: Volumes
-    claims: Sequence[str]
+    claims: Set[str]
 
 
 def _check_image(errors: ErrorList, container: Plain, path: str) -> None:

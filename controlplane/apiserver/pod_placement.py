@@ -70,12 +70,11 @@ def _check_keys(errors: ErrorList, term: Plain, path: str) -> None:
             continue
         for index, key in enumerate(term.get(member) or ()):
             label_name(errors, f"{path}.{member}[{index}]", key)
-    seen = {*((selector or {}).get("matchLabels") or ())}
+    seen, last = {*((selector or {}).get("matchLabels") or ())}, {key: index for index, key in enumerate(own)}
     for each in (selector or {}).get("matchExpressions") or ():
         key = each.get("key") or ""
-        if key in own and key in seen:
-            where = len(own) - 1 - own[::-1].index(key)
-            errors.invalid(f"{path}[{where}]", key, "exists in both matchLabelKeys and labelSelector")
+        if key in last and key in seen:
+            errors.invalid(f"{path}[{last[key]}]", key, "exists in both matchLabelKeys and labelSelector")
         seen.add(key)
     for index, key in enumerate(own):
         if key in (term.get("mismatchLabelKeys") or ()):
@@ -119,6 +118,8 @@ def _selecting(term: Plain, labels: Plain) -> Plain:
 
 def check_spread(errors: ErrorList, constraints: list[Plain], path: str) -> None:
     """How evenly pods lie over nodes."""
+    places = [(each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in constraints]
+    last = {place: index for index, place in enumerate(places)}
     for index, each in enumerate(constraints):
         here, skew, action = f"{path}[{index}]", each.get("maxSkew", 0), each.get("whenUnsatisfiable") or ""
         if skew <= 0:
@@ -127,12 +128,8 @@ def check_spread(errors: ErrorList, constraints: list[Plain], path: str) -> None
             errors.required(f"{here}.topologyKey", "can not be empty")
         if action not in _ACTIONS:
             errors.not_supported(f"{here}.whenUnsatisfiable", action, _ACTIONS)
-        key = each.get("topologyKey") or "", action
-        if any(
-            (other.get("topologyKey") or "", other.get("whenUnsatisfiable")) == key
-            for other in constraints[index + 1 :]
-        ):
-            errors.duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", f"{{{key[0]}, {action}}}")
+        if last[places[index]] > index:
+            errors.duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", f"{{{places[index][0]}, {action}}}")
         least = each.get("minDomains")
         if least is not None:
             if least <= 0:

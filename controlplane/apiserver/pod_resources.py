@@ -45,7 +45,7 @@ def check_pod_requests(errors: ErrorList, spec: Plain, path: str) -> None:
     if resources.get("claims") is not None:
         errors.forbidden(f"{here}.claims", "claims may not be set for Resources at pod-level")
     names = [each.get("name") or "" for each in spec.get("resourceClaims") or ()]
-    check_requirements(errors, resources, here, [name for name in names if name], pod_resource)
+    check_requirements(errors, resources, here, {name for name in names if name}, pod_resource)
     for member in ("requests", "limits"):
         whole = resources.get(member) or {}
         for name, amount in _together(spec, member).items():

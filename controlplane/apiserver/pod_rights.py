@@ -48,7 +48,7 @@ def check_pod_rights(errors: ErrorList, spec: Plain, path: str) -> None:
     check_optional(errors, f"{path}.fsGroupChangePolicy", context.get("fsGroupChangePolicy"), _CHANGES)
     _check_seccomp(errors, context.get("seccompProfile"), f"{path}.seccompProfile")
     check_windows_options(errors, context.get("windowsOptions"), f"{path}.windowsOptions")
-    _check_armor(errors, context.get("appArmorProfile"), f"{path}.appArmorProfile")
+    check_armor(errors, context.get("appArmorProfile"), f"{path}.appArmorProfile")
     check_optional(errors, f"{path}.supplementalGroupsPolicy", context.get("supplementalGroupsPolicy"), _GROUPS)
     check_optional(errors, f"{path}.seLinuxChangePolicy", context.get("seLinuxChangePolicy"), _RELABELLING)
 
@@ -73,7 +73,7 @@ def _check_sysctls(errors: ErrorList, spec: Plain, sysctls: Sequence[Plain], pat
                 errors.invalid(here, name, f"may not be specified when '{member}' is true")
 
 
-def _check_armor(errors: ErrorList, profile: Plain | None, path: str) -> None:
+def check_armor(errors: ErrorList, profile: Plain | None, path: str) -> None:
     """What AppArmor lets it do."""
     if profile is None:
         return
@@ -111,7 +111,7 @@ def check_rights(errors: ErrorList, context: Plain, path: str, *, is_host_user: 
             why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
             errors.invalid(path, _shown(context), why)
     check_windows_options(errors, context.get("windowsOptions"), f"{path}.windowsOptions")
-    _check_armor(errors, context.get("appArmorProfile"), f"{path}.appArmorProfile")
+    check_armor(errors, context.get("appArmorProfile"), f"{path}.appArmorProfile")
 
 
 def _check_ids(errors: ErrorList, context: Plain, path: str, names: tuple[str, ...]) -> None:

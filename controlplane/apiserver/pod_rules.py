@@ -51,6 +51,9 @@ def check_node(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     for is_other in [True] if is_shorter else [one != other for one, other in zip(was, ranges, strict=False)]:
         if is_other:
             errors.forbidden(path, told)
+    provider = spec.get("providerID")
+    if before.get("providerID") and provider != before["providerID"]:
+        errors.invalid("spec.providerID", None, f"field cannot be {'modified' if provider else 'cleared'} once set")
 
 
 def is_network(text: str) -> bool:
@@ -120,7 +123,7 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec", *, pod: s
     if spec.get("preemptionPolicy") is not None:
         check_known(errors, f"{path}.preemptionPolicy", spec["preemptionPolicy"], _PREEMPTION)
     if spec.get("overhead") is not None:
-        check_requirements(errors, {"limits": spec["overhead"]}, f"{path}.overhead", ())
+        check_requirements(errors, {"limits": spec["overhead"]}, f"{path}.overhead", frozenset())
     check_system(errors, spec, path)
     by_name = {each.get("name") or "": each for each in spec.get("volumes") or ()}
     for where, each in containers_of(spec, path):
@@ -153,9 +156,9 @@ def _host_name(errors: ErrorList, spec: Plain, path: str) -> None:
     complaints(errors, path, name, dns_subdomain(name))
 
 
-def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> list[str]:
+def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> set[str]:
     """The names by which containers refer to claims."""
-    names: list[str] = []
+    names: set[str] = set()
     for index, each in enumerate(claims):
         here, name = f"{path}[{index}]", each.get("name") or ""
         claim, template = each.get("resourceClaimName"), each.get("resourceClaimTemplateName")
@@ -173,8 +176,8 @@ def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> list[str]:
         for member, value in (("resourceClaimName", claim), ("resourceClaimTemplateName", template)):
             if value is not None:
                 complaints(errors, f"{here}.{member}", value, dns_subdomain(value))
-        names.append(name)
-    return [name for name in names if name]
+        names.add(name)
+    return names - {""}
 
 
 def _host_ports(errors: ErrorList, container: Plain, path: str, *, is_pod: bool) -> None:

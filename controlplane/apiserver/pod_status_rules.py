@@ -107,7 +107,7 @@ def _restarts(container: Plain, spec: Plain, code: int) -> bool:
 
 def _check_claims(errors: ErrorList, spec: Plain, statuses: Sequence[Plain]) -> None:
     """The claims that were made for a pod, by the names that it has for them."""
-    known = [each.get("name") for each in spec.get("resourceClaims") or ()]
+    known = {each.get("name") for each in spec.get("resourceClaims") or ()}
     seen: set[str] = set()
     for index, each in enumerate(statuses):
         here, name = f"status.resourceClaimStatuses[{index}]", each.get("name") or ""

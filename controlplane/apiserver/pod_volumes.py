@@ -141,11 +141,13 @@ def _check_manner(errors: ErrorList, mount: Plain, path: str, *, is_privileged: 
 
 
 def _check_options(errors: ErrorList, options: list[str], path: str, volume: Plain | None) -> None:
+    seen: set[str] = set()
     for index, option in enumerate(options):
         if option not in _OPTIONS:
             errors.not_supported(f"{path}[{index}]", option, _OPTIONS)
-        if option in options[:index]:
+        if option in seen:
             errors.duplicate(f"{path}[{index}]", option)
+        seen.add(option)
     if options and (volume or {}).get("image") is not None:
         errors.invalid(path, options, "bindMountOptions may not be used with image volumes")
 

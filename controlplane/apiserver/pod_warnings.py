@@ -11,7 +11,9 @@ from typing import Any
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Warn
 from controlplane.apiserver.overlaps import overlap_warnings
+from controlplane.apiserver.pod_annotations import SECCOMP, SECCOMP_OF
 from controlplane.apiserver.pod_placement import PREFERRED, REQUIRED
+from controlplane.apiserver.pod_profiles import armor_warning
 from resourceapi.objects import Quantity, QuantityError, quoted_text
 from resourceapi.objects.names import dns_label, label_value
 
@@ -42,8 +44,6 @@ _VOLUMES = {
     "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
 _SHOWN = {"storageos": "storageOS"}
-_SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
-_SECCOMP_OF = "container.seccomp.security.alpha.kubernetes.io/"
 _NO_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _IN_BYTES = ("memory", "ephemeral-storage")
 _NO_POD = "a null labelSelector results in matching no pod"
@@ -113,15 +113,17 @@ def _of_pod(pod: Plain, path: str) -> Iterator[str]:
         if not secret.get("name"):
             yield f'{where}.name: invalid empty name ""'
     yield from _fractional(spec.get("overhead") or {}, f"{here}.overhead", _IN_BYTES)
-    if _SECCOMP in annotations and not (spec.get("securityContext") or {}).get("seccompProfile"):
-        yield f"{path}metadata.annotations[{_SECCOMP}]: {_NO_SECCOMP}"
+    if SECCOMP in annotations and not (spec.get("securityContext") or {}).get("seccompProfile"):
+        yield f"{path}metadata.annotations[{SECCOMP}]: {_NO_SECCOMP}"
     containers = [
         each for name in ("initContainers", "containers", "ephemeralContainers") for each in _items(spec, here, name)
     ]
     for where, container in containers:
-        key = f"{_SECCOMP_OF}{container.get('name')}"
+        key = f"{SECCOMP_OF}{container.get('name')}"
         if key in annotations and not (container.get("securityContext") or {}).get("seccompProfile"):
             yield f"{path}metadata.annotations[{key}]: {_NO_SECCOMP}"
+        if path and (told := armor_warning(pod, container)):
+            yield f"{path}{told}"
         yield from _fractions(container, where, _IN_BYTES, ("limits", "requests"))
         yield from _hidden(container, where)
     yield from _of_ports([port for where, container in containers for port in _items(container, where, "ports")])

@@ -63,14 +63,15 @@ def check_version(target: Target, wanted: str, current: str) -> None:
 def check_preconditions(target: Target, obj: Plain, options: DeleteOptions) -> None:
     """That a delete means this object."""
     kind, metadata = target.kind, obj["metadata"]
+    group = "" if kind.stored_as else kind.group  # the store's words
     if options.uid and options.uid != metadata["uid"]:
         text = f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']})."
         why = f"{text} The object might have been deleted and then recreated"
-        raise conflict(kind.group, kind.kind, target.name, why)
+        raise conflict(group, kind.kind, target.name, why)
     wanted, found = options.resource_version, metadata["resourceVersion"]
     if wanted and wanted != found:
         text = f"the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record"
-        raise conflict(kind.group, kind.kind, target.name, f"{text} ({found}). The object might have been modified")
+        raise conflict(group, kind.kind, target.name, f"{text} ({found}). The object might have been modified")
 
 
 def check_uid(target: Target, obj: Plain, uid: str, *, is_dry_run: bool) -> None:

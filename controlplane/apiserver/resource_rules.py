@@ -3,7 +3,7 @@
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateResourceRequirements), helper.go.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
@@ -53,7 +53,7 @@ def _resource(errors: ErrorList, path: str, name: str) -> None:
 
 
 def check_requirements(
-    errors: ErrorList, resources: Plain, path: str, claims: Sequence[str], name_rule: NameRule = container_resource
+    errors: ErrorList, resources: Plain, path: str, claims: Set[str], name_rule: NameRule = container_resource
 ) -> None:
     """Requests and limits, and the claims that are asked for by their names in the pod."""
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
@@ -95,9 +95,10 @@ def _is_multiple(amount: Quantity, size: str) -> bool:
     return page > quantity("0") and page.milli_value() % 1000 == 0 and amount.value() % page.value() == 0
 
 
-def _check_claims(errors: ErrorList, claims: Sequence[Plain], path: str, known: Sequence[str]) -> None:
+def _check_claims(errors: ErrorList, claims: Sequence[Plain], path: str, known: Set[str]) -> None:
     """References to claims of the pod, or to requests of one, each of them once."""
     seen: set[str] = set()
+    requested: dict[str, int] = {}  # how many requests of a claim
     for index, each in enumerate(claims):
         here, name, request = f"{path}[{index}]", each.get("name") or "", each.get("request") or ""
         if not name:
@@ -109,12 +110,13 @@ def _check_claims(errors: ErrorList, claims: Sequence[Plain], path: str, known: 
         else:
             if request:
                 dns_label(errors, f"{here}.request", request)
-            others = [key] if key in seen else [] if request else [x for x in seen if x.startswith(f"{name}/")]
-            for other in others:
-                errors.duplicate(here, key if other == key else name)
+            for _ in range(int(key in seen) if request else requested.get(name, 0)):
+                errors.duplicate(here, key)
+            if request and key not in seen:
+                requested[name] = requested.get(name, 0) + 1
             seen.add(key)
         if name not in known:
-            told = f": {', '.join(sorted({*known}))}" if known else " which is empty"
+            told = f": {', '.join(sorted(known))}" if known else " which is empty"
             errors.not_found(here, name, f"must be one of the names in pod.spec.resourceClaims{told}")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import unicodedata
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 import msgspec
 from starlette.requests import Request
@@ -16,24 +16,27 @@ from controlplane.apiserver.status import ApiError, UnroutedError, not_acceptabl
 _FEW = 20
 """Items of a list that are written at once."""
 _PIECE = 1024 * 1024
+_MOST_OF_WARNINGS, _MOST_OF_WARNING = 4096, 256
+"""Characters of all warnings of an answer, and of each once they are more. Source: apiserver's filters/warning.go."""
 
 
-def warned(response: Response, texts: tuple[str, ...], *, is_first: bool = False) -> Response:
-    """The answer with a header for each warning; none for one with control characters, as the reference does.
+def warn(response: Response, texts: Iterable[str]) -> None:
+    """Give an answer a header for each warning, once; none for one with control characters, as the reference does.
 
-    `is_first`: before those that it has.
+    Where they are longer than 4,096 characters together, each has 256 at the most, and those beyond are left out.
     """
-    before = response.headers.getlist("Warning") if is_first else []
-    if before:
-        del response.headers["Warning"]
-    for text in dict.fromkeys(texts):
-        if any(unicodedata.category(character) == "Cc" for character in text):
-            continue
+    told = [text for text in dict.fromkeys(texts) if text and not any(map(_is_control, text))]
+    if sum(map(len, told)) > _MOST_OF_WARNINGS:
+        told = [text[:_MOST_OF_WARNING] for text in told]
+        ends = itertools.accumulate(map(len, told))
+        told = [text for text, end in zip(told, ends, strict=True) if end - len(text) < _MOST_OF_WARNINGS]
+    for text in told:
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.append("Warning", f'299 - "{escaped}"'.encode().decode("latin-1"))
-    for header in before:
-        response.headers.append("Warning", header)
-    return response
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) == "Cc"
 
 
 def form_of(

@@ -32,6 +32,7 @@ from controlplane.apiserver.patch import (
     merge_patch,
 )
 from controlplane.apiserver.pod_admission import admitted, check_admitted
+from controlplane.apiserver.pod_profiles import with_armor
 from controlplane.apiserver.preconditions import (
     NAMESPACES,
     check_kind,
@@ -68,6 +69,7 @@ _TRIES = 8
 _TYPE = ("apiVersion", "kind")
 _IMMORTAL = ("default", "kube-system", "kube-public")
 _JOBS = "jobs.batch"
+_EVENTS = "events"  # what they own is nobody's concern
 _PODS_STAY = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set"
     " propagationPolicy=Orphan to suppress this warning"
@@ -140,13 +142,12 @@ class Rest:
     def _create_by_update(
         self, target: Target, new: Plain, options: WriteOptions, manager: str, problems: tuple[str, ...]
     ) -> Outcome:
-        """A new object of a kind that a PUT may create; a uid or a version means one that is gone."""
-        metadata = new["metadata"]
+        """A new object of a kind that a PUT may create; a uid means one that is gone, a version means nothing."""
+        metadata = {name: item for name, item in new["metadata"].items() if name != "resourceVersion"}
+        new = {**new, "metadata": metadata}
+        check_namespace(self.store, target, target.name)
         if metadata.get("uid"):
             raise uid_conflict(target, metadata["uid"], "", is_dry_run=options.dry_run)
-        if metadata.get("resourceVersion"):
-            raise not_found(target.kind.group, target.kind.plural, target.name)
-        check_namespace(self.store, target, target.name)
         return self._create(target, self._tracked(target, new, None, manager), options, problems)
 
     def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
@@ -182,7 +183,7 @@ class Rest:
         told = self._admit(target, None, old, is_dry_run=options.dry_run)
         if target.kind.id == _JOBS and not options.policy and options.orphan is None:
             told += (_PODS_STAY,)
-        finalizers = _finalizers_for(old, options, orphans=target.kind.orphans)
+        finalizers = _finalizers_for(target.kind, old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         grace = seconds_to_end(self.store, target.kind, old, options)
         is_gone = not finalizers and not is_namespace and not grace
@@ -257,7 +258,8 @@ class Rest:
         obj = {**obj, "metadata": metadata}
         context = self._context(target)
         if kind.id == PODS:
-            obj = admitted(self.store, obj, metadata["creationTimestamp"])
+            obj, told_of_profiles = with_armor(admitted(self.store, obj, metadata["creationTimestamp"]))
+            context.told.extend(told_of_profiles)
         new = kind.rules.create(obj, context)
         if kind.id == SERVICES:
             new = with_addresses(self.store, new, None)
@@ -269,7 +271,8 @@ class Rest:
         told += self._admit(target, new, None, is_dry_run=options.dry_run)
         there = self.store.get(kind.table, key)
         if there is not None:
-            raise already_exists(kind.group, kind.plural, name, deleting="deletionTimestamp" in there["metadata"])
+            is_generated, is_deleted = bool(metadata.get("generateName")), "deletionTimestamp" in there["metadata"]
+            raise already_exists(kind.group, kind.plural, name, deleting=is_deleted, is_generated=is_generated)
         if options.dry_run:
             return Outcome(new, told, is_new=True)
         return Outcome(self._put(kind, key, new), told, is_new=True)
@@ -343,9 +346,13 @@ class Rest:
         """The object with managedFields of this write."""
         kind = target.kind
         schema = kind.served(kind.storage) or kind.versions[0]
+        before, after = old if old is not None else kind.rules.empty(kind.storage), new
+        if kind.stored_as:  # under other names
+            before = kind.rules.encode(old, target.version) if old is not None else before
+            after = kind.rules.encode(new, target.version)
         managers = track_update(
-            old if old is not None else kind.rules.empty(kind.storage),
-            new,
+            before,
+            after,
             schema.schema,
             starting_managers(new, old, target.subresource),
             Manager(manager, "Update", target.api_version, target.subresource),
@@ -434,15 +441,17 @@ def _is_same(new: Plain, old: Plain) -> bool:
     return after == before
 
 
-def _finalizers_for(obj: Plain, options: DeleteOptions, *, orphans: bool) -> list[str]:
-    """Those of an object that is deleted; `orphans`: what it owns stays where nobody says otherwise."""
+def _finalizers_for(kind: Kind, obj: Plain, options: DeleteOptions) -> list[str]:
+    """Those of an object that is deleted."""
     found = list(obj["metadata"].get("finalizers") or ())
+    if kind.table == _EVENTS:
+        return [each for each in found if each not in (ORPHAN, FOREGROUND)]
     wanted = _POLICY_FINALIZERS.get(options.policy)
     if options.orphan:
         wanted = ORPHAN
     if options.policy or options.orphan is not None:
         found = [each for each in found if each not in (ORPHAN, FOREGROUND)]
-    elif orphans and not {ORPHAN, FOREGROUND} & {*found}:
+    elif kind.orphans and not {ORPHAN, FOREGROUND} & {*found}:
         wanted = ORPHAN
     if wanted:
         found.append(wanted)

@@ -118,12 +118,18 @@ def not_acceptable(message: str) -> ApiError:
     return ApiError(406, message, "NotAcceptable")
 
 
-def already_exists(group: str, resource: str, name: str, *, deleting: bool = False) -> ApiError:
-    """409 of a create; `deleting`: finalizers hold the one that is there."""
+def already_exists(
+    group: str, resource: str, name: str, *, deleting: bool = False, is_generated: bool = False
+) -> ApiError:
+    """409 of a create; `deleting`: finalizers hold the one that is there. `is_generated`: another name may do."""
+    details = _details(name, group, resource)
     message = f"{qualified(resource, group)} {quoted_text(name)} already exists"
+    if is_generated:
+        message += ", the server was not able to generate a unique name for the object"
+        details["retryAfterSeconds"] = 1
     if deleting:
         message = f"object is being deleted: {message}"
-    return ApiError(409, message, "AlreadyExists", _details(name, group, resource))
+    return ApiError(409, message, "AlreadyExists", details)
 
 
 def conflict(group: str, resource: str, name: str, why: str = "") -> ApiError:

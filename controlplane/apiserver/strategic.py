@@ -87,9 +87,10 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
     result = dict(value)
     if _RETAIN_KEYS in patch:
         kept = patch.pop(_RETAIN_KEYS)
-        if not isinstance(kept, list) or any(name not in kept for name in patch if not name.startswith("$")):
+        names = {each for each in kept if isinstance(each, str)} if isinstance(kept, list) else set()
+        if not isinstance(kept, list) or any(name not in names for name in patch if not name.startswith("$")):
             raise bad_request("$retainKeys directive is malformed")
-        result = {name: item for name, item in result.items() if name in kept}
+        result = {name: item for name, item in result.items() if name in names}
     orders = {name.removeprefix(_SET_ORDER): patch.pop(name) for name in list(patch) if name.startswith(_SET_ORDER)}
     for name in list(patch):
         if name.startswith(_DELETE_PRIMITIVES):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kubelet.errors import NodeError
+from kubelet.events import Event
 from kubelet.pods.life import LISTED, Change, State, after
 from kubelet.pods.sources import Source
 from resourceapi.objects.core import (
@@ -34,21 +35,37 @@ _KILLED = 137  # exit code of a container that was killed
 class PodRun:
     """A pod from when it is bound to the node until it is removed."""
 
-    def __init__(self, pod: Pod, source: Source, on_change: Callable[["PodRun", PodStatus], None]) -> None:
-        """A pod of which no kubelet has heard; `on_change` is told the status that it had before each change."""
+    def __init__(self, pod: Pod, source: Source, notify: Callable[[Event], None]) -> None:
+        """A pod of which no kubelet has heard; `notify` is told each change of its status."""
         self.pod = pod
         self.name = full_name(pod)
         self.source: Source = source
         self.state = State.UNKNOWN
-        self.status = UNSEEN
         self.is_deleted = False  # somebody wants it to end
         self.is_named = True  # by its source; not any more after a deletion by force
         self.is_finished = False  # its containers ended for good, whatever its restart policy
         self.has_sandbox = False  # its claims are prepared before
         self.wake = asyncio.Event()  # for the kubelet to look after it
-        self._on_change = on_change
+        self._notify = notify
+        self._status = UNSEEN  # as of when somebody last asked
+        self._containers: dict[str, ContainerStatus] = {}  # in the order in which they first had one
+        self._is_stale = False  # containers have changed since
         self._asked: list[asyncio.Future[None]] = []
         self._asked_end: list[asyncio.Future[None]] = []
+
+    @property
+    def status(self) -> PodStatus:
+        """What the kubelet says of it."""
+        if self._is_stale:
+            init: list[ContainerStatus] = []
+            others: list[ContainerStatus] = []
+            for name, status in self._containers.items():
+                (init if self.pod.is_init_container(self.container(name)) else others).append(status)
+            self._status = msgspec.structs.replace(
+                self._status, init_container_statuses=tuple(init), container_statuses=tuple(others)
+            )
+            self._is_stale = False
+        return self._status
 
     @property
     def is_listed(self) -> bool:
@@ -95,7 +112,7 @@ class PodRun:
 
     def container_status(self, name: str) -> ContainerStatus:
         """The state of a container; waiting until it is started. Raises `NodeError`."""
-        known = next((each for each in self.status.all_containers if each.name == name), None)
+        known = self._containers.get(name)
         if known is not None:
             return known
         waiting = ContainerState(waiting=ContainerStateWaiting())
@@ -103,9 +120,14 @@ class PodRun:
 
     def set(self, **changes: Any) -> None:
         """Change fields of the status."""
-        before, self.status = self.status, msgspec.structs.replace(self.status, **changes)
-        if self.status != before:
-            self._on_change(self, before)
+        before, self._status = self.status, msgspec.structs.replace(self.status, **changes)
+        if self._status != before:
+            self._containers = {each.name: each for each in self._status.all_containers}
+            is_same_phase = self._status.phase == before.phase
+            self._changed("status" if is_same_phase else f"phase {self._status.phase}")
+
+    def _changed(self, kind: str = "status") -> None:
+        self._notify(Event(kind, self.name, self._status.message))
 
     def is_waiting(self, name: str) -> bool:
         """Tell whether a container has to be started. Raises `NodeError`."""
@@ -128,11 +150,11 @@ class PodRun:
 
     def _set_container(self, name: str, state: ContainerState, **changes: Any) -> None:
         changes = {"ready": False, "started": False, **changes}
-        is_init = self.pod.is_init_container(self.container(name))
-        field = "init_container_statuses" if is_init else "container_statuses"
-        known: dict[str, ContainerStatus] = {each.name: each for each in getattr(self.status, field)}
-        known[name] = msgspec.structs.replace(self.container_status(name), state=state, **changes)
-        self.set(**{field: tuple(known.values())})
+        before = self.container_status(name)
+        after = msgspec.structs.replace(before, state=state, **changes)
+        if after != before or name not in self._containers:
+            self._containers[name], self._is_stale = after, True
+            self._changed()
 
     def await_sandbox(self) -> None:
         """The containers have to wait for what the pod needs first."""
@@ -192,7 +214,7 @@ class PodRun:
 
         One that waits for its first start keeps the pod Pending, whatever runs beside it.
         """
-        known = {each.name: each for each in self.status.all_containers}
+        known = self._containers
         apps = [known.get(each.name) for each in self.pod.spec.containers]
         if apps and all(each is not None and self._is_over(each) for each in apps):
             return "Succeeded" if all(each is not None and _has_succeeded(each) for each in apps) else "Failed"

@@ -115,7 +115,7 @@ class PodWorkers:
                 raise NodeError(f"pod {run.name} is on the node already; remove it first")
         if not pod.uid:
             pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=str(uuid.uuid4())))
-        run = self._runs[pod.uid] = PodRun(pod, source, self._pod_changed)
+        run = self._runs[pod.uid] = PodRun(pod, source, self._notify)
         self._wake.set()
         return run
 
@@ -243,7 +243,3 @@ class PodWorkers:
     def _sources_changed(self) -> None:
         self._wake.set()
         self._notify(Event("sources", "api"))
-
-    def _pod_changed(self, run: PodRun, before: PodStatus) -> None:
-        kind = f"phase {run.status.phase}" if run.status.phase != before.phase else "status"
-        self._notify(Event(kind, run.name, run.status.message))

@@ -11,7 +11,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -377,16 +377,22 @@ def _read_time(value: Any) -> datetime:
             return datetime.fromisoformat(value).astimezone(UTC)
     except (ValueError, OverflowError):
         pass  # a day or an hour that does not exist
-    raise Mismatch(reason=_time_complaint(value))
+    raise Mismatch(reason=_time_complaint(value, _TIME_LAYOUT))
 
 
-def _time_complaint(text: str) -> str:
+def micro_time_complaint(text: Any) -> str:
+    """Go's words for a time that is not told in microseconds, as a MicroTime has to be; empty where it is."""
+    is_told = not isinstance(text, str) or _MICRO_TIME.fullmatch(text)
+    return "" if is_told else _time_complaint(text, _MICRO_LAYOUT)
+
+
+def _time_complaint(text: str, layouts: Sequence[tuple[str, str]]) -> str:
     """Go's words for what is no time: the first part of the layout that does not fit."""
-    rest = text
-    for layout, pattern in _TIME_LAYOUT:
+    rest, whole = text, "".join(layout for layout, _ in layouts)
+    for layout, pattern in layouts:
         match = re.match(pattern, rest, re.ASCII)
         if match is None:
-            return f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{rest}" as "{layout}"'
+            return f'parsing time "{text}" as "{whole}": cannot parse "{rest}" as "{layout}"'
         rest = rest[match.end() :]
     return f'parsing time "{text}": extra text: "{rest}"' if rest else f'parsing time "{text}": out of range'
 
@@ -423,6 +429,8 @@ _TIME_LAYOUT = (
     ("05", r"\d\d([.,]\d+)?"),
     ("Z07:00", r"Z|[+-]\d\d:\d\d"),
 )
+_MICRO_LAYOUT = (*_TIME_LAYOUT[:-2], ("05", r"\d\d"), (".000000", r"[.,]\d{6}"), _TIME_LAYOUT[-1])
+_MICRO_TIME = re.compile("".join(f"(?:{pattern})" for _, pattern in _MICRO_LAYOUT), re.ASCII)
 _FREE_FORM = _Kind(_read_free_form, lambda value: value, lambda: None, "")
 PLAIN: dict[Any, _Kind] = {
     str: _Kind(_read_str, _write_text, str, "string"),

@@ -4,6 +4,7 @@ Only what somebody here looks at has a field; all the rest of a node or a pod is
 and the kubelet have the same pod.
 """
 
+import functools
 from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar, Literal
@@ -240,7 +241,7 @@ class PodStatus(Record, frozen=True):
         return (*self.init_container_statuses, *self.container_statuses)
 
 
-class Pod(KubernetesObject, frozen=True):
+class Pod(KubernetesObject, frozen=True, dict=True, gc=True):
     """A pod."""
 
     KIND: ClassVar[str] = "Pod"
@@ -261,14 +262,19 @@ class Pod(KubernetesObject, frozen=True):
 
     def is_init_container(self, container: Container) -> bool:
         """Tell by name, as the kubelet does."""
-        return any(init.name == container.name for init in self.spec.init_containers)
+        return container.name in self._init_names
 
     def container(self, name: str) -> Container:
         """The container called `name`. Raises KeyError."""
-        for container in self.all_containers:
-            if container.name == name:
-                return container
-        raise KeyError(name)
+        return self._by_name[name]
+
+    @functools.cached_property
+    def _init_names(self) -> frozenset[str]:
+        return frozenset(init.name for init in self.spec.init_containers)
+
+    @functools.cached_property
+    def _by_name(self) -> Mapping[str, Container]:
+        return {each.name: each for each in reversed(self.all_containers)}  # the first of a name
 
 
 class NamespaceStatus(Record, frozen=True):

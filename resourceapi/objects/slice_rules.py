@@ -107,13 +107,13 @@ def binding_conditions(
     check_items(errors, f"{path}.bindingConditions", conditions, MAX_BINDING_CONDITIONS, label_name)
     check_items(errors, f"{path}.bindingFailureConditions", failure_conditions, MAX_BINDING_CONDITIONS, label_name)
     unique(errors, f"{path}.bindingConditions", conditions)
-    seen = set()
+    awaited, seen = set(conditions), set()
     for index, condition in enumerate(failure_conditions):
         here = f"{path}.bindingFailureConditions[{index}]"
         if condition in seen:
             errors.duplicate(here, condition)
         seen.add(condition)
-        if condition in conditions:
+        if condition in awaited:
             errors.invalid(here, condition, "bindingFailureConditions must not overlap with bindingConditions")
     if failure_conditions and not conditions:
         text = "bindingConditions are required to use bindingFailureConditions"

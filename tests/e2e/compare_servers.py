@@ -308,10 +308,6 @@ def _breaks_a_type(dressed: Dressed, ours: Shown, real: Shown, found: list[str])
     return request.content == APPLY and real.status == 500 and ours.status == 400
 
 
-def _is_table_of_status(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    return dressed.request.path.endswith("/status") and "as=Table" in dressed.accept
-
-
 def _names_another_field(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Of several fields that an applied configuration has wrong, a real server tells those that Go's map has first."""
     return len(found) == 1 and found[0].count("failed to create typed patch object") == 2
@@ -344,7 +340,6 @@ REASONS: tuple[tuple[str, _Holds], ...] = (
     ("a kind that is free-form here", _is_of_open_kind),
     ("a damaged protobuf body: the words of its refusal", lambda dressed, *_: dressed.spoil_at >= 0),
     ("a patch that breaks a type: the words, or that it is refused", _breaks_a_type),
-    ("a table of a status, which some kinds lack", _is_table_of_status),
     ("a page of a list in which a real server has objects of its own", _counts_the_systems),
     ("which of several wrong fields of an applied configuration is named", _names_another_field),
     ("a write without a change: which version it leaves", _is_write_without_change),

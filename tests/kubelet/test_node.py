@@ -425,3 +425,19 @@ async def test_the_stub_manager_does_nothing() -> None:
     assert not stub.should_reset_extended_resource_capacity()
     assert stub.update_allocated_resources_status(made, made.status) is made.status
     await stub.stop()
+
+
+async def test_a_pod_of_thirty_thousand_containers(node: Node) -> None:
+    """The kubelet does as much for each as if it were alone; looking all up for each one takes minutes."""
+    init = tuple(container(f"i{number}") for number in range(15_000))
+    big = pod("p", *(container(f"c{number}") for number in range(15_000)), init=init)
+    status = await node.admit(big)
+    assert (status.phase, len(status.init_container_statuses), len(status.container_statuses)) == (
+        "Running",
+        15_000,
+        15_000,
+    )
+    await node.lose_sandbox("p")
+    assert {each.restart_count for each in node.status("p").all_containers} == {1}
+    await node.remove("p")
+    assert not node.pods()

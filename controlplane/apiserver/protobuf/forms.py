@@ -23,7 +23,7 @@ from controlplane.apiserver.protobuf.wire import (
     varint,
 )
 from resourceapi.objects import DecodeError, Quantity, QuantityError, format_time, parse_json
-from resourceapi.objects.codec import PLAIN, Mismatch
+from resourceapi.objects.codec import PLAIN, Mismatch, micro_time_complaint
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _THIRD = tag(1, LENGTH), tag(3, LENGTH)
@@ -125,6 +125,8 @@ def _after_newlines(text: bytes, at: int) -> int:
 def _write_time(value: Any, *, micro: bool = False) -> bytes:
     if value is None:
         return _ZERO
+    if micro and (why := micro_time_complaint(value)):
+        raise Mismatch(reason=why)
     passed: timedelta = PLAIN[datetime].read(value) - _EPOCH
     nanos = passed.microseconds * 1000 if micro else 0
     return sized(b"\x08" + varint(passed.days * 86400 + passed.seconds) + b"\x10" + varint(nanos))

@@ -34,6 +34,7 @@ _FAULTS_OF_THE_REFERENCE = re.compile(
     r"(resourceVersion: Invalid value: .*: )?strconv.ParseUint: parsing .*"
     r"|resourceVersion should not be set on objects to be created"
     r"|failed to create typed patch object .*"
+    r"|failed to convert new object .*"
     r"|(Timeout: )?Too large resource version: .*"
     r"|map: map.* does not contain declared merge key: .*"
     r"|list element types are not identical: .*",

@@ -129,7 +129,10 @@ def test_events_have_two_names(api: Http) -> None:
 def test_events_are_deleted_by_either_name(api: Http) -> None:
     value = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p"}}
     api.ok("POST", OLD_EVENTS, value)
-    assert api.send("POST", NEW_EVENTS, {"metadata": {"name": "e"}}).status == 409
+    again = {**api.ok("GET", f"{NEW_EVENTS}/e"), "metadata": {"name": "e"}, "type": "Normal"}
+    again |= {"eventTime": "2024-01-01T00:00:00.000001Z", "reportingController": "c", "reportingInstance": "i"}
+    again |= {"action": "A", "reason": "R", "regarding": {"kind": "Pod", "name": "p", "namespace": "default"}}
+    assert api.send("POST", NEW_EVENTS, again).status == 409
     api.ok("DELETE", f"{NEW_EVENTS}/e")
     assert api.ok("GET", OLD_EVENTS)["items"] == []
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.controlplane.apiserver.running import APPLY, CLASSES, Http, device_class
+from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, Http, claim, device_class
 from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+JSON = "application/json"
 META = "g=meta.k8s.io;v=v1"
 HELD = ["example.com/hold"]
 
@@ -36,6 +37,7 @@ def test_a_put_creates_what_may_be_created_so(api: Http) -> None:
     answer = api.send("PUT", f"{LEASES}/b", lease("b", uid="x"))
     assert answer.status == 409
     assert answer.message.endswith("Precondition failed: UID in precondition: x, UID in object meta: ")
+    assert api.send("PUT", f"{LEASES}/c", lease("c", resourceVersion="5")).status == 201
     assert api.send("PUT", f"{CLASSES}/gpu", device_class()).status == 404
 
 
@@ -48,6 +50,18 @@ def test_views_that_do_not_fit(api: Http) -> None:
     answer = api.send("GET", CLASSES, accept=f"application/json;as=PartialObjectMetadata;{META}")
     assert answer.message.endswith("but the requested object is a list (*resource.DeviceClassList)")
     assert "stream=watch" in api.send("GET", CLASSES, accept="text/plain").message
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+def test_claims_have_no_table_of_their_status(api: Http, method: str) -> None:
+    """As upstream; a client that takes nothing else is refused, and others get the claim."""
+    api.ok("POST", CLAIMS, claim())
+    table = f"application/json;as=Table;{META}"
+    body: dict[str, object] | None = {} if method == "PATCH" else None
+    path = f"{CLAIMS}/one/status"
+    assert api.send(method, path, body, content=MERGE, accept=table).status == 406
+    assert api.ok(method, path, body, content=MERGE, accept=f"{table},application/json")["kind"] == "ResourceClaim"
+    assert api.ok(method, f"{CLAIMS}/one", body, content=MERGE, accept=table)["kind"] == "Table"
 
 
 def test_the_order_of_warnings(api: Http) -> None:
@@ -184,3 +198,126 @@ def test_old_paths_of_watches(api: Http) -> None:
     refused = api.send("GET", watches, accept="application/yaml", resourceVersion="x")
     assert refused.status == 500  # which is found out before there are no watches in YAML
     assert api.send("GET", watches, accept="application/yaml").status == 406
+
+
+def test_a_lease_has_no_fields_of_a_coordinated_election(api: Http) -> None:
+    """The gate is off in every release."""
+    body = lease("a") | {"spec": {"strategy": "OldestEmulationVersion", "preferredHolder": "x", "holderIdentity": "h"}}
+    assert api.ok("POST", LEASES, body)["spec"] == {"holderIdentity": "h"}
+    assert api.ok("PATCH", f"{LEASES}/a", body, content=MERGE)["spec"] == {"holderIdentity": "h"}
+
+
+def test_a_put_to_a_namespace_that_is_not_there(api: Http) -> None:
+    """It is what is missing, whatever else the object says."""
+    gone = LEASES.replace("default", "gone")
+    for metadata in ({"resourceVersion": "5"}, {"uid": "u"}):
+        assert api.send("PUT", f"{gone}/a", lease("a", **metadata)).message == 'namespaces "gone" not found'
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_a_dry_run_of_nothing(api: Http, method: str) -> None:
+    """Is none of those that there are, and would not be one."""
+    path = CLASSES if method == "POST" else f"{CLASSES}/gpu"
+    answer = api.send(method, path, device_class(), content=MERGE if method == "PATCH" else JSON, dryRun="")
+    assert answer.message.endswith('is invalid: dryRun: Unsupported value: [""]: supported values: "All"')
+
+
+@pytest.mark.parametrize(
+    ("member", "why"),
+    [
+        ({"status": {"capacity": {"cpu": "x"}}}, "quantities must match the regular expression"),
+        ({"metadata": {"name": "n", "creationTimestamp": "x"}}, 'parsing time "x" as'),
+    ],
+)
+def test_applied_values_that_their_types_do_not_hold(api: Http, member: dict[str, object], why: str) -> None:
+    """They are told as a conversion's fault."""
+    config = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **member}
+    answer = api.send("PATCH", "/api/v1/nodes/n?fieldManager=m", config, content=APPLY)
+    told = "failed to convert new object (/n; /v1, Kind=Node) to proper version: unable to convert unstructured object"
+    assert (answer.status, answer.message.startswith(f"{told} to /v1, Kind=Node: {why}")) == (500, True)
+
+
+def test_events_are_applied_and_owned_under_the_names_of_their_group(api: Http) -> None:
+    """And are read under core's."""
+    path, about = "/apis/events.k8s.io/v1/namespaces/default/events", {"kind": "Pod", "namespace": "default"}
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "eventTime": "2024-01-01T00:00:00.000001Z",
+        "reportingController": "x.y/z",
+        "reportingInstance": "i",
+        "action": "A",
+        "reason": "R",
+        "regarding": about,
+        "type": "Normal",
+        "note": "n",
+    }
+    owned = {f"f:{name}" for name in event} - {"f:apiVersion", "f:kind", "f:metadata"}
+    applied = api.send("PATCH", f"{path}/e?fieldManager=m", event, content=APPLY)
+    assert (applied.status, applied.warnings, applied.body["note"]) == (201, [], "n")
+    made = api.ok("POST", path, event | {"metadata": {"name": "f"}})
+    for entry in (*applied.body["metadata"]["managedFields"], *made["metadata"]["managedFields"]):
+        assert {*entry["fieldsV1"]} == owned
+    found = api.ok("GET", "/api/v1/namespaces/default/events/e")
+    assert (found["involvedObject"], found["message"], found["reportingComponent"]) == (about, "n", "x.y/z")
+    found = api.ok("POST", "/api/v1/namespaces/default/events", found | {"metadata": {"name": "g"}})
+    assert found["reportingComponent"] == "x.y/z"
+    stale = {"preconditions": {"uid": "other"}}
+    assert api.send("DELETE", f"{path}/e", stale).message.startswith(
+        'Operation cannot be fulfilled on Event "e": the UID in the precondition (other) does not match'
+    )
+
+
+def test_what_core_shows_of_an_event_though_it_is_empty(api: Http) -> None:
+    """Its own group leaves it out."""
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
+    assert api.ok("POST", "/api/v1/namespaces/default/events", event)["reportingComponent"] == ""
+    assert "reportingController" not in api.ok("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
+
+
+@pytest.mark.parametrize(
+    ("time", "why"),
+    [
+        ("2024-01-01T00:00:00Z", 'cannot parse "Z" as ".000000"'),
+        ("2024-01-01T00:00:00.123Z", 'cannot parse ".123Z" as ".000000"'),
+        ("2024-01-01T00:00:00.1234567Z", 'cannot parse "7Z" as "Z07:00"'),
+        ("x", 'cannot parse "x" as "2006"'),
+        ("2024-01-01T00:00:00.123456Z", ""),
+        ("2024-01-01T00:00:00.123456+01:00", ""),
+    ],
+)
+def test_times_of_leases_are_told_in_microseconds(api: Http, time: str, why: str) -> None:
+    """Who leaves them out is refused: Go's layout has them."""
+    made = api.send("POST", LEASES, lease("a") | {"spec": {"renewTime": time}})
+    assert made.status == (400 if why else 201)
+    if why:
+        shown = f'parsing time "{time}" as "2006-01-02T15:04:05.000000Z07:00": {why}'
+        assert made.message == f'Lease in version "v1" cannot be handled as a Lease: {shown}'
+
+
+def test_a_name_that_is_there_and_might_have_been_generated(api: Http) -> None:
+    """The client is told to try again."""
+    api.ok("POST", CLASSES, device_class(finalizers=HELD))
+    answer = api.send("POST", CLASSES, device_class(generateName="g-"))
+    why = "already exists, the server was not able to generate a unique name for the object"
+    assert (answer.status, answer.message) == (409, f'deviceclasses.resource.k8s.io "gpu" {why}')
+    assert answer.body["details"]["retryAfterSeconds"] == 1
+    api.ok("DELETE", f"{CLASSES}/gpu")
+    answer = api.send("POST", CLASSES, device_class(generateName="g-"))
+    assert answer.message == f'object is being deleted: deviceclasses.resource.k8s.io "gpu" {why}'
+
+
+@pytest.mark.parametrize(("version", "kind"), [("v1", "Status"), ("v1beta2", "DeviceTaintRule")])
+def test_who_deletes_a_taint_rule_is_shown_it_in_old_versions(api: Http, version: str, kind: str) -> None:
+    rules = CLASSES.replace("deviceclasses", "devicetaintrules")
+    api.ok("POST", rules, {"metadata": {"name": "t"}, "spec": {"taint": {"key": "a", "effect": "NoSchedule"}}})
+    assert api.ok("DELETE", f"{rules.replace('v1', version, 1)}/t")["kind"] == kind
+
+
+@pytest.mark.parametrize(("provider", "way"), [("other", "modified"), (None, "cleared")])
+def test_who_provides_a_node_stays(api: Http, provider: str | None, way: str) -> None:
+    api.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n"}, "spec": {"providerID": "one"}})
+    refused = api.send("PATCH", "/api/v1/nodes/n", {"spec": {"providerID": provider}}, content=MERGE)
+    why = f"spec.providerID: Invalid value: null: field cannot be {way} once set"
+    assert refused.message == f'Node "n" is invalid: {why}'

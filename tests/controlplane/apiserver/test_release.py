@@ -119,6 +119,11 @@ def test_what_a_release_warns_of_is_deprecated_in_it(of_1_34: Http, of_1_36: Htt
     for version, warned in (("v1beta1", [0, 1]), ("v1beta2", [0, 1]), ("v1", [0, 0])):
         path = f"/apis/resource.k8s.io/{version}/resourceslices"
         assert [len(http.send("GET", path).warnings) for http in (of_1_34, of_1_36)] == warned
+    rules = "/apis/resource.k8s.io/v1alpha3/devicetaintrules"
+    (told,) = of_1_36.send("GET", rules).warnings
+    assert "DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+" in told
+    assert not of_1_36.send("GET", rules.replace("v1alpha3", "v1beta2")).warnings
+    assert not of_1_34.send("GET", rules).warnings
 
 
 def test_1_34_explains_an_empty_driver_too_and_fails_on_a_deletion_that_is_none(

@@ -167,6 +167,21 @@ def test_dry_run_and_validation_of_fields(api: Http) -> None:
     assert other.message.startswith('CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value')
 
 
+def test_how_much_is_told_of_a_body_with_many_faults(api: Http) -> None:
+    """A hundred of them, and 4,096 characters of warnings, of which each is cut where they are more."""
+    longest = {f"{'x' * 300}": 1}
+    value = device_class() | longest | {f"{number:03}{'y' * 80}": 1 for number in range(150)}
+    strict = api.send("POST", CLASSES, value, fieldValidation="Strict")
+    assert strict.message.count("unknown field") == 100
+    told = api.send("POST", CLASSES, value, dryRun="All").warnings
+    assert len(told[0]) == len('299 - ""') + 256 + 1  # a quote is escaped
+    assert sum(len(text.replace("\\", "")) - len('299 - ""') for text in told[:-1]) < 4096
+    assert len(told) == 1 + 39
+    api.ok("POST", CLASSES, device_class())
+    merged = api.send("PATCH", f"{CLASSES}/gpu", value, content=MERGE, fieldValidation="Strict")
+    assert merged.message.count("unknown field") == 100
+
+
 def test_finalizers_hold_an_object(api: Http) -> None:
     """It is marked, no finalizer can come, and it goes with the last one."""
     api.ok("POST", CLASSES, device_class(finalizers=["example.com/hold"]))

@@ -1,0 +1,91 @@
+"""What an event must be, and what may change of it: little in core/v1, as of old, and more in its own group.
+
+Objects are under core's names, places as each group calls them.
+Source: k8s.io/kubernetes pkg/apis/core/validation/events.go.
+"""
+
+from controlplane.apiserver.kinds import Plain
+from resourceapi.objects import ErrorList
+from resourceapi.objects.errors import InOrder
+from resourceapi.objects.field_rules import label_name
+from resourceapi.objects.json_value import json_equal
+
+_LONGEST = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}  # bytes
+_TYPES = ("Normal", "Warning")
+_UNSET = ("firstTimestamp", "lastTimestamp", "count")
+_ABOUT = ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath")
+_FIXED = (
+    *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reason", "type"),
+    *("eventTime", "action", "related", "reportingComponent", "reportingInstance"),
+)
+_IN_ITS_GROUP = {"reportingComponent": "reportingController"}
+_FEWEST = 2
+_OTHER = "does not match event.namespace"
+
+
+def check_event(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    """One that is written through core/v1."""
+    del old
+    _check_old_rules(errors, new, "reportingComponent")
+
+
+def check_strict_event(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    """One that is written through its own group."""
+    _check_old_rules(errors, new, "reportingController")
+    if old is not None:
+        if not json_equal(new.get("series"), old.get("series")):
+            _check_series(errors, new)
+        for name in _FIXED:
+            if not json_equal(new.get(name), old.get(name)):
+                errors.invalid(_IN_ITS_GROUP.get(name, name), _shown(name, new.get(name)), "field is immutable")
+        return
+    _check_series(errors, new)
+    if not new.get("eventTime"):
+        errors.required("eventTime")
+    if new.get("type") not in _TYPES:
+        errors.invalid("type", "", f"has invalid value: {new.get('type') or ''}")
+    for name in _UNSET:
+        if new.get(name):
+            errors.invalid(name, "", "needs to be unset")
+    if any((new.get("source") or {}).values()):
+        errors.invalid("source", "", "needs to be unset")
+
+
+def _check_old_rules(errors: ErrorList, event: Plain, reporter: str) -> None:
+    namespace = event["metadata"].get("namespace") or ""
+    of = (event.get("involvedObject") or {}).get("namespace") or ""
+    if not event.get("eventTime"):
+        if of != namespace and (of or namespace != "default"):
+            errors.invalid("involvedObject.namespace", of, _OTHER)
+        return
+    if not of and namespace not in ("default", "kube-system"):
+        errors.invalid("involvedObject.namespace", of, _OTHER)
+    controller = event.get("reportingComponent") or ""
+    if not controller:
+        errors.required(reporter)
+    label_name(errors, reporter, controller)
+    for name, most in _LONGEST.items():
+        text = event.get(name) or ""
+        if not text and name != "message":
+            errors.required(name)
+        if len(text.encode()) > most:
+            errors.invalid(name, "", f"can have at most {most} characters")
+
+
+def _check_series(errors: ErrorList, event: Plain) -> None:
+    series = event.get("series")
+    if series is None:
+        return
+    if series.get("count", 0) < _FEWEST:
+        errors.invalid("series.count", "", "should be at least 2")
+    if not series.get("lastObservedTime"):
+        errors.required("series.lastObservedTime")
+
+
+def _shown(name: str, value: object) -> object:
+    """A value as upstream's internal type has it."""
+    if not isinstance(value, dict):
+        return "" if value is None and name not in ("related", "eventTime") else value
+    names = ("Component", "Host") if name == "source" else _ABOUT
+    by_name = {each.lower(): item for each, item in value.items()}
+    return InOrder({each: by_name.get(each.lower(), "") for each in names})

@@ -1,0 +1,94 @@
+"""Profiles of AppArmor and seccomp that annotations of a pod name, as a real API server 1.37.1 answers."""
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.apiserver.running import Http
+from tests.controlplane.apiserver.test_advice import APPS, told
+from tests.controlplane.apiserver.test_rules import CONTAINER, SELECTOR
+
+PODS = "/api/v1/namespaces/default/pods"
+ARMOR = "container.apparmor.security.beta.kubernetes.io/c"
+SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
+SECCOMP_OF_C = "container.seccomp.security.alpha.kubernetes.io/c"
+OLD = f'metadata.annotations[{ARMOR}]: deprecated since v1.30; use the "appArmorProfile" field instead'
+DEFAULT = {"type": "RuntimeDefault"}
+
+
+def _pod(annotations: dict[str, str], context: Any = None, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i"} | ({"securityContext": context} if context else {})
+    metadata = {"name": "p", "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "found", "warnings"),
+    [
+        ("runtime/default", DEFAULT, [OLD]),
+        ("unconfined", {"type": "Unconfined"}, [OLD]),
+        ("localhost/p", {"type": "Localhost", "localhostProfile": "p"}, [OLD]),
+        ("localhost/ p", None, [OLD]),
+        ("localhost/", None, [OLD]),
+    ],
+)
+def test_an_annotation_fills_the_field(api: Http, profile: str, found: Any, warnings: list[str]) -> None:
+    made = api.send("POST", PODS, _pod({ARMOR: profile}))
+    context = made.body["spec"]["containers"][0].get("securityContext") or {}
+    assert (context.get("appArmorProfile"), told(made)) == (found, warnings)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"securityContext": {"appArmorProfile": DEFAULT}}, {"os": {"name": "windows"}}], ids=["as-pod", "windows"]
+)
+def test_an_annotation_that_says_nothing_else_fills_nothing(api: Http, spec: Any) -> None:
+    made = api.send("POST", PODS, _pod({ARMOR: "runtime/default"}, **spec))
+    assert told(made) == []
+    assert "securityContext" not in made.body["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "context", "field", "why"),
+    [
+        ({ARMOR: "localhost/p"}, {"appArmorProfile": DEFAULT}, "appArmorProfile.type", "apparmor type"),
+        (
+            {ARMOR: "localhost/p"},
+            {"appArmorProfile": {"type": "Localhost", "localhostProfile": "q"}},
+            "appArmorProfile.localhostProfile",
+            "apparmor profile",
+        ),
+        ({SECCOMP_OF_C: "unconfined"}, {"seccompProfile": DEFAULT}, "seccompProfile.type", "seccomp type"),
+        (
+            {SECCOMP_OF_C: "localhost/a"},
+            {"seccompProfile": {"type": "Localhost", "localhostProfile": "b"}},
+            "seccompProfile.localhostProfile",
+            "seccomp profile",
+        ),
+        ({SECCOMP_OF_C: "docker/default"}, {"seccompProfile": DEFAULT}, "", ""),
+    ],
+)
+def test_annotation_and_field_name_the_same(api: Http, annotations: Any, context: Any, field: str, why: str) -> None:
+    made = api.send("POST", PODS, _pod(annotations, context))
+    if not why:
+        assert made.status == 201
+        return
+    path = f"spec.containers[0].securityContext.{field}"
+    assert made.message == f'Pod "p" is invalid: {path}: Forbidden: {why} in annotation and field must match'
+
+
+def test_annotation_and_field_of_a_pod_name_the_same(api: Http) -> None:
+    made = api.send("POST", PODS, _pod({SECCOMP: "unconfined"}, securityContext={"seccompProfile": DEFAULT}))
+    why = "seccomp type in annotation and field must match"
+    assert made.message == f'Pod "p" is invalid: spec.securityContext.seccompProfile.type: Forbidden: {why}'
+
+
+def test_a_template_keeps_its_annotation_and_is_told(api: Http) -> None:
+    labels = SELECTOR["matchLabels"]
+    template = {
+        "metadata": {"labels": labels, "annotations": {ARMOR: "unconfined"}},
+        "spec": {"containers": [CONTAINER]},
+    }
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    made = api.send("POST", f"{APPS}/deployments", deployment | {"spec": {"selector": SELECTOR, "template": template}})
+    assert told(made) == [f"spec.template.{OLD}"]
+    assert "securityContext" not in made.body["spec"]["template"]["spec"]["containers"][0]
