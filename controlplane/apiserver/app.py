@@ -3,16 +3,14 @@
 Nothing is decided here that the modules behind it could decide.
 """
 
-import contextlib
 import logging
-from collections.abc import AsyncIterator
 from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from controlplane.apiserver import discovery, health, listing, tables
+from controlplane.apiserver import discovery, health, listing
 from controlplane.apiserver.authentication import Authenticator
 from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
 from controlplane.apiserver.bodies import apart, body_of, kind_checked, read_to_its_end
@@ -32,7 +30,6 @@ from controlplane.apiserver.negotiation import (
     read_body,
     read_delete_options,
     written,
-    written_event,
 )
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
@@ -55,14 +52,13 @@ from controlplane.apiserver.status import (
     not_found,
     not_supported,
     success,
-    telling,
 )
 from controlplane.apiserver.target import Target
 from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
-from controlplane.apiserver.watching import Change, watch
+from controlplane.apiserver.views import View
+from controlplane.apiserver.watching import watch
 
 _DISCOVERY = "".join(f";{name}={value}" for name, value in AGGREGATED.items())
-_OF_LISTS = "PartialObjectMetadataList"
 _WITHOUT_TABLES = tuple(view for view in VIEWS if view != "Table")
 _OPEN_TO_ALL = (*health.ENDPOINTS, "version")
 
@@ -311,20 +307,17 @@ class Application:
             form_of(request, VIEWS, is_custom=is_custom, is_list=True)
         options = list_options(query)
         form = self._form(request, target.kind, is_list=True)
-        include = request.query_params.get("includeObject", "")
-        if form.view == "Table":
-            tables.check_include(include)
+        view = self._view(form, request, target)
         if options.watch:
             await self._store.commit()
             changes = await watch(self._store, target, options)  # refused for its options before its form
             form = self._form(request, target.kind, is_list=True, is_watch=True)
-            body = self._frames(form, target, include, changes)
+            body = self._view(form, request, target).frames(changes)
             media_type = f"{PROTOBUF};stream=watch" if form.media_type == PROTOBUF else form.media_type
             return StreamingResponse(body, media_type=media_type)
         page = listing.list_page(self._store, target, options)
         await self._store.commit()
-        value = self._list_value(form, target, page.objects, page.metadata, include)
-        return await listed(value, form)
+        return await listed(view.many(page.objects, page.metadata), form)
 
     async def _patch(self, form: Form, request: Request, target: Target, patch_type: str) -> Response:
         is_apply = patch_type == APPLY_PATCH
@@ -364,7 +357,7 @@ class Application:
             if self._store.get(one.kind.table, one.key) is not None:  # the list may be of an older version
                 self._rest.delete(one, options)
         await self._store.commit()
-        value = self._list_value(form, target, page.objects, page.metadata, "")
+        value = View(form, target, "", self._rest.clock).many(page.objects, page.metadata)
         return Response(await written_apart(value, form), media_type=form.media_type)
 
     async def _review(self, request: Request, kind: str, api_version: str) -> Response:
@@ -395,77 +388,15 @@ class Application:
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:
         """The answer with one object, after everything it shows is durable."""
         await self._store.commit()
-        kind, obj = target.kind, outcome.object
-        if form.view == "Table":
-            include = request.query_params.get("includeObject", "")
-            tables.check_include(include)
-            metadata = {name: text for name, text in obj["metadata"].items() if name == "resourceVersion"}
-            value = tables.table(kind, [obj], metadata, include, form.view_version, target.version, self._rest.clock())
-        elif form.view:
-            with telling(outcome.warnings):
-                tables.check_view(kind, form.view, is_list=False)
-            value = tables.partial(obj, form.view_version)
-        else:
-            value = kind.rules.encode(obj, target.version)
+        value = self._view(form, request, target).one(outcome.object, outcome.warnings)
         request.state.warnings = outcome.warnings
         return Response(await written_apart(value, form), code, media_type=form.media_type)
 
-    def _list_value(self, form: Form, target: Target, objects: list[Plain], metadata: Plain, include: str) -> Plain:
-        kind = target.kind
-        if form.view == "Table":
-            return tables.table(kind, objects, metadata, include, form.view_version, target.version, self._rest.clock())
-        if form.view:
-            tables.check_view(kind, form.view, is_list=True)
-            return tables.partial_list(objects, metadata, form.view_version)
-        if kind.from_definition:
-            metadata = {"continue": "", **metadata}
-        items = [kind.rules.encode(obj, target.version) for obj in objects]
-        if not kind.from_definition:
-            items = [
-                {name: item for name, item in each.items() if name not in ("kind", "apiVersion")} for each in items
-            ]
-        return {"kind": kind.name_of_list, "apiVersion": target.api_version, "metadata": metadata, "items": items}
-
-    async def _frames(
-        self, form: Form, target: Target, include: str, changes: AsyncIterator[Change]
-    ) -> AsyncIterator[bytes]:
-        """A watch's answer, a line or a frame for each event."""
-        is_first = True
-        async with contextlib.aclosing(changes) as stream:  # type: ignore[type-var]  # an async generator
-            async for change in stream:
-                if form.view == _OF_LISTS:  # no event is one: the reference server ends the stream, too
-                    return
-                yield written_event(self._event(form, target, include, change, is_first), form)
-                is_first = False
-
-    def _event(self, form: Form, target: Target, include: str, change: Change, is_first: bool) -> Plain:
-        kind, obj = target.kind, change.object
-        if change.type == "ERROR":
-            return {"type": change.type, "object": obj}
-        if change.type == "BOOKMARK" and not form.view:
-            shown = kind.rules.empty(target.version) | {"metadata": obj["metadata"]}
-            return {"type": change.type, "object": _typed_first(shown)}
-        if form.view == "Table":
-            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            rows = [] if change.type == "BOOKMARK" else [obj]
-            shown = tables.table(
-                kind,
-                rows,
-                metadata,
-                include,
-                form.view_version,
-                target.version,
-                self._rest.clock(),
-                with_columns=is_first,
-            )
-        elif form.view:
-            shown = tables.partial(obj, form.view_version)
-        else:
-            shown = kind.rules.encode(obj, target.version)
-        return {"type": change.type, "object": shown}
-
     def _form(self, request: Request, kind: Kind, *, is_list: bool = False, is_watch: bool = False) -> Form:
         return form_of(request, VIEWS, is_custom=kind.from_definition, is_list=is_list, is_watch=is_watch)
+
+    def _view(self, form: Form, request: Request, target: Target) -> View:
+        return View(form, target, request.query_params.get("includeObject", ""), self._rest.clock)
 
     def _manager(self, request: Request) -> str:
         return manager_name(request.query_params.get("fieldManager", ""), request.headers.get("User-Agent", ""))
@@ -494,10 +425,6 @@ def _no_collection(request: Request, *, everywhere: bool) -> Exception:
     if request.method == "PATCH":
         patch_type_of(request.headers.get("Content-Type", ""), is_custom=True)
     return bad_request("name must be provided") if request.method in ("PUT", "PATCH") else method_not_allowed()
-
-
-def _typed_first(obj: Plain) -> Plain:
-    return {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"]} | obj
 
 
 def _dry_runs(request: Request) -> list[str]:
