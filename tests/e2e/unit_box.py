@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -61,6 +62,7 @@ class UnitBox(Functions):
         super().__init__(stand)
         self._box = box
         self._kubelet = kubelet
+        self._started = 0.0  # in seconds since the epoch
         self._unit = "\n".join(self._text(x) for x in ("systemd/nodeplug.service", "systemd/drop-ins/dra.conf"))
 
     def rights(self) -> set[tuple[str, str]]:
@@ -96,19 +98,20 @@ class UnitBox(Functions):
     async def start(self, drop_in: str) -> None:
         """Start the unit with nothing of a life before, and with one more drop-in."""
         self._starts += 1
+        self._started = time.time()
         await self.run(f"cat >{_DROP_INS}/zz.conf", f"[Service]\n{drop_in}\n")
         await self.run("systemctl daemon-reload && systemctl start --no-block nodeplug")
 
     async def stop(self) -> None:
         """End the unit, and all that it has written; what its pods leave at the kubelet the next one gives back."""
         await self.end_pods()
-        await self.run("systemctl stop nodeplug; systemctl reset-failed nodeplug; journalctl --rotate --vacuum-time=1s")
+        await self.run("systemctl stop nodeplug; systemctl reset-failed nodeplug || :")  # where it has not failed
         await self.run("rm -rf /var/lib/nodeplug /run/cdi/nodeplug*")
         await self.forget_slices()
 
     async def log(self) -> str:
         """What the daemon and systemd have said since the start."""
-        return await self.run("journalctl -u nodeplug -o cat --no-pager", fails=True)
+        return await self.run(f"journalctl -u nodeplug -o cat --no-pager --since @{self._started:.6f}", fails=True)
 
     async def run(self, command: str, answers: str = "", *, fails: bool = False) -> str:
         """Run a command in the box; return what it prints."""
