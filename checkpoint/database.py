@@ -29,6 +29,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from checkpoint.errors import LedgerUnavailable, StateLocked
+from checkpoint.held import Held, Identity, identity
 from checkpoint.lease import Book, Change
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS, migrate, version
 from checkpoint.reserve import SIZE, Reserve, allocate_what_there_is
@@ -71,7 +72,6 @@ class _Unsound(Exception):
 
 
 _TROUBLE = (OSError, *_OF_SQLITE, _Unsound)
-_Identity: TypeAlias = tuple[int, int]  # device and inode
 _Change: TypeAlias = Callable[[sqlite3.Connection], None]
 
 
@@ -92,9 +92,10 @@ class Database:
         self._is_to_grow = False  # the log has pages for which the database has no room yet
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
-        self._identity: _Identity | None = None  # of the file in use
-        self._places = tuple(map(str, (self.path, self._log_path, directory / _LOCK_NAME)))
-        self._found_there: list[_Identity | None] = []  # when the file was opened
+        self._identity: Identity | None = None  # of the file in use
+        self._page = 0  # bytes
+        self._size = 0  # bytes of the file, which grows with `tidy` alone
+        self._held: Held | None = None  # the file, its log and the lock
         self._is_taken_over = False  # another process had the lock while this one had leases in memory
 
     def peek(self) -> Book:
@@ -129,7 +130,7 @@ class Database:
             raise self._unavailable("open", error) from error
         with contextlib.suppress(OSError, sqlite3.Error):  # the first grant says so
             length = self._length()
-            if length > _size(self.path):  # it is new
+            if length > self._size:  # it is new
                 self.tidy()
             self._reserve.make(_for_ends(length))
         return book
@@ -196,7 +197,7 @@ class Database:
             if not ends:
                 length = self._length()
                 self._reserve.make(_for_ends(length))
-                self._is_to_grow = length > _size(self.path)
+                self._is_to_grow = length > self._size
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -214,6 +215,7 @@ class Database:
                 longest = max(_LONGEST_LOG, _log_of(self._length()))
                 self._connection.execute(f"PRAGMA journal_size_limit = {longest}").fetchall()
                 self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+                self._size = _size(self.path)
 
     @property
     def is_untidy(self) -> bool:
@@ -225,8 +227,7 @@ class Database:
         if self._connection is None:
             return 0
         (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
-        (size,) = self._connection.execute("PRAGMA page_size").fetchone()
-        return int(pages * size)
+        return int(pages) * self._page
 
     def _lengthen_log(self) -> None:
         """Give the log the blocks that the end of every lease needs, as far as there are any; SQLite skips the rest.
@@ -294,7 +295,7 @@ class Database:
                 self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False
             )
             os.chmod(self.path, 0o600)  # one that was put here may be readable for others
-            identity = _identity(str(self.path))
+            found_there = identity(os.fspath(self.path))
             connection.execute("PRAGMA cache_size = -512")  # KiB
             _check(connection)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -304,17 +305,19 @@ class Database:
             # one container has thousands of units. `_insert` writes them together, and `_load` misses none.
             connection.execute("PRAGMA foreign_keys = OFF")
             migrate(connection)
+            (self._page,) = connection.execute("PRAGMA page_size").fetchone()
             found = _load(connection)
         except _OF_SQLITE as error:
             if _code(error) in _NOT_SOUND:
                 raise _Unsound("corrupt", str(error)) from error
             raise
-        if self._identity not in (None, identity) and len(found):
+        if self._identity not in (None, found_there) and len(found):
             raise _Unsound("replaced", "another ledger has taken the place of the one in use")
         if self._identity is None:
             self.began_empty = self._unrestored.exists()
-        self._identity = identity
-        self._found_there = [_identity(place) for place in self._places]
+        self._identity = found_there
+        self._held = Held((self.path, self._directory / _LOCK_NAME), self._log_path)
+        self._size = _size(self.path)
         return found
 
     def _create(self) -> None:
@@ -347,7 +350,7 @@ class Database:
 
         Files that were deleted take writes to nowhere, and where the lock was, another process may have its own.
         """
-        return self._found_there == [_identity(place) for place in self._places]
+        return self._held is not None and self._held.are_in_place()
 
     def _has_lock(self) -> bool:
         if self._lock is None:
@@ -387,6 +390,9 @@ class Database:
             os.close(lock)
 
     def _close_file(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
         connection, self._connection = self._connection, None
         if connection is not None:
             # a failing checkpoint on close loses nothing: the log stays and is read by the next open
@@ -442,14 +448,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _identity(path: str) -> _Identity | None:
-    try:
-        stat = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return stat.st_dev, stat.st_ino
 
 
 def _sync_folder(folder: Path) -> None:

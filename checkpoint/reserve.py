@@ -30,6 +30,7 @@ class Reserve:
     def __init__(self, directory: Path) -> None:
         """Prepare; nothing is touched yet."""
         self._path = directory / FILE_NAME
+        self._place = os.fspath(self._path)
         self._second = directory / _SECOND_NAME
         self._has_blocks = False  # a file that was there may have holes, as from a backup
 
@@ -65,9 +66,10 @@ class Reserve:
         return has_made_room
 
     def _has(self, size: int) -> bool:
-        with contextlib.suppress(FileNotFoundError):
-            return self._has_blocks and self._path.lstat().st_size >= size
-        return False
+        try:
+            return self._has_blocks and os.lstat(self._place).st_size >= size
+        except FileNotFoundError:
+            return False
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[int, int]]:
