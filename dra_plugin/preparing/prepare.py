@@ -27,7 +27,7 @@ Rules:
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Collection, Mapping, Sequence, Set
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -158,10 +158,8 @@ class Preparer:
 
         Who has a claim's turn cares for its files.
         """
-        if changed is None:
-            return not all(map(self._files.are_there, self._idle_records()))
-        lost = (uid for uid in self._files.lost(changed) if not self._turns.is_busy(uid))
-        return any(self._ledger.of_owner(claim_owner(uid)) for uid in lost)
+        leases = self._dra_leases() if changed is None else self._leases_of(self._files.lost(changed))
+        return not all(map(self._files.are_there, self._idle_records(leases)))
 
     async def repair(self) -> bool:
         """Undo what is half done, put back the files of what is done, remove others; tell whether all of it worked.
@@ -248,7 +246,7 @@ class Preparer:
             leases, kept = self._dra_leases(), None
             if self._ledger.is_complete and not any(map(_has_other_files, leases)):
                 kept = list(dict.fromkeys(map(_ref, leases)))
-            idle = self._idle_records()
+            idle = self._idle_records(leases)
             try:
                 return await self._work.in_thread(partial(self._files.sync, idle, kept))
             except HostExhausted as error:
@@ -437,16 +435,23 @@ class Preparer:
     def _is_of_this_boot(self, leases: Sequence[Lease]) -> bool:
         return all(lease.boot_id == self._ledger.boot_id for lease in leases)
 
-    def _idle_records(self) -> list[Record]:
-        return [record for record in self._records() if not self._turns.is_busy(record.claim.uid)]
+    def _idle_records(self, leases: Iterable[Lease]) -> list[Record]:
+        return [record for record in _records(leases) if not self._turns.is_busy(record.claim.uid)]
 
     def _records(self) -> list[Record]:
-        """Return what is done."""
-        done = {lease.owner: lease for lease in self._dra_leases() if lease.phase == "done"}
-        return [record for record in map(record_of, done.values()) if record is not None]
+        return _records(self._dra_leases())
+
+    def _leases_of(self, uids: Iterable[str]) -> list[Lease]:
+        return [lease for uid in uids for lease in self._ledger.of_owner(claim_owner(uid))]
 
     def _dra_leases(self) -> list[Lease]:
         return [lease for lease in self._ledger.leases() if lease.api == API]
+
+
+def _records(leases: Iterable[Lease]) -> list[Record]:
+    """Return what is done of what these leases are for."""
+    done = {lease.owner: lease for lease in leases if lease.phase == "done"}
+    return [record for record in map(record_of, done.values()) if record is not None]
 
 
 def _check(book: Book, record: Record, *, is_new: bool = False) -> None:

@@ -4,7 +4,7 @@ import re
 
 import yaml
 
-_KEY_ALONE = re.compile(r"\s+([-A-Za-z0-9_.]+)")
+_KEY_ALONE = re.compile(r"\s*([-A-Za-z0-9_.]+)")
 _COLON = "a colon where a value stands; put a text with `: ` in quotes, and a key of its own on a line of its own"
 _CLOSES = {"[": "]", "{": "}"}
 
@@ -25,9 +25,9 @@ def in_words(error: yaml.MarkedYAMLError, text: str) -> str:
     if "<block end>" in problem:
         return f"the indentation does not fit what began in {begun}"
     if "<stream end>" in problem or problem.startswith("expected ',' or "):
-        return _in_brackets(problem, text, mark.index if mark else len(text))
+        return _in_brackets(problem, text, mark)
     if "mapping values" in problem:
-        if mark and (key := _KEY_ALONE.fullmatch(text.splitlines()[mark.line][: mark.column])):
+        if (key := _key_before(text, mark)) and key.start(1):
             return f"{key[1]} is indented further than the line before it; line it up with the keys that it belongs to"
         return _COLON
     return problem
@@ -37,14 +37,23 @@ def _needs_quotes(character: str) -> str:
     return f"put a text that begins with {character} in quotes"
 
 
-def _in_brackets(problem: str, text: str, end: int) -> str:
-    if problem.endswith("got ':'"):
-        return _COLON
-    if not (opened := _open_brackets(text, end)):
+def _key_before(text: str, mark: yaml.Mark | None) -> re.Match[str] | None:
+    """Return the key that stands alone before a colon, where there is one."""
+    return _KEY_ALONE.fullmatch(text.splitlines()[mark.line][: mark.column]) if mark else None
+
+
+def _in_brackets(problem: str, text: str, mark: yaml.Mark | None) -> str:
+    opened = _open_brackets(text, mark.index if mark else len(text))
+    if not opened:
         return problem  # of the end of a file that has directives alone
     bracket, line = opened[-1]
+    missing = f"or a {_CLOSES[bracket]} for the {bracket} in line {line}"
+    if problem.endswith("got ':'"):
+        key = _key_before(text, mark)
+        is_below = mark is not None and mark.line >= line  # marks count from 0
+        return f"a comma is missing before {key[1]}, {missing}" if key and is_below else _COLON
     if problem.endswith(("got '<scalar>'", "got '['", "got '{'")):
-        return f"a comma is missing before this, or a {_CLOSES[bracket]} for the {bracket} in line {line}"
+        return f"a comma is missing before this, {missing}"
     return f"the {bracket} in line {line} is not closed"
 
 

@@ -126,12 +126,37 @@ async def test_of_a_device_that_is_gone_nobody_has_removed_the_spec(
 ) -> None:
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
     await node.end()
-    shutil.rmtree(node.made_up.root / "sys/devices/virtual/misc/fuse")
-    (node.made_up.root / "sys/class/misc/fuse").unlink()
-    (node.made_up.root / "dev/fuse").unlink()
+    unplug(node)
     await node.begin()
     assert len(list(node.cdi.iterdir())) == 1
     assert "were removed" not in caplog.text
     shutil.rmtree(node.cdi)
     await until(lambda: "were removed" in caplog.text)
     await until(lambda: len(list(node.cdi.glob("*.json"))) == 1)
+
+
+async def test_of_a_device_that_goes_while_the_daemon_runs_nobody_has_removed_the_spec(
+    node: Node, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The daemon itself has: a runtime must not find what is not there."""
+
+    def specs() -> set[Path]:
+        return set(node.cdi.glob("*.json"))
+
+    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    of_mine = specs()
+    unplug(node)
+    node.scan()
+    await until(lambda: specs() < of_mine)
+    left = specs()
+    await node.prepare(await cluster.allocate("other", result("misc-kvm")))
+    for path in (of_other := specs() - left):
+        path.unlink()  # what somebody does remove is noticed after that
+    await until(lambda: specs() == left | of_other)
+    assert caplog.text.count("were removed") == 1
+
+
+def unplug(node: Node) -> None:
+    shutil.rmtree(node.made_up.root / "sys/devices/virtual/misc/fuse")
+    (node.made_up.root / "sys/class/misc/fuse").unlink()
+    (node.made_up.root / "dev/fuse").unlink()
