@@ -84,7 +84,8 @@ class ConfigFile:
         self.labels = labels
         self.status = ConfigStatus(True, time.time())
         self._stamp = stamp(path) if stamped is None else stamped
-        self._before = config, content
+        self.is_tried = False  # `config` is new, and the daemon, which says so, may not get what that needs
+        self._before = config, content  # to which `refuse` goes back
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[Reading]] = []
         self._seconds = again
@@ -142,7 +143,8 @@ class ConfigFile:
                 log.info("configuration changed: %s", changed)
                 self._telemetry.reloads["good"] += 1
                 self._telemetry.events.record("reloaded", f"the configuration is another one: {changed}")
-                if is_new := starts_anew(self.config):
+                is_new = starts_anew(self.config)
+                if is_new and not self.is_tried:
                     self._before = before, content
                 _answer(asking, Reading(before=before, starts_anew=is_new))
                 yield self.config
@@ -152,8 +154,9 @@ class ConfigFile:
             watch.close()
 
     def refuse(self, why: str) -> None:
-        """Go back to the configuration from which the daemon started anew: what was read since cannot be had here."""
+        """Go back to the last configuration that the daemon could have: what was read since cannot be had here."""
         self._stays([why])
+        self.is_tried = False
         self.config, self.content = self._before
 
     async def _read(self) -> tuple[str, ...]:

@@ -201,6 +201,8 @@ class Daemon:
 
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
+        if self._file is not None:
+            self._file.is_tried = False
         remove_features(self._config.settings)
 
     def _observers(

@@ -87,8 +87,8 @@ def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) 
 
 async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
     """Run a daemon; anew with a configuration that needs that, and with the one before where it cannot be had."""
-    config, is_tried = file.config, False
     while True:
+        config = file.config
         logs.setup(config.settings.log_level, config.settings.log_format)
         for line in overridden(config.settings):
             log.warning("%s: in a pod the folders and the probes are those of the manifest", line)
@@ -97,12 +97,11 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
                 await Daemon(config, host, file=file, telemetry=telemetry).run()
         except NewConfiguration:
             log.info("starting anew with the new configuration")
-            config, is_tried = file.config, True
+            file.is_tried = True
         except (CannotOffer, StateLocked) as error:
-            if not is_tried:
+            if not file.is_tried:
                 raise
             file.refuse(str(error))
-            config, is_tried = file.config, False
 
 
 def _end_in_time() -> None:
