@@ -23,7 +23,7 @@ from dra_plugin.preparing.prepare import Paths, Preparer
 from dra_plugin.preparing.turns import ClaimTurns
 from dra_plugin.publishing.offers import Offered, Offers
 from dra_plugin.publishing.pool import driver_resources
-from dra_plugin.publishing.slices import Controller, DroppedFieldsError, Owner
+from dra_plugin.publishing.slices import Controller, DroppedFieldsError, InvalidPool, Owner
 from dra_plugin.remembered import remembered
 from dra_plugin.serving.claims import ApiClaims, NoClaims
 from dra_plugin.serving.health import DeviceHealth, HealthBoard
@@ -332,7 +332,7 @@ class DraPlugin:
         assert self._slices is not None
         problem = f"{what}: {error}"
         level = logging.DEBUG if problem in self._slices.problem else logging.WARNING
-        log.log(level, "ResourceSlices: %s; it is tried again", problem)
+        log.log(level, "ResourceSlices: %s%s", problem, "" if isinstance(error, InvalidPool) else "; it is tried again")
         if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._drops_taints:
             log.warning("the API server drops taints: devices that must not be given out leave the slices instead")
             self._drops_taints = True

@@ -193,4 +193,4 @@ class Controller:
 
 
 def _log(error: Exception, message: str) -> None:
-    log.warning("%s: %s; it is tried again", message, error)
+    log.warning("%s: %s%s", message, error, "" if isinstance(error, InvalidPool) else "; it is tried again")
