@@ -14,15 +14,8 @@ import pytest
 @contextmanager
 def mounted(folder: Path, options: str) -> Iterator[Path]:
     """Have a tmpfs with these options at `folder` meanwhile; skip the test where none can be mounted."""
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    try:
+    with _mounted(folder, ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]):
         yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @contextmanager
@@ -32,20 +25,24 @@ def mounted_ext4(folder: Path, size: int) -> Iterator[Path]:
     image.touch()
     os.truncate(image, size << 20)
     # as on any disk of some size; where blocks are smaller SQLite's index has holes
-    for command in (
-        ["mkfs.ext4", "-q", "-m", "0", "-b", "4096", str(image)],
-        ["mount", "-o", "loop", str(image), str(folder)],
-    ):
+    made = ["mkfs.ext4", "-q", "-m", "0", "-b", "4096", str(image)]
+    with _mounted(folder, made, ["mount", "-o", "loop", str(image), str(folder)]):
+        yield folder
+    image.unlink()
+
+
+@contextmanager
+def _mounted(folder: Path, *commands: list[str]) -> Iterator[None]:
+    for command in commands:
         if shutil.which(command[0]) is None:
             pytest.skip(f"no {command[0]}")
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
     try:
-        yield folder
+        yield
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
-        image.unlink()
 
 
 def fill(folder: Path) -> Path:

@@ -14,7 +14,7 @@ _LONGEST = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1
 _TYPES = ("Normal", "Warning")
 _UNSET = ("firstTimestamp", "lastTimestamp", "count")
 _ABOUT = ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath")
-_FIXED = (
+_FIXED = (  # in their order, `reason` twice, as upstream tells them
     *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reason", "type"),
     *("eventTime", "action", "related", "reportingComponent", "reportingInstance"),
 )

@@ -221,41 +221,44 @@ async def test_what_cannot_be_had_leaves_what_was_read_last_and_not_what_the_dae
         await until_logged(process, "offering resources: 2")
 
 
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Path]:
+    """A state directory that another instance has."""
+    database = Database(tmp_path / "kept")
+    database.load()
+    yield tmp_path / "kept"
+    database.close()
+
+
 async def test_a_state_directory_that_another_instance_keeps_leaves_the_configuration_of_before(
-    start: StartDaemon, socket_dir: Path, path: Path, tmp_path: Path
+    start: StartDaemon, socket_dir: Path, path: Path, kept: Path
 ) -> None:
-    kept = Database(tmp_path / "kept")
-    kept.load()
     async with Node(socket_dir) as node:
         process = await begin(start, node, FUSE)
-        rewrite(path, FUSE, stateDirectory=str(tmp_path / "kept"), lockWaitSeconds=0)
-        await until_logged(process, f"the configuration stays as it was: {tmp_path / 'kept'}: another nodeplug uses")
+        rewrite(path, FUSE, stateDirectory=str(kept), lockWaitSeconds=0)
+        await until_logged(process, f"the configuration stays as it was: {kept}: another nodeplug uses")
         await until_logged(process, "offering resources: 1")
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
-    kept.close()
 
 
 async def test_who_waits_for_a_kept_state_with_settings_that_change_again_goes_back_to_what_worked(
-    start: StartDaemon, socket_dir: Path, path: Path, tmp_path: Path
+    start: StartDaemon, socket_dir: Path, path: Path, tmp_path: Path, kept: Path
 ) -> None:
     """Not to what was tried in between: that cannot be had either, and the daemon ended."""
-    kept = Database(tmp_path / "kept")
-    kept.load()
     async with Node(socket_dir) as node:
         process = await begin(start, node, FUSE)
-        rewrite(path, FUSE, stateDirectory=str(tmp_path / "kept"), lockWaitSeconds=300)
+        rewrite(path, FUSE, stateDirectory=str(kept), lockWaitSeconds=300)
         await until_logged(process, "starting anew with the new configuration")
         rewrite(path, FUSE, lockWaitSeconds=0)
         await until_logged(process, "starting anew with the new configuration")
-        await until_logged(process, f"the configuration stays as it was: {tmp_path / 'kept'}: another nodeplug uses")
+        await until_logged(process, f"the configuration stays as it was: {kept}: another nodeplug uses")
         await until_logged(process, "offering resources: 1")
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
         rewrite(path, FUSE, KVM, stateDirectory=str(tmp_path / "free"))
         await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
-        rewrite(path, FUSE, stateDirectory=str(tmp_path / "kept"))
-        await until_logged(process, f"the configuration stays as it was: {tmp_path / 'kept'}: another nodeplug uses")
+        rewrite(path, FUSE, stateDirectory=str(kept))
+        await until_logged(process, f"the configuration stays as it was: {kept}: another nodeplug uses")
         await until_logged(process, "offering resources: 2")
-    kept.close()
 
 
 async def test_devices_offered_through_dra_follow(machine: Machine, tmp_path: Path) -> None:
