@@ -1,8 +1,9 @@
 """The plugin watcher: looks at `plugins_registry`, and makes what is registered follow what is there.
 
 Every second the folder is read again, which finds what the kubelet's file events would, and nothing can be missed: a
-socket that was replaced in between has another inode or another change time. Then plugins whose socket went are taken
-back, and new ones are registered; one that fails is tried again after 0.5 s, 1 s, 2 s and so on.
+socket that was replaced in between has another inode or was made at another time. What else happens to it (another
+mode, another name more or less) is no event for the kubelet. Then plugins whose socket went are taken back, and new
+ones are registered; one that fails is tried again after 0.5 s, 1 s, 2 s and so on.
 Source: device manager specification, section 2.4; observations 1.5.
 """
 
@@ -30,7 +31,7 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 log = logging.getLogger(__name__)
 
-_Identity = tuple[int, int]  # inode, change time
+_Identity = tuple[int, int]  # inode, and when it was made: nothing else moves a socket's time of modification
 
 
 class PluginWatcher:
@@ -150,4 +151,4 @@ def _sockets(folder: Path) -> Iterator[tuple[Path, _Identity]]:
         if is_folder:
             yield from _sockets(path)
         elif stat.S_ISSOCK(found.st_mode):
-            yield path, (found.st_ino, found.st_ctime_ns)
+            yield path, (found.st_ino, found.st_mtime_ns)

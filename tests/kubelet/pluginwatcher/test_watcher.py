@@ -146,6 +146,21 @@ async def test_a_socket_that_was_replaced_is_registered_anew(watched: Watched) -
         assert watched.watcher.desired.sockets() == [after.socket]
 
 
+async def test_another_mode_or_one_name_less_makes_no_new_socket(watched: Watched) -> None:
+    """A driver that binds under a hidden name and then links can be seen while it has both."""
+    async with watched.plugin() as plugin:
+        path, other = watched.registry / "p.sock", watched.registry / ".p.sock"
+        os.link(path, other)
+        await watched.told(plugin)
+        (before,) = watched.watcher.actual.plugins()
+        for change in (other.unlink, lambda: path.chmod(0o600)):
+            change()
+            await watched.clock.advance(5)
+            await watched.watcher.idle()
+        assert watched.watcher.actual.plugins() == [before]
+        assert len(plugin.called("NotifyRegistrationStatus")) == 1
+
+
 @scenario(95)
 async def test_an_empty_folder_is_nothing_to_do(watched: Watched) -> None:
     await watched.clock.advance(10)
