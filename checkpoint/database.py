@@ -28,6 +28,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from checkpoint import log_index
 from checkpoint.errors import LedgerUnavailable, StateLocked
 from checkpoint.held import Held, Identity, identity
 from checkpoint.lease import Book, Change
@@ -51,7 +52,6 @@ _NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE}  # beside SQLITE_FULL: for the index o
 _OF_SQLITE = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message quotes bytes that are no text
 _WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write is refused
 _LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log of a small database keeps once it is folded into it
-_INDEX = 32 * 1024  # bytes of the log's index, which is there while somebody has the database open
 _SLACK = 64 * 1024  # bytes: the log's headers, and what a file system needs for itself whenever a file is another one
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
 
@@ -86,6 +86,7 @@ class Database:
         self.began_empty = False  # there was no ledger, or none that could be used: pods may hold what is not in it
         self._directory = directory
         self._log_path = directory / f"{FILE_NAME}-wal"
+        self._index_path = directory / f"{FILE_NAME}-shm"
         self._reserve = Reserve(directory)
         self._unrestored = directory / _UNRESTORED_NAME
         self._untidy = 0  # commits since `tidy`
@@ -107,9 +108,10 @@ class Database:
             if not _size(self.path):
                 return Book()
             try:
+                log_index.check_room(self._index_path)
                 return _read_only(self.path)
-            except sqlite3.OperationalError as error:
-                if _code(error) != sqlite3.SQLITE_CANTOPEN or _size(self._log_path):
+            except (OSError, sqlite3.OperationalError) as error:
+                if not (_is_full(error) or _code(error) == sqlite3.SQLITE_CANTOPEN) or _size(self._log_path):
                     raise
                 return _read_only(self.path, "&immutable=1")  # a disk on which nothing can be written, not even a log
         except _TROUBLE as error:
@@ -290,6 +292,7 @@ class Database:
             raise _Unsound("corrupt", "its write-ahead log is there, the database itself is missing or empty")
         if empty:
             self._create()
+        log_index.check_room(self._index_path)
         try:
             connection = self._connection = sqlite3.connect(
                 self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False
@@ -305,6 +308,7 @@ class Database:
             # one container has thousands of units. `_insert` writes them together, and `_load` misses none.
             connection.execute("PRAGMA foreign_keys = OFF")
             migrate(connection)
+            log_index.fill(self._index_path, connection)
             (self._page,) = connection.execute("PRAGMA page_size").fetchone()
             found = _load(connection)
         except _OF_SQLITE as error:
@@ -399,7 +403,7 @@ class Database:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
             with contextlib.suppress(OSError):  # what the log was, where that is all that was left of the reserve
-                self._reserve.save(_log_of(_size(self.path)) + _INDEX)
+                self._reserve.save(_log_of(_size(self.path)) + log_index.SIZE)
 
 
 def _check(connection: sqlite3.Connection) -> None:
@@ -440,7 +444,7 @@ def _log_of(length: int) -> int:
 
 def _for_ends(length: int) -> int:
     """Return the bytes that make sure that leases in a database of `length` bytes can end, in whole steps."""
-    return -(-(length + _log_of(length) + _INDEX) // SIZE) * SIZE
+    return -(-(length + _log_of(length) + log_index.SIZE) // SIZE) * SIZE
 
 
 def _size(path: Path) -> int:
