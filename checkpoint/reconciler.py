@@ -259,13 +259,13 @@ class Reconciler:
         return await future
 
     async def before_refusing(self) -> None:
-        """Have leases ended whose holders are gone, as far as a pass says so in time (`ledger.Guard`)."""
+        """Have leases ended whose holders are gone, as far as a pass says so in time (`Guard`)."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self.refresh()
 
     async def before_granting(self) -> None:
-        """Return once the ledger is complete (`ledger.Guard`). Raises `LedgerUnavailable`."""
+        """Return once the ledger is complete (`Guard`). Raises `LedgerUnavailable`."""
         await self.before_refusing()
         if not self._ledger.is_complete:
             raise LedgerUnavailable(
@@ -280,6 +280,7 @@ class Reconciler:
             await self._ledger.load()
         except (LedgerUnavailable, StateLocked):
             return None  # each request says so
+        self._ledger.look()
         found = await self._ask_witnesses()
         for do in (self._learn, self._end, self._restore):
             await asyncio.sleep(0)  # of thousands of leases each takes a while
