@@ -153,13 +153,16 @@ class Preparer:
         """Tell whether a file of this name in the CDI directory is one of ours."""
         return self._files.concerns(entry)
 
-    def has_lost_files(self, changed: Collection[str] | None) -> bool:
-        """Tell whether somebody has removed CDI specs of claims, of what has `changed` there; None: of all.
+    def claims_of(self, changed: Iterable[str]) -> set[str]:
+        """Return the uids of claims of which a CDI spec is gone, by the names of what has `changed` there."""
+        return self._files.lost(changed)
 
-        Who has a claim's turn cares for its files.
-        """
-        leases = self._dra_leases() if changed is None else self._leases_of(self._files.lost(changed))
-        return not all(map(self._files.are_there, self._idle_records(leases)))
+    def lost_files(self, uids: Collection[str] | None = None) -> tuple[bool, set[str]]:
+        """Tell whether CDI specs are gone of these claims, None: of all; and of which where somebody works for them."""
+        leases = self._dra_leases() if uids is None else self._leases_of(uids)
+        lost = [x.claim.uid for x in _records(leases) if not self._files.are_there(x)]
+        busy = {uid for uid in lost if self._turns.is_busy(uid)}
+        return len(busy) < len(lost), busy
 
     async def repair(self) -> bool:
         """Undo what is half done, put back the files of what is done, remove others; tell whether all of it worked.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dra_plugin.driver import ClaimFailed
 from hostdevices import Device
-from tests.dra_plugin.preparing.cluster import Cluster
+from tests.dra_plugin.preparing.cluster import Cluster, Road
 from tests.dra_plugin.preparing.node import Node
 from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
 from tests.running import until
@@ -98,6 +98,24 @@ async def test_cdi_specs_of_claims_that_somebody_removes_are_written_again(
         await until(lambda: {path: path.read_bytes() for path in node.cdi.glob("*.json")} == specs)
     assert (await node.failures(ref(wanted)))[wanted.metadata.uid] is None
     assert not list(node.cdi.iterdir())
+
+
+async def test_a_spec_is_written_again_that_goes_while_the_kubelet_waits_for_its_claim_in_vain(
+    node: Node, cluster: Cluster, road: Road
+) -> None:
+    wanted = await cluster.allocate("mine", result("misc-kvm"))
+    other = await cluster.allocate("other", result("misc-fuse"))
+    await node.prepare(wanted)
+    await node.prepare(other)
+    spec = next(path for path in node.cdi.glob("*.json") if wanted.metadata.uid in path.name)
+    road.is_free.clear()
+    call = asyncio.create_task(node.outcomes(wanted))
+    await until(lambda: b"/resourceclaims/mine HTTP" in road.held)
+    spec.unlink()
+    await node.failures(ref(other))  # by then it was noticed
+    await road.cut()
+    assert isinstance((await call)[wanted.metadata.uid], ClaimFailed)
+    await until(spec.exists)
 
 
 async def test_what_is_removed_between_the_repair_at_the_start_and_the_first_scan_is_written_again_too(
