@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,19 @@ async def test_a_spec_is_written_again_that_goes_while_the_kubelet_waits_for_its
     await road.cut()
     assert isinstance((await call)[wanted.metadata.uid], ClaimFailed)
     await until(spec.exists)
+
+
+async def test_of_a_claim_that_is_half_undone_nobody_has_removed_the_files(world: World) -> None:
+    wanted = claim(result("misc-fuse"))
+    await world.prepare(wanted)
+    with closing(sqlite3.connect(world.state / "ledger.sqlite3", isolation_level=None)) as tool:
+        tool.execute("BEGIN IMMEDIATE")  # so that no lease can end
+        assert isinstance((await world.failures(ref(wanted)))[wanted.metadata.uid], ClaimFailed)
+    assert not world.files()
+    assert world.preparer.lost_files() == (False, set())
+    await world.prepare(wanted)
+    shutil.rmtree(world.cdi)
+    assert world.preparer.lost_files() == (True, set())
 
 
 async def test_what_is_removed_between_the_repair_at_the_start_and_the_first_scan_is_written_again_too(
