@@ -19,7 +19,7 @@ from typing import TypeAlias
 Identity: TypeAlias = tuple[int, int]
 """Device and inode."""
 
-_Stamp: TypeAlias = tuple[int, int, int, int]  # with the size, and the time of change in nanoseconds
+_Stamp: TypeAlias = tuple[int, int, int, int]  # with the size, and the time of change in ns, which nobody can set
 
 
 class Held:
@@ -75,4 +75,4 @@ def _stamp(path: str) -> _Stamp | None:
         found = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns

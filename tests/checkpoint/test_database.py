@@ -500,6 +500,21 @@ async def test_a_backup_that_is_copied_over_the_ledger_in_use_is_said_and_takes_
     await again.close()
 
 
+async def test_a_whole_directory_that_is_copied_back_with_its_times_takes_no_lease(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    ledger = await opened(state)
+    await ledger.grant([lease("a")])
+    shutil.copytree(state, tmp_path / "backup")
+    await ledger.grant([lease("b")])  # is in the log alone
+    shutil.copytree(tmp_path / "backup", state, dirs_exist_ok=True)
+    await ledger.grant([lease("c")])
+    shutil.copytree(state, tmp_path / "killed")
+    await ledger.close()
+    again = await opened(tmp_path / "killed")
+    assert again.leases() == (lease("a"), lease("b"), lease("c"))
+    await again.close()
+
+
 async def test_a_directory_that_others_can_read_becomes_ours_alone_and_their_locks_do_not_count(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o755)
