@@ -16,6 +16,7 @@ from controlplane.apiserver.store import Store
 from resourceapi.cel import CelError
 from resourceapi.cel.library import authorizer as cel
 from resourceapi.cel.library.authorizer import Question
+from resourceapi.objects.strict import without_pairs
 
 GROUP = "admissionregistration.k8s.io"
 POLICIES = f"validatingadmissionpolicies.{GROUP}"
@@ -162,7 +163,10 @@ class Admission:
 
     def _inputs(self, write: Write, version: str, params: Plain | None) -> Plain:
         kind = write.kind
-        seen, old = (kind.rules.encode(obj, version) if obj is not None else None for obj in (write.object, write.old))
+        seen, old = (
+            without_pairs(kind.rules.encode(obj, version)) if obj is not None else None
+            for obj in (write.object, write.old)
+        )
         namespace = self._store.get("namespaces", ("", write.namespace)) if write.namespace else None
         inputs = {"object": seen, "oldObject": old, "request": _request(write, version), "namespaceObject": namespace}
         inputs |= _authorizers(write, self._authorizer)

@@ -24,6 +24,13 @@ def parse_members(data: bytes | str) -> Any:
     return json.loads(data, object_pairs_hook=Members)
 
 
+def without_pairs(value: Any) -> Any:
+    """The value with ordinary dicts in the place of `Members`, for who looks at types."""
+    if isinstance(value, dict):
+        return {name: without_pairs(item) for name, item in value.items()}
+    return [without_pairs(item) for item in value] if isinstance(value, list) else value
+
+
 def duplicates(value: Any, prefix: str = "") -> Iterator[str]:
     """What comes twice in a value that no type is known of, as `duplicate field "metadata.name"`."""
     if isinstance(value, dict):

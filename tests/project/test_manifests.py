@@ -30,6 +30,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "base": {},
     "overlays/api-server": {"apiServer": {"host": "api.cluster.example"}},
     "overlays/cluster-events": {"clusterEvents": True},
+    "overlays/device-config-policy": {"deviceConfigPolicy": True},
     "overlays/driver-files": {"driverFiles": True},
     "overlays/eviction": {"evictsPods": True},
     "overlays/k0s": {"kubeletRoot": "/var/lib/k0s/kubelet"},
@@ -182,6 +183,7 @@ def _check_the_pod(objects: Objects) -> None:
         ({"apiServer": {"host": "10.0.0.1"}} | VALUES["overlays/without-dra"], "apiServer.host needs dra.enabled"),
         ({"clusterEvents": True} | VALUES["overlays/without-dra"], "clusterEvents needs dra.enabled"),
         ({"evictsPods": True} | VALUES["overlays/without-dra"], "evictsPods needs dra.enabled"),
+        ({"deviceConfigPolicy": True} | VALUES["overlays/without-dra"], "deviceConfigPolicy needs dra.enabled"),
         ({"dra": {"enabled": False}}, "nodeplug.dev/gpu has `api: both`, which needs dra.enabled"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.controlplane.apiserver.running import APPLY, MERGE, Answer, Http, Running
+from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Answer, Http, Running
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
@@ -47,6 +47,25 @@ def test_policies_have_variables_conditions_reasons_and_messages(api: Http) -> N
     applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "1", "b": "2"}}
     assert api.send("PATCH", f"{MAPS}/x?fieldManager=me", applied, content=APPLY).status == 403
     assert api.send("POST", f"{MAPS}?dryRun=All", {"metadata": {"name": "y"}, "data": {"a": "", "b": ""}}).status == 403
+
+
+def test_free_values_are_of_the_types_that_expressions_know(api: Http) -> None:
+    """A body's objects remember members that came twice; below a field that may hold anything they stay that."""
+    rules = [{"apiGroups": ["resource.k8s.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["*"]}]
+    of_map = "object.spec.config.all(c, type(c.opaque.parameters) == map && type(c.opaque.parameters.inner) == map)"
+    use(
+        api,
+        "types",
+        {},
+        matchConstraints={"resourceRules": rules},
+        validations=[{"expression": of_map, "message": "no map"}],
+    )
+    for value, status in (({"a": 1}, 201), ([{"a": 1}], 422)):
+        config = [{"opaque": {"driver": "gpu.example.com", "parameters": {"inner": value}}}]
+        assert (
+            api.send("POST", f"{CLASSES}?dryRun=All", {"metadata": {"name": "a"}, "spec": {"config": config}}).status
+            == status
+        )
 
 
 def test_what_fails_to_run_is_refused_unless_the_policy_ignores_it(api: Http) -> None:

@@ -1,0 +1,22 @@
+"""The admission policy for DeviceConfigs in a real API server: it compiles there, and judges as in the stand-in."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.device_configs import WRONG, disagreements, install, refusal
+from tests.e2e.realserver import BOOT, RealServer, why_not
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+
+def test_a_real_server_refuses_what_no_node_takes(tmp_path: Path) -> None:
+    with RealServer(tmp_path) as server:
+        client = server.client()
+        install(client)
+        deadline = time.monotonic() + BOOT
+        while not refusal(client, "resourceclaims", WRONG[0][0]):
+            assert time.monotonic() < deadline, "the policy is not in force"
+            time.sleep(0.1)  # nothing announces that it is
+        assert list(disagreements(client)) == []
