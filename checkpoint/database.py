@@ -234,13 +234,17 @@ class Database:
         self._untidy, self._is_to_grow = 0, False
         if self._connection is not None and self._held is not None:
             with contextlib.suppress(OSError, sqlite3.Error):
-                if not self._held.are_in_place():
-                    return  # the next write says so, and what somebody else wrote is not mixed with the log
-                longest = max(_LONGEST_LOG, _log_of(self._length()))
-                self._connection.execute(f"PRAGMA journal_size_limit = {longest}").fetchall()
-                self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-                self._size = _size(self.path)
-                self._held.note_written()
+                if self._held.are_in_place():  # else what somebody wrote would be mixed with it: the next write says so
+                    self._fold(self._connection, self._held)
+
+    def _fold(self, connection: sqlite3.Connection, held: Held) -> None:
+        longest = max(_LONGEST_LOG, _log_of(self._length()))
+        connection.execute(f"PRAGMA journal_size_limit = {longest}").fetchall()
+        try:
+            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        finally:
+            held.note_written()  # in part, where there is no room
+        self._size = _size(self.path)
 
     @property
     def is_untidy(self) -> bool:

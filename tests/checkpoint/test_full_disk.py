@@ -218,7 +218,7 @@ class Crowded:
 @pytest.mark.parametrize("restarts", [False, True], ids=["at once", "with restarts"])
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4", "ext4 with small blocks"])
 def test_thousands_end_one_by_one_or_together_while_others_take_whatever_there_is(
-    tmp_path: Path, kind: str, restarts: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, restarts: bool
 ) -> None:
     containers = [
         [lease(f"gpu-{number}-{container}", record=bytes(50_000)) for number in range(2000)] for container in range(4)
@@ -237,6 +237,7 @@ def test_thousands_end_one_by_one_or_together_while_others_take_whatever_there_i
         crowded.restart()
         assert (tuple(crowded.book), crowded.database.set_aside) == ((), [])
         crowded.database.close()
+    assert not caplog.text  # such as that somebody else wrote to it
 
 
 def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_refused(tmp_path: Path) -> None:
@@ -260,6 +261,20 @@ def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_re
         assert reserve.stat().st_size == kept > 1 << 20
         database.close()
         assert tuple(Database(disk / "state").peek()) == tuple(book)
+
+
+def test_a_log_that_is_folded_in_part_was_written_by_nobody_else(small_disk: Path) -> None:
+    database = Database(small_disk / "state")
+    book = database.load()
+    database.write(book, [book.grant([lease(f"gpu-{number}") for number in range(300)])])
+    before = database.path.stat()
+    fill(small_disk)
+    database.tidy()  # what is there is written, and there is no room for more
+    after = database.path.stat()
+    assert (after.st_size, after.st_ctime_ns > before.st_ctime_ns) == (before.st_size, True)
+    database.write(book, [book.update([structs.replace(next(iter(book)), holder="pod/default/one/main")])])
+    database.close()
+    assert tuple(Database(small_disk / "state").peek()) == tuple(book)
 
 
 _ENDS_ONE = """
