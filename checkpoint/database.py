@@ -6,7 +6,7 @@ Rules:
    newer version), or that takes the place of the one in use, is renamed, never deleted, and a fresh one takes its
    place: a node must come up again. What pods hold without a lease is then leased again (reconciler.py).
 3. Memory is the truth once it was loaded: after a failure the file is opened again and made equal to it, but for one
-   of want of room, after which it is.
+   of want of room, after which it is. So it is where somebody else wrote to it, as with a backup.
 4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut. It is
    kept short and used again (`tidy`), also as soon as the database is to grow.
 5. What was granted can end, on a disk that others fill at any moment. At most an end writes every page once to the log,
@@ -15,7 +15,6 @@ Rules:
 """
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
@@ -28,6 +27,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from checkpoint import log_index
+from checkpoint.disk_errors import code_of, in_words, is_full, lacks_names
 from checkpoint.errors import LedgerUnavailable, StateLocked
 from checkpoint.held import Held, Identity, identity
 from checkpoint.lease import Book, Change
@@ -47,11 +48,9 @@ _NOT_SOUND = {
     sqlite3.SQLITE_ERROR,  # the tables are not those that the record of migrations promises
     0,  # the error is the Python module's own: text that is not UTF-8
 }
-_NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE}  # beside SQLITE_FULL: for the index of the write-ahead log
 _OF_SQLITE = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message quotes bytes that are no text
 _WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write is refused
 _LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log of a small database keeps once it is folded into it
-_INDEX = 32 * 1024  # bytes of the log's index, which is there while somebody has the database open
 _SLACK = 64 * 1024  # bytes: the log's headers, and what a file system needs for itself whenever a file is another one
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
 
@@ -86,6 +85,7 @@ class Database:
         self.began_empty = False  # there was no ledger, or none that could be used: pods may hold what is not in it
         self._directory = directory
         self._log_path = directory / f"{FILE_NAME}-wal"
+        self._index_path = directory / f"{FILE_NAME}-shm"
         self._reserve = Reserve(directory)
         self._unrestored = directory / _UNRESTORED_NAME
         self._untidy = 0  # commits since `tidy`
@@ -108,9 +108,10 @@ class Database:
             if not _size(self.path):
                 return Book()
             try:
+                log_index.check_room(self._index_path)
                 return _read_only(self.path)
-            except sqlite3.OperationalError as error:
-                if _code(error) != sqlite3.SQLITE_CANTOPEN or _size(self._log_path):
+            except (OSError, sqlite3.OperationalError) as error:
+                if not (is_full(error) or code_of(error) == sqlite3.SQLITE_CANTOPEN) or _size(self._log_path):
                     raise
                 return _read_only(self.path, "&immutable=1")  # a disk on which nothing can be written, not even a log
         except _TROUBLE as error:
@@ -123,7 +124,7 @@ class Database:
                 book = self._open()
             except _TROUBLE as error:
                 self._close_file()
-                if not ((_is_full(error) or self._lacks_names(error)) and self._reserve.give_up()):
+                if not ((is_full(error) or lacks_names(error, self._directory)) and self._reserve.give_up()):
                     raise
                 book = self._open()  # or what is on record could not end
                 self._lengthen_log()
@@ -148,7 +149,7 @@ class Database:
             try:
                 self._write(change, book, ends=ends, grows=grows)
             except _TROUBLE as error:
-                if not _is_full(error):
+                if not is_full(error):
                     raise
                 self._write_on_a_full_disk(change, book, ends=ends)
         except _TROUBLE as error:
@@ -164,12 +165,24 @@ class Database:
             raise self._unavailable("write", error) from error
         self.tidy()
 
+    def look(self, book: Book) -> None:
+        """Write everything again where another file is there than was left. Raises `LedgerUnavailable`.
+
+        Where there is none the next write makes one, or the next process, which asks what pods have.
+        """
+        try:
+            is_another = self._connection is not None and not self._in_place() and self.path.exists()
+        except OSError as error:
+            raise self._unavailable("read", error) from error
+        if is_another:
+            self.check(book)
+
     def _write_on_a_full_disk(self, change: _Change, book: Book, *, ends: bool) -> None:
         try:
             self.tidy()  # the log's own blocks are room for the end of a lease
             self._write(change, book, ends=ends)
         except _TROUBLE as error:
-            if not ends or not _is_full(error) or not self._reserve.give_up():
+            if not ends or not is_full(error) or not self._reserve.give_up():
                 raise
             self.tidy()
             self._lengthen_log()
@@ -181,6 +194,7 @@ class Database:
         if self._connection is not None and self._in_place():
             self._commit(change, ends=ends, grows=grows)
             return
+        was_open = self._connection is not None
         self._close_file()
         try:
             self._open()
@@ -188,6 +202,9 @@ class Database:
         except BaseException:
             self._close_file()  # which is not equal to memory
             raise
+        if was_open:
+            words = "the ledger %s or its log was removed or written to by somebody else: all leases are written again"
+            log.error(words, self.path)
 
     def _commit(self, change: _Change, *, ends: bool, grows: bool = True) -> None:
         """Commit `change`; nothing but what `ends` leases is, unless there is room for the end of all of them.
@@ -215,12 +232,19 @@ class Database:
         The log keeps its blocks, as many as the end of every lease needs: others may have filled the disk.
         """
         self._untidy, self._is_to_grow = 0, False
-        if self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                longest = max(_LONGEST_LOG, _log_of(self._length()))
-                self._connection.execute(f"PRAGMA journal_size_limit = {longest}").fetchall()
-                self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-                self._size = _size(self.path)
+        if self._connection is not None and self._held is not None:
+            with contextlib.suppress(OSError, sqlite3.Error):
+                if self._held.are_in_place():  # else what somebody wrote would be mixed with it: the next write says so
+                    self._fold(self._connection, self._held)
+
+    def _fold(self, connection: sqlite3.Connection, held: Held) -> None:
+        longest = max(_LONGEST_LOG, _log_of(self._length()))
+        connection.execute(f"PRAGMA journal_size_limit = {longest}").fetchall()
+        try:
+            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        finally:
+            held.note_written()  # in part, where there is no room
+        self._size = _size(self.path)
 
     @property
     def is_untidy(self) -> bool:
@@ -263,21 +287,11 @@ class Database:
 
         Not where a transaction found no room: it was taken back, and the log's blocks would be somebody else's.
         """
-        if not (verb == "write" and _is_full(error)):
+        if not (verb == "write" and is_full(error)):
             self._close_file()
-        words = "the disk takes no more files, remove some" if self._lacks_names(error) else _in_words(error)
+        words = "the disk takes no more files, remove some" if lacks_names(error, self._directory) else in_words(error)
         refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
         return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {words}{refused}")
-
-    def _lacks_names(self, error: Exception) -> bool:
-        """Tell whether an error is for want of inodes, which SQLite does not say of its log and index."""
-        if not (_is_full(error) or _code(error) == sqlite3.SQLITE_CANTOPEN):
-            return False
-        try:
-            found = os.statvfs(self._directory)
-        except OSError:
-            return False
-        return found.f_files > 0 == found.f_ffree
 
     def _open(self) -> Book:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -296,6 +310,7 @@ class Database:
             raise _Unsound("corrupt", "its write-ahead log is there, the database itself is missing or empty")
         if empty:
             self._create()
+        log_index.check_room(self._index_path)
         try:
             connection = self._connection = sqlite3.connect(
                 self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False
@@ -311,10 +326,11 @@ class Database:
             # one container has thousands of units. `_insert` writes them together, and `_load` misses none.
             connection.execute("PRAGMA foreign_keys = OFF")
             migrate(connection)
+            log_index.fill(self._index_path, connection)
             (self._page,) = connection.execute("PRAGMA page_size").fetchone()
             found = _load(connection)
         except _OF_SQLITE as error:
-            if _code(error) in _NOT_SOUND:
+            if code_of(error) in _NOT_SOUND:
                 raise _Unsound("corrupt", str(error)) from error
             raise
         if self._identity not in (None, found_there) and len(found):
@@ -352,7 +368,7 @@ class Database:
         )
 
     def _in_place(self) -> bool:
-        """Tell whether what is open is still what is at its path.
+        """Tell whether what is open is still what is at its path, as it was left.
 
         Files that were deleted take writes to nowhere, and where the lock was, another process may have its own.
         """
@@ -405,7 +421,7 @@ class Database:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
             with contextlib.suppress(OSError):  # what the log was, where that is all that was left of the reserve
-                self._reserve.save(_log_of(_size(self.path)) + _INDEX)
+                self._reserve.save(_log_of(_size(self.path)) + log_index.SIZE)
 
 
 def _check(connection: sqlite3.Connection) -> None:
@@ -453,7 +469,7 @@ def _log_of(length: int) -> int:
 
 def _for_ends(length: int) -> int:
     """Return the bytes that make sure that leases in a database of `length` bytes can end, in whole steps."""
-    return -(-(length + _log_of(length) + _INDEX) // SIZE) * SIZE
+    return -(-(length + _log_of(length) + log_index.SIZE) // SIZE) * SIZE
 
 
 def _size(path: Path) -> int:
@@ -469,28 +485,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _code(error: Exception) -> int:
-    """Return SQLite's primary result code, 0 where the error is not SQLite's own."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-def _is_full(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return _code(error) == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _NO_ROOM
-
-
-def _in_words(error: Exception) -> str:
-    if _is_full(error):
-        return "the disk is full, free some space"
-    if isinstance(error, OSError):
-        return f"{error.strerror or error} ({error.filename})" if error.filename else str(error.strerror or error)
-    if isinstance(error, sqlite3.Error):
-        code = _code(error)
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            return f"{error}, make the directory and the file writable for user {os.geteuid()}"
-        if code == sqlite3.SQLITE_BUSY:
-            return f"{error}, another program holds it"
-    return str(error)

@@ -1,4 +1,7 @@
-"""Whether files that are open are still those at their paths, which is asked before each write.
+"""Whether files that are open are still those at their paths, as they were left, which is asked before each write.
+
+A database that has a log is written to when the log is folded into it, and a backup that is copied over it, or a tool,
+has its time of change another one.
 
 Of a file that is written to all the time nobody asks for the times with that: since Linux 6.13 one whose times were
 read gets new ones with its next write, and a commit took a quarter more of the processor. It is held by a descriptor
@@ -9,21 +12,25 @@ Source: open(2), O_PATH; fcntl(2); Linux, Documentation/filesystems/multigrain-t
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
 Identity: TypeAlias = tuple[int, int]
 """Device and inode."""
 
+_Stamp: TypeAlias = tuple[int, int, int, int]  # with the size, and the time of change in ns, which nobody can set
+
 
 class Held:
-    """Files as they are at their paths now: `written` is written to all the time, or not there; the others are not."""
+    """Files as they are at their paths now: `written` is written to all the time, the others when it is said.
+
+    Where `written` is not there they may be written to at any time.
+    """
 
     def __init__(self, others: Iterable[Path], written: Path) -> None:
         """Look at them. Raises OSError."""
         self._others = tuple(map(os.fspath, others))
-        self._were = [identity(path) for path in self._others]
         self._descriptor = -1
         try:
             self._descriptor = os.open(written, os.O_PATH | os.O_CLOEXEC)
@@ -34,12 +41,18 @@ class Held:
         except OSError:
             self.close()
             raise
+        self._look: Callable[[str], Identity | _Stamp | None] = _stamp if self._descriptor >= 0 else identity
+        self.note_written()
 
     def are_in_place(self) -> bool:
-        """Tell whether none was removed, replaced or moved."""
+        """Tell whether none was removed, replaced or moved, or written to by somebody else."""
         if self._descriptor >= 0 and os.readlink(self._link) != self._was_at:
             return False
-        return [identity(path) for path in self._others] == self._were
+        return [self._look(path) for path in self._others] == self._were
+
+    def note_written(self) -> None:
+        """Take the others as they are now: we have written to them."""
+        self._were = [self._look(path) for path in self._others]
 
     def close(self) -> None:
         """Let go of them. Idempotent."""
@@ -55,3 +68,11 @@ def identity(path: str) -> Identity | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _stamp(path: str) -> _Stamp | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns

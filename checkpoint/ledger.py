@@ -19,11 +19,12 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from checkpoint.database import Database, SetAside
 from checkpoint.disk_problem import AGAIN, DiskProblem
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
+from checkpoint.guard import Guard
 from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
 from checkpoint.observers import CommitObserver, Observer, Observers, RenewalObserver, WithheldObserver
 from checkpoint.requests import Request, answer
@@ -39,18 +40,6 @@ Check: TypeAlias = Callable[[Book], None]
 QUICK = 0.001  # seconds; a thread writes while transactions take longer, by a moving average over about `_LATELY`
 _LATELY = 8
 _RETRY = 0.05  # seconds between tries to take the state directory
-
-
-class Guard(Protocol):
-    """What happens before a lease is granted or refused (reconciler.py)."""
-
-    async def before_granting(self) -> None:
-        """Return once nothing that pods have is without a lease. Raises `LedgerUnavailable` where nobody can say."""
-        ...
-
-    async def before_refusing(self) -> None:
-        """End the leases whose holders are gone, as far as that can be found out in time."""
-        ...
 
 
 class Ledger:
@@ -315,6 +304,11 @@ class Ledger:
 
         return await self._request(decide)
 
+    def look(self) -> None:
+        """Have all leases written again where another file is there than was left, as a backup."""
+        if self._is_loaded and self._busy is None:
+            self._begin(self._look_in_thread())
+
     async def close(self) -> None:
         """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
         self._is_closed = True
@@ -325,6 +319,8 @@ class Ledger:
                 await asyncio.wait([self._busy])
             self._flush()
         try:
+            if self._is_loaded:
+                await self._look_in_thread()
             await self._in_thread(self._database.close)
         except RuntimeError:  # the thread has ended: closed before
             return
@@ -418,6 +414,12 @@ class Ledger:
             self._disk_problem.found(str(error))
         else:
             self._disk_problem.found("")
+
+    async def _look_in_thread(self) -> None:
+        try:
+            await self._in_thread(self._database.look, self._book)
+        except (LedgerUnavailable, StateLocked) as error:
+            self._disk_problem.found(str(error))
 
     def _decide(self, batch: Sequence[Request]) -> tuple[list[Any], list[Change]]:
         outcomes: list[Any] = []

@@ -9,8 +9,8 @@ Rules:
    our answer. One whose holder no witness has ever named must be missed twice, so long apart: a kubelet that was frozen
    between answer and record wakes with both on its hands.
 3. What ends is what was judged: a lease that was granted again, or answered with, since the pass began stays.
-4. What somebody holds without a lease is restored by its front, if it can be. While the ledger was lost and not all of
-   it is restored, nothing is granted.
+4. What somebody holds without a lease is restored by its front, if it can be (restoring.py). While the ledger was lost
+   and not all of it is restored, nothing is granted.
 5. An administrator can have a lease ended on which the witnesses are silent (`release`): after a pass, and only by
    force where one of them says that it is held. What a pod that runs still has is restored with the next pass.
 6. A witness that does not speak in time is one that does not speak. A defect of ours ends a pass, never the passes.
@@ -19,27 +19,18 @@ Rules:
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from checkpoint.errors import LeaseRefused, LedgerUnavailable, ReleaseRefused, StateLocked
-from checkpoint.holdings import (
-    ClaimEntry,
-    ClaimName,
-    DeviceFile,
-    Holdings,
-    Listed,
-    UnitEntry,
-    Verdict,
-    claim_of,
-    held_claims,
-    held_units,
-)
-from checkpoint.lease import Lease, LeaseKey, claim_owner
+from checkpoint.errors import LedgerUnavailable, ReleaseRefused, StateLocked
+from checkpoint.fronts import ClaimFront, UnitFront
+from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Listed, Verdict, claim_of
+from checkpoint.lease import Lease, LeaseKey
 from checkpoint.ledger import Ledger
+from checkpoint.restoring import Restoring
 
 if TYPE_CHECKING:
     from checkpoint.testimony import Statement
@@ -52,8 +43,6 @@ GRACE = 5.0  # seconds that the kubelet may need to record our answer before its
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
 _NO_PODS = "the kubelet does not know its pods yet"
-_MOST_LINES = 100  # of a pass about what is held without a lease: a lost ledger may have had 40,000
-_MOST_REASONS = 3  # in `problem`, which every refusal repeats
 
 
 class Witnesses(Protocol):
@@ -84,37 +73,6 @@ class Witnesses(Protocol):
 
     def is_absent(self) -> bool:
         """Tell whether there is no kubelet that could name anything: no pod-resources socket."""
-        ...
-
-
-class UnitFront(Protocol):
-    """The device plugin API: it knows what a lease of its own consists of."""
-
-    def serves(self, resource: str) -> bool:
-        """Tell whether units of this name are ours."""
-        ...
-
-    def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
-        """Return the lease for a unit that somebody holds without one."""
-        ...
-
-    def republish(self, resources: Iterable[str]) -> None:
-        """Send the kubelet the lists of these resources once more: then it writes its file."""
-        ...
-
-
-class ClaimFront(Protocol):
-    """DRA: it knows what must be undone for a claim, and what a claim has."""
-
-    async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
-        """Lease again what a claim has and was lost; return why that cannot be done yet, empty where it is done.
-
-        `units` are those that the witnesses name. Raises `LeaseRefused` where it cannot be done at all.
-        """
-        ...
-
-    async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
-        """Undo a claim and end its leases, unless somebody works for it or was answered since; log what cannot be."""
         ...
 
 
@@ -154,9 +112,7 @@ class Reconciler:
         self._ended: set[str] = set()  # and are gone
         self._missed: dict[LeaseKey, float] = {}  # since when a lease that no witness ever named is missed
         self._named: set[LeaseKey] = set()  # leases that some witness has named
-        self._unleased: dict[str, str] = {}  # what is held without a lease, and why
-        self._unleased_before: dict[str, str] = {}  # at the pass before
-        self._unrestored: dict[str, None] = {}  # reasons for which something is not leased again yet
+        self._restoring = Restoring(ledger)
         self._is_idle = False  # nothing is looked after
         self._asked: list[asyncio.Future[_Pass | None]] = []
         self._has_ended = False  # there will be no pass any more
@@ -259,13 +215,13 @@ class Reconciler:
         return await future
 
     async def before_refusing(self) -> None:
-        """Have leases ended whose holders are gone, as far as a pass says so in time (`ledger.Guard`)."""
+        """Have leases ended whose holders are gone, as far as a pass says so in time (`Guard`)."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self.refresh()
 
     async def before_granting(self) -> None:
-        """Return once the ledger is complete (`ledger.Guard`). Raises `LedgerUnavailable`."""
+        """Return once the ledger is complete (`Guard`). Raises `LedgerUnavailable`."""
         await self.before_refusing()
         if not self._ledger.is_complete:
             raise LedgerUnavailable(
@@ -280,6 +236,7 @@ class Reconciler:
             await self._ledger.load()
         except (LedgerUnavailable, StateLocked):
             return None  # each request says so
+        self._ledger.look()
         found = await self._ask_witnesses()
         for do in (self._learn, self._end, self._restore):
             await asyncio.sleep(0)  # of thousands of leases each takes a while
@@ -378,21 +335,10 @@ class Reconciler:
 
     async def _restore(self, found: _Pass) -> None:
         """Lease again what somebody holds without a lease, and held without one when the pass began."""
-        self._unleased_before, self._unleased, self._unrestored = self._unleased, {}, {}
-        self._lines = 0
-        held = held_units(found.holdings)
-        for resource, unit in sorted(x for x in held if (x[0], "device-plugin", x[1]) not in found.leased):
-            if self._ledger.get((resource, "device-plugin", unit)) is None:
-                await self._restore_unit(resource, unit, *held[resource, unit])
-        names = self._names_of_claims()
-        for claim, units in sorted(held_claims(found.holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
-            if claim_owner(claim.uid) not in found.owners and not self._is_leased(claim, names):
-                await self._restore_claim(claim, units)
-                names = self._names_of_claims()
-        if self._lines > _MOST_LINES:
-            more = self._lines - _MOST_LINES
-            log.warning("%d more were held without a lease; `nodeplug status` has all leases", more)
-        self.problem = "; ".join(list(self._unrestored)[:_MOST_REASONS]) or self._why_unknown(found.holdings)
+        self._restoring.begin()
+        await self._restoring.restore_units(found.holdings, found.leased, self.units)
+        await self._restoring.restore_claims(found.holdings, found.owners, self.claims)
+        self.problem = self._restoring.end() or self._why_unknown(found.holdings)
         listed = found.holdings.listed
         self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not found.holdings.files_name_any
         if not self._ledger.is_complete and not self.problem:
@@ -402,45 +348,6 @@ class Reconciler:
                 log.info("the lease database is new, and no pod holds anything")
             self._ledger.complete()
 
-    async def _restore_unit(self, resource: str, unit: str, holder: str, entry: UnitEntry | None) -> None:
-        if self.units is None or not self.units.serves(resource):
-            return
-        lease, pods = self.units.restore_unit(resource, unit, entry), frozenset({entry.pod} if entry else ())
-        extra = {"resource": resource, "device": unit, "holder": holder}
-        try:
-            await self._ledger.grant([replace(lease, holder=holder, pods=pods)], guarded=False)
-        except LeaseRefused as refusal:  # whoever has the lease, nobody else gets the device
-            self._report(f"{resource} {unit}", str(refusal), extra)
-        except LedgerUnavailable as error:
-            self._unrestored[str(error)] = None
-            self._report(f"{resource} {unit}", str(error), extra)
-        else:
-            told = "lease restored: the kubelet has given the device out, our record was lost"
-            self._log(logging.WARNING, told, extra)
-
-    async def _restore_claim(self, claim: ClaimName, units: Set[str]) -> None:
-        if self.claims is None:
-            return
-        try:
-            if not (why := await self.claims.restore_claim(claim, units)):
-                return
-            self._unrestored[why] = None
-        except LeaseRefused as refusal:
-            why = str(refusal)
-        name = f"{claim.namespace}/{claim.name}"
-        self._report(f"claim {name}", why, {"claim": name})
-
-    def _report(self, what: str, why: str, extra: Mapping[str, str]) -> None:
-        """Log that something is held without a lease: once, for as long as the reason is the same."""
-        if self._unleased_before.get(what) != why:
-            self._log(logging.ERROR, f"{what} is held without a lease: {why}", extra)
-        self._unleased[what] = why
-
-    def _log(self, level: int, message: str, extra: Mapping[str, str]) -> None:
-        self._lines += 1
-        if self._lines <= _MOST_LINES:
-            log.log(level, "%s", message, extra=extra)
-
     def _why_unknown(self, holdings: Holdings) -> str:
         if self._witnesses.is_absent():
             return "there is no kubelet, and its files name devices of ours" if holdings.files_name_any else ""
@@ -449,16 +356,6 @@ class Reconciler:
         if not holdings.listed.knows_its_pods:
             return _NO_PODS
         return ""
-
-    def _names_of_claims(self) -> frozenset[tuple[str, str]]:
-        """Return the namespaces and names of claims with leases; two empty ones of a lease that does not say them."""
-        mine = (claim_of(lease) for lease in self._ledger.leases() if lease.api == "dra")
-        return frozenset((each.namespace, each.name) for each in mine)
-
-    def _is_leased(self, claim: ClaimName, names: Set[tuple[str, str]]) -> bool:
-        if claim.uid:
-            return bool(self._ledger.of_owner(claim_owner(claim.uid)))
-        return ("", "") in names or (claim.namespace, claim.name) in names
 
     # when
 

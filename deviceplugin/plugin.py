@@ -165,16 +165,16 @@ class DevicePlugins:
         return self._plugins[resource].rehearse(count, wanted)
 
     def serves(self, resource: str) -> bool:
-        """Tell whether units of this name are ours (`checkpoint.reconciler.UnitFront`)."""
+        """Tell whether units of this name are ours (`checkpoint.fronts.UnitFront`)."""
         return resource in self._resources or resource in self._plugins
 
     def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
-        """Return the lease for a unit that somebody holds without one (`checkpoint.reconciler.UnitFront`)."""
+        """Return the lease for a unit that somebody holds without one (`checkpoint.fronts.UnitFront`)."""
         plugin = self._plugins.get(resource) or self._make(self._resources[resource])
         return plugin.allocator.lease_of(unit, entry.response if entry else None)
 
     def republish(self, resources: Iterable[str]) -> None:
-        """Send these lists once more: then the kubelet writes its file (`checkpoint.reconciler.UnitFront`)."""
+        """Send these lists once more: then the kubelet writes its file (`checkpoint.fronts.UnitFront`)."""
         for name in resources:
             if name in self._plugins:
                 self._plugins[name].servicer.publish(anyway=True)

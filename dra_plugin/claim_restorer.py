@@ -17,7 +17,7 @@ from resourceapi.objects import DecodeError
 
 
 class ClaimRestorer:
-    """Restores and ends claims on behalf of the reconciler (`checkpoint.reconciler.ClaimFront`)."""
+    """Restores and ends claims on behalf of the reconciler (`checkpoint.fronts.ClaimFront`)."""
 
     def __init__(self, claims: ApiClaims | None, preparer: Preparer) -> None:
         """Read claims from `claims`; without an API server nothing can be restored."""

@@ -19,6 +19,7 @@ from dra_plugin.claim_restorer import ClaimRestorer
 from dra_plugin.driver import API, Driver
 from dra_plugin.preparing.claim_plan import name_of
 from dra_plugin.preparing.device_status import StatusWriter
+from dra_plugin.preparing.kept_files import KeptFiles
 from dra_plugin.preparing.prepare import Paths, Preparer
 from dra_plugin.preparing.turns import ClaimTurns
 from dra_plugin.publishing.offers import Offered, Offers
@@ -38,7 +39,6 @@ from telemetry import Telemetry
 
 _REGISTRATION_TIMEOUT = 10.0  # seconds; a kubelet that is down is no reason to hide the devices for good
 _REPAIR_AGAIN = 30.0  # seconds
-_PAUSE = 1.0  # seconds between two times that removed files are written: who removes them may do so again and again
 _METADATA = "dra-device-metadata"  # a folder in the driver's own
 log = logging.getLogger("nodeplug.dra")
 
@@ -140,7 +140,7 @@ class DraPlugin:
         self._noticed_at = 0.0  # when the host said what is not stored yet
         self._noticed = asyncio.Event()
         self._repair_due = asyncio.Event()
-        self._watcher = watcher
+        self._kept_files = KeptFiles(self._preparer, options.cdi, watcher, self._repair_due.set)
         ledger.observe(self._leases_changed)
 
     async def run(self) -> None:
@@ -164,7 +164,7 @@ class DraPlugin:
                     calls.create_task(self._kubelet.run(), name="DRA sockets")
                 group.create_task(self._preparer.run(), name="prepared claims")
                 group.create_task(self._repair(is_repaired), name="repair of claims")
-                group.create_task(self._keep_files(), name="folder of CDI specs")
+                group.create_task(self._kept_files.run(), name="folder of CDI specs")
                 if self._statuses is not None:
                     group.create_task(self._statuses.run(), name="status of claims")
                 if self._slices is not None:
@@ -242,26 +242,6 @@ class DraPlugin:
                     await self._repair_due.wait()
             self._repair_due.clear()
             is_repaired = await self._preparer.repair()
-
-    async def _keep_files(self) -> None:
-        """Repair claims of which somebody has removed a CDI spec: none of their containers could start."""
-        lost = asyncio.Event()
-
-        def look() -> None:
-            if self._preparer.has_lost_files(watch.names):
-                lost.set()
-
-        watch = self._watcher.watch(self._options.cdi, look, self._preparer.concerns)
-        look()  # at all of them: the repair at the start may be some time ago
-        try:
-            while True:
-                await lost.wait()
-                lost.clear()
-                log.warning("CDI specs of claims were removed from %s: they are written again", self._options.cdi)
-                self._repair_due.set()
-                await asyncio.sleep(_PAUSE)
-        finally:
-            watch.close()
 
     async def _count_stored(self, slices: Controller) -> None:
         """Count how long it takes from the host's word to the stored slice."""

@@ -19,13 +19,15 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
 
 
 @contextmanager
-def mounted_ext4(folder: Path, size: int) -> Iterator[Path]:
-    """Have an ext4 of `size` MiB at `folder` meanwhile; skip the test where none can be made or mounted."""
+def mounted_ext4(folder: Path, size: int, block: int = 4096) -> Iterator[Path]:
+    """Have an ext4 of `size` MiB at `folder` meanwhile, of blocks of so many bytes; skip the test where none can be.
+
+    On any disk of some size they have 4096; below 512 MiB, 1024.
+    """
     image = folder.with_name(f"{folder.name}.image")
     image.touch()
     os.truncate(image, size << 20)
-    # as on any disk of some size; where blocks are smaller SQLite's index has holes
-    made = ["mkfs.ext4", "-q", "-m", "0", "-b", "4096", str(image)]
+    made = ["mkfs.ext4", "-q", "-m", "0", "-b", str(block), str(image)]
     with _mounted(folder, made, ["mount", "-o", "loop", str(image), str(folder)]):
         yield folder
     image.unlink()

@@ -128,6 +128,7 @@ class Preparer:
         self._statuses = statuses
         self.lost = LostClaims(driver, ledger, self._planner, self.hardware, turns, find, self._write)
         self._described: dict[str, object] = {}  # by claim: where its devices were when they were described last
+        self._undone: set[str] = set()  # claims whose files we remove, or have removed, while their leases are there
         self._problems: list[str] = []  # of the last repair, in words
         self._follow()
 
@@ -153,13 +154,17 @@ class Preparer:
         """Tell whether a file of this name in the CDI directory is one of ours."""
         return self._files.concerns(entry)
 
-    def has_lost_files(self, changed: Collection[str] | None) -> bool:
-        """Tell whether somebody has removed CDI specs of claims, of what has `changed` there; None: of all.
+    def claims_of(self, changed: Iterable[str]) -> set[str]:
+        """Return the uids of claims of which a CDI spec is gone, by the names of what has `changed` there."""
+        return self._files.lost(changed)
 
-        Who has a claim's turn cares for its files.
-        """
-        leases = self._dra_leases() if changed is None else self._leases_of(self._files.lost(changed))
-        return not all(map(self._files.are_there, self._idle_records(leases)))
+    def lost_files(self, uids: Collection[str] | None = None) -> tuple[bool, set[str]]:
+        """Tell whether CDI specs are gone of these claims, None: of all; and of which where somebody works for them."""
+        leases = self._dra_leases() if uids is None else self._leases_of(uids)
+        records = (x for x in _records(leases) if x.claim.uid not in self._undone)
+        lost = [x.claim.uid for x in records if not self._files.are_there(x)]
+        busy = {uid for uid in lost if self._turns.is_busy(uid)}
+        return len(busy) < len(lost), busy
 
     async def repair(self) -> bool:
         """Undo what is half done, put back the files of what is done, remove others; tell whether all of it worked.
@@ -365,6 +370,7 @@ class Preparer:
             self._statuses.forget(claim.uid)
         leases = self._ledger.of_owner(claim_owner(claim.uid))
         record = record_of(leases[0]) if leases else None
+        self._undone.add(claim.uid)
         with part("remove CDI and metadata"):
             await self._work.write(partial(self._files.remove, record.claim if record else claim))
         self._described.pop(claim.uid, None)
@@ -377,6 +383,7 @@ class Preparer:
             if record is not None and changes(record):
                 self._follow()
             log.info("claim is unprepared", extra={"claim": str(claim)})
+        self._undone.discard(claim.uid)
 
     async def _describe(self, record: Record) -> None:
         """Have a runtime find the devices of a prepared claim where they are now."""
@@ -409,6 +416,7 @@ class Preparer:
             with part("change hardware"):
                 await self.hardware.settle(record)
         where = self._where(record)
+        self._undone.discard(record.claim.uid)
         with part("write CDI and metadata"):
             await self._work.write(partial(self._files.write, record, anew=anew))
         self._described[record.claim.uid] = where

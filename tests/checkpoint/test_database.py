@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from checkpoint import LedgerUnavailable, StateLocked
+from checkpoint import LedgerUnavailable, StateLocked, Withheld
 from checkpoint.database import Database
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS
 from tests.checkpoint.build import PLACED, lease, opened
 from tests.checkpoint.flips import flip
+from tests.checkpoint.node import Node
 from tests.checkpoint.older import LEASED, OLDER, write_older
-from tests.running import until
+from tests.running import running, until
 
 NAME = "ledger.sqlite3"
 
@@ -465,6 +466,52 @@ async def test_a_sound_ledger_that_takes_the_place_of_ours_is_set_aside(tmp_path
     await ledger.close()
     again = await opened(tmp_path / "state")
     assert again.leases() == (lease("a"), lease("b"))
+    await again.close()
+
+
+@pytest.mark.parametrize("noticed", ["with a grant", "with a pass", "at the end"])
+@pytest.mark.parametrize(("ours", "theirs"), [(3, 300), (30, 2), (300, 2)])
+async def test_a_backup_that_is_copied_over_the_ledger_in_use_is_said_and_takes_no_lease(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ours: int, theirs: int, noticed: str
+) -> None:
+    await filled(tmp_path / "backup", theirs)
+    ledger = await opened(tmp_path / "state")
+    ledger.is_complete = True
+    node = Node(ledger)
+    node.witnesses.list = None  # nobody ends anything
+    await ledger.grant([lease(f"gpu-{number}") for number in range(ours)])
+    for _ in range(20):  # so that the log is in the database
+        await ledger.withhold([Withheld("gpu-0", "", 100.0)])
+        await ledger.readmit(["gpu-0"])
+    shutil.copyfile(tmp_path / "backup" / NAME, tmp_path / "state" / NAME)
+    if noticed == "with a grant":
+        await ledger.grant([lease("another")])
+    if noticed == "with a pass":
+        async with running(node.reconciler.run()):
+            await until(lambda: "written to by somebody else" in caplog.text)
+    leases = ledger.leases()
+    if noticed == "at the end":
+        await ledger.close()
+    shutil.copytree(tmp_path / "state", tmp_path / "killed")  # as the next one finds it
+    await ledger.close()
+    again = await opened(tmp_path / "killed")
+    assert (again.leases(), again.set_aside) == (leases, ())
+    assert "written to by somebody else: all leases are written again" in caplog.text
+    await again.close()
+
+
+async def test_a_whole_directory_that_is_copied_back_with_its_times_takes_no_lease(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    ledger = await opened(state)
+    await ledger.grant([lease("a")])
+    shutil.copytree(state, tmp_path / "backup")
+    await ledger.grant([lease("b")])  # is in the log alone
+    shutil.copytree(tmp_path / "backup", state, dirs_exist_ok=True)
+    await ledger.grant([lease("c")])
+    shutil.copytree(state, tmp_path / "killed")
+    await ledger.close()
+    again = await opened(tmp_path / "killed")
+    assert again.leases() == (lease("a"), lease("b"), lease("c"))
     await again.close()
 
 

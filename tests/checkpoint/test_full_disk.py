@@ -1,6 +1,9 @@
 """Disks that others fill at any moment: what was granted can end, and nothing else is."""
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -213,14 +216,15 @@ class Crowded:
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["at once", "with restarts"])
-@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4", "ext4 with small blocks"])
 def test_thousands_end_one_by_one_or_together_while_others_take_whatever_there_is(
-    tmp_path: Path, kind: str, restarts: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, restarts: bool
 ) -> None:
     containers = [
         [lease(f"gpu-{number}-{container}", record=bytes(50_000)) for number in range(2000)] for container in range(4)
     ]
-    with mounted(tmp_path, "size=24m") if kind == "tmpfs" else mounted_ext4(tmp_path, 24) as disk:
+    block = 1024 if "small" in kind else 4096
+    with mounted(tmp_path, "size=24m") if kind == "tmpfs" else mounted_ext4(tmp_path, 24, block) as disk:
         crowded = Crowded(disk)
         for container in containers:
             crowded.grant(container)
@@ -233,6 +237,7 @@ def test_thousands_end_one_by_one_or_together_while_others_take_whatever_there_i
         crowded.restart()
         assert (tuple(crowded.book), crowded.database.set_aside) == ((), [])
         crowded.database.close()
+    assert not caplog.text  # such as that somebody else wrote to it
 
 
 def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_refused(tmp_path: Path) -> None:
@@ -256,6 +261,61 @@ def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_re
         assert reserve.stat().st_size == kept > 1 << 20
         database.close()
         assert tuple(Database(disk / "state").peek()) == tuple(book)
+
+
+def test_a_log_that_is_folded_in_part_was_written_by_nobody_else(small_disk: Path) -> None:
+    database = Database(small_disk / "state")
+    book = database.load()
+    database.write(book, [book.grant([lease(f"gpu-{number}") for number in range(300)])])
+    before = database.path.stat()
+    fill(small_disk)
+    database.tidy()  # what is there is written, and there is no room for more
+    after = database.path.stat()
+    assert (after.st_size, after.st_ctime_ns > before.st_ctime_ns) == (before.st_size, True)
+    database.write(book, [book.update([structs.replace(next(iter(book)), holder="pod/default/one/main")])])
+    database.close()
+    assert tuple(Database(small_disk / "state").peek()) == tuple(book)
+
+
+_ENDS_ONE = """
+import sys
+from pathlib import Path
+from checkpoint.database import Database
+database = Database(Path(sys.argv[1]))
+database.peek()
+book = database.load()
+database.write(book, [book.end([next(iter(book)).key])])
+database.close()
+"""
+
+
+@pytest.mark.parametrize("block", [1024, 2048])
+def test_small_blocks_and_little_room_kill_nobody(tmp_path: Path, block: int) -> None:
+    with mounted_ext4(tmp_path, 24, block) as disk:
+        database = Database(disk / "state")
+        book = database.load()
+        database.write(book, [book.grant([lease(f"gpu-{number}") for number in range(20)])])
+        database.close()
+        free = (8, 24, 32, 40)
+        for kibibytes in free:
+            rest = fill(disk)
+            os.truncate(rest, rest.stat().st_size - kibibytes * 1024)
+            os.sync()
+            done = subprocess.run(
+                [sys.executable, "-c", _ENDS_ONE, disk / "state"], capture_output=True, text=True, check=False
+            )
+            assert (done.returncode, done.stderr) == (0, ""), f"{kibibytes} KiB free"
+            rest.unlink()
+        assert len(Database(disk / "state").peek()) == 20 - len(free)
+
+
+async def test_an_index_of_small_blocks_has_no_holes_from_the_start(tmp_path: Path) -> None:
+    with mounted_ext4(tmp_path, 24, 1024) as disk:
+        for _ in range(2):
+            ledger = await opened(disk / "state")
+            index = (disk / "state" / "ledger.sqlite3-shm").stat()
+            assert index.st_blocks * 512 == index.st_size
+            await ledger.close()
 
 
 async def test_leases_end_after_a_restart_on_a_disk_that_takes_no_more_files(tmp_path: Path) -> None:

@@ -70,13 +70,16 @@ def serve_claims(server: Server, *versions: str) -> None:
 
 
 class Road:
-    """The way from a node to an API server, which can be cut and opened again."""
+    """The way from a node to an API server, which can be held up, cut and opened again."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._port = 0
         self._listener: asyncio.Server | None = None
         self._travelling: set[asyncio.Task[None]] = set()
+        self.is_free = asyncio.Event()  # whoever is on it goes on
+        self.is_free.set()
+        self.held = b""  # what was held up
 
     @property
     def url(self) -> str:
@@ -105,9 +108,17 @@ class Road:
     async def _pass(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         host, _, port = self._server.url.removeprefix("http://").partition(":")
         far, forth = await asyncio.open_connection(host, int(port))
-        for task in (asyncio.create_task(_carry(near, forth)), asyncio.create_task(_carry(far, back))):
+        for task in (asyncio.create_task(self._carry(near, forth)), asyncio.create_task(self._carry(far, back))):
             self._travelling.add(task)
             task.add_done_callback(self._travelling.discard)
+
+    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with closing(sink), suppress(ConnectionError):
+            while data := await source.read(65536):
+                if not self.is_free.is_set():
+                    self.held += data
+                    await self.is_free.wait()
+                sink.write(data)
 
 
 @asynccontextmanager
@@ -117,9 +128,3 @@ async def road_to(server: Server) -> AsyncIterator[Road]:
     await road.open()
     yield road
     await road.cut()
-
-
-async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with closing(sink), suppress(ConnectionError):
-        while data := await source.read(65536):
-            sink.write(data)

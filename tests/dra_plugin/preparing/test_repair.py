@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from msgspec.structs import replace
 
 from dra_plugin.driver import ClaimFailed
 from hostdevices import Device
-from tests.dra_plugin.preparing.cluster import Cluster
+from tests.dra_plugin.preparing.cluster import Cluster, Road
 from tests.dra_plugin.preparing.node import Node
 from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
 from tests.running import until
@@ -98,6 +100,37 @@ async def test_cdi_specs_of_claims_that_somebody_removes_are_written_again(
         await until(lambda: {path: path.read_bytes() for path in node.cdi.glob("*.json")} == specs)
     assert (await node.failures(ref(wanted)))[wanted.metadata.uid] is None
     assert not list(node.cdi.iterdir())
+
+
+async def test_a_spec_is_written_again_that_goes_while_the_kubelet_waits_for_its_claim_in_vain(
+    node: Node, cluster: Cluster, road: Road
+) -> None:
+    wanted = await cluster.allocate("mine", result("misc-kvm"))
+    other = await cluster.allocate("other", result("misc-fuse"))
+    await node.prepare(wanted)
+    await node.prepare(other)
+    spec = next(path for path in node.cdi.glob("*.json") if wanted.metadata.uid in path.name)
+    road.is_free.clear()
+    call = asyncio.create_task(node.outcomes(wanted))
+    await until(lambda: b"/resourceclaims/mine HTTP" in road.held)
+    spec.unlink()
+    await node.failures(ref(other))  # by then it was noticed
+    await road.cut()
+    assert isinstance((await call)[wanted.metadata.uid], ClaimFailed)
+    await until(spec.exists)
+
+
+async def test_of_a_claim_that_is_half_undone_nobody_has_removed_the_files(world: World) -> None:
+    wanted = claim(result("misc-fuse"))
+    await world.prepare(wanted)
+    with closing(sqlite3.connect(world.state / "ledger.sqlite3", isolation_level=None)) as tool:
+        tool.execute("BEGIN IMMEDIATE")  # so that no lease can end
+        assert isinstance((await world.failures(ref(wanted)))[wanted.metadata.uid], ClaimFailed)
+    assert not world.files()
+    assert world.preparer.lost_files() == (False, set())
+    await world.prepare(wanted)
+    shutil.rmtree(world.cdi)
+    assert world.preparer.lost_files() == (True, set())
 
 
 async def test_what_is_removed_between_the_repair_at_the_start_and_the_first_scan_is_written_again_too(

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,8 @@ async def test_another_mode_or_one_name_less_makes_no_new_socket(watched: Watche
         os.link(path, other)
         await watched.told(plugin)
         (before,) = watched.watcher.actual.plugins()
-        for change in (other.unlink, lambda: path.chmod(0o600)):
+        changes: tuple[Callable[[], None], ...] = (other.unlink, lambda: path.chmod(0o600))
+        for change in changes:
             change()
             await watched.clock.advance(5)
             await watched.watcher.idle()

@@ -1,0 +1,57 @@
+"""Room for the index of the write-ahead log, which SQLite has mapped into memory.
+
+SQLite gives it blocks by writing a byte to each 4 KiB of it. Where blocks are smaller, as mkfs makes them on an ext4
+below 512 MiB, the others are holes, and the kernel kills who writes into one on a full disk (SIGBUS): at the first look
+into the database, or with the first transaction after it. So there is room before a look, and a transaction that
+changes nothing has each hole filled at once. A database that is locked for one process alone needs no such file, and
+nobody could read leases beside that process, as the next one does during an update.
+
+Source: SQLite, os_unix.c (unixShmMap), wal.c (walIndexAppend); mke2fs.conf(5).
+"""
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from checkpoint.migrations import APPLICATION_ID
+from checkpoint.reserve import allocate
+
+SIZE: Final = 32 * 1024
+"""Bytes that it has for some thousand pages of the log, while somebody has the database open."""
+
+_STEP: Final = 4096  # bytes of which SQLite writes one
+_MARGIN: Final = 16 * 1024  # bytes for what a file system needs for itself, and for a page in the log
+
+
+def check_room(path: Path) -> None:
+    """Raise OSError (ENOSPC) where whoever opens the database whose index is at `path` could be killed for want of it.
+
+    It is tried: of what a file system has free some is its own, and some root's.
+    """
+    if os.statvfs(path.parent).f_frsize >= _STEP:
+        return
+    try:
+        nameless = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            allocate(nameless, 0, SIZE + _MARGIN - _allocated(path))
+        finally:
+            os.close(nameless)
+    except OSError as error:  # of anything else SQLite will say it
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+
+
+def fill(path: Path, connection: sqlite3.Connection) -> None:
+    """Have no holes in the index at `path`, by a transaction that changes nothing. Raises `sqlite3.Error`."""
+    if _allocated(path) < SIZE and os.statvfs(path.parent).f_frsize < _STEP:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _allocated(path: Path) -> int:
+    """Return the bytes that have blocks; what a process that was killed has left is used again."""
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,111 @@
+"""What somebody holds without a lease is leased again: the ledger was lost, or a backup of it put back.
+
+Rules:
+1. Its front says what a lease of it consists of. Whoever has a lease keeps it: then the other one is held without one,
+   which is said, and nobody else gets the device.
+2. That something is held without a lease is said once, for as long as the reason is the same.
+"""
+
+import logging
+from collections.abc import Mapping, Set
+from typing import Final
+
+from msgspec.structs import replace
+
+from checkpoint.errors import LeaseRefused, LedgerUnavailable
+from checkpoint.fronts import ClaimFront, UnitFront
+from checkpoint.holdings import ClaimName, Holdings, UnitEntry, claim_of, held_claims, held_units
+from checkpoint.lease import LeaseKey, claim_owner
+from checkpoint.ledger import Ledger
+
+log = logging.getLogger("nodeplug.leases")
+
+_MOST_LINES: Final = 100  # of a pass: a lost ledger may have had 40,000
+_MOST_REASONS: Final = 3  # that every refusal repeats
+
+
+class Restoring:
+    """The reconciler's part of each pass, between `begin` and `end`."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Restore leases of `ledger`."""
+        self._ledger = ledger
+        self._unleased: dict[str, str] = {}  # what is held without a lease, and why
+        self._unleased_before: dict[str, str] = {}  # at the pass before
+        self._unrestored: dict[str, None] = {}  # reasons for which something is not leased again yet
+        self._lines = 0  # in the log, or too many for it
+
+    def begin(self) -> None:
+        """Begin with a pass."""
+        self._unleased_before, self._unleased, self._unrestored, self._lines = self._unleased, {}, {}, 0
+
+    async def restore_units(self, holdings: Holdings, leased: Set[LeaseKey], front: UnitFront | None) -> None:
+        """Lease units again that somebody holds, and that were not `leased` when the witnesses were asked."""
+        held = held_units(holdings)
+        for resource, unit in sorted(x for x in held if (x[0], "device-plugin", x[1]) not in leased):
+            if front is not None and self._ledger.get((resource, "device-plugin", unit)) is None:
+                await self._restore_unit(resource, unit, *held[resource, unit], front)
+
+    async def restore_claims(self, holdings: Holdings, owners: Set[str], front: ClaimFront | None) -> None:
+        """Lease claims again that somebody holds, and that were none of the `owners` when the witnesses were asked."""
+        names = self._names_of_claims()
+        for claim, units in sorted(held_claims(holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
+            if front is not None and claim_owner(claim.uid) not in owners and not self._is_leased(claim, names):
+                await self._restore_claim(claim, units, front)
+                names = self._names_of_claims()
+
+    def end(self) -> str:
+        """Return why not all is leased again; empty where it is, or never can be."""
+        if self._lines > _MOST_LINES:
+            more = self._lines - _MOST_LINES
+            log.warning("%d more were held without a lease; `nodeplug status` has all leases", more)
+        return "; ".join(list(self._unrestored)[:_MOST_REASONS])
+
+    async def _restore_unit(
+        self, resource: str, unit: str, holder: str, entry: UnitEntry | None, front: UnitFront
+    ) -> None:
+        if not front.serves(resource):
+            return
+        lease, pods = front.restore_unit(resource, unit, entry), frozenset({entry.pod} if entry else ())
+        extra = {"resource": resource, "device": unit, "holder": holder}
+        try:
+            await self._ledger.grant([replace(lease, holder=holder, pods=pods)], guarded=False)
+        except LeaseRefused as refusal:  # whoever has the lease, nobody else gets the device
+            self._report(f"{resource} {unit}", str(refusal), extra)
+        except LedgerUnavailable as error:
+            self._unrestored[str(error)] = None
+            self._report(f"{resource} {unit}", str(error), extra)
+        else:
+            told = "lease restored: the kubelet has given the device out, our record was lost"
+            self._log(logging.WARNING, told, extra)
+
+    async def _restore_claim(self, claim: ClaimName, units: Set[str], front: ClaimFront) -> None:
+        try:
+            if not (why := await front.restore_claim(claim, units)):
+                return
+            self._unrestored[why] = None
+        except LeaseRefused as refusal:
+            why = str(refusal)
+        name = f"{claim.namespace}/{claim.name}"
+        self._report(f"claim {name}", why, {"claim": name})
+
+    def _report(self, what: str, why: str, extra: Mapping[str, str]) -> None:
+        """Log that something is held without a lease: once, for as long as the reason is the same."""
+        if self._unleased_before.get(what) != why:
+            self._log(logging.ERROR, f"{what} is held without a lease: {why}", extra)
+        self._unleased[what] = why
+
+    def _log(self, level: int, message: str, extra: Mapping[str, str]) -> None:
+        self._lines += 1
+        if self._lines <= _MOST_LINES:
+            log.log(level, "%s", message, extra=extra)
+
+    def _names_of_claims(self) -> frozenset[tuple[str, str]]:
+        """Return the namespaces and names of claims with leases; two empty ones of a lease that does not say them."""
+        mine = (claim_of(lease) for lease in self._ledger.leases() if lease.api == "dra")
+        return frozenset((each.namespace, each.name) for each in mine)
+
+    def _is_leased(self, claim: ClaimName, names: Set[tuple[str, str]]) -> bool:
+        if claim.uid:
+            return bool(self._ledger.of_owner(claim_owner(claim.uid)))
+        return ("", "") in names or (claim.namespace, claim.name) in names

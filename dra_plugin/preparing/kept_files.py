@@ -1,0 +1,65 @@
+"""CDI specs of claims that somebody removes while the daemon runs: no container of theirs could start.
+
+Who has a claim's turn may be about to write them, or to remove them, or only wait for an API server that does not
+answer: they are looked at again after a pause.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+from dra_plugin.preparing.prepare import Preparer
+from folderwatch import FolderWatcher
+
+PAUSE: Final = 1.0
+"""Seconds between two times that removed files are written: who removes them may do so again and again."""
+
+log = logging.getLogger("nodeplug.dra")
+
+
+class KeptFiles:
+    """Has claims repaired of which somebody has removed a CDI spec."""
+
+    def __init__(self, preparer: Preparer, folder: Path, watcher: FolderWatcher, repair: Callable[[], None]) -> None:
+        """Prepare; `repair` is called on the loop."""
+        self._preparer = preparer
+        self._folder = folder
+        self._watcher = watcher
+        self._repair = repair
+        self._lost = asyncio.Event()
+        self._busy: set[str] = set()  # claims that lack some, and for which somebody works
+        self._again: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Watch the folder, and look at all claims first: the repair at the start may be some time ago."""
+
+        def changed() -> None:
+            self._look(None if watch.names is None else self._preparer.claims_of(watch.names))
+
+        watch = self._watcher.watch(self._folder, changed, self._preparer.concerns)
+        try:
+            self._look(None)
+            while True:
+                await self._lost.wait()
+                self._lost.clear()
+                log.warning("CDI specs of claims were removed from %s: they are written again", self._folder)
+                self._repair()
+                await asyncio.sleep(PAUSE)
+        finally:
+            watch.close()
+            if self._again is not None:
+                self._again.cancel()
+
+    def _look(self, uids: Collection[str] | None) -> None:
+        is_lost, busy = self._preparer.lost_files(uids)
+        if is_lost:
+            self._lost.set()
+        self._busy |= busy
+        if self._busy and self._again is None:
+            self._again = asyncio.get_running_loop().call_later(PAUSE, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again, busy, self._busy = None, self._busy, set()
+        self._look(busy)
