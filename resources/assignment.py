@@ -47,12 +47,14 @@ class Assignment(Struct, frozen=True):
 
     `devices` has an entry for every resource, in their order; its devices are in the order of their ids and have the
     health that the resource's policy gives them. `owners` tells the resource of each id: of the devices as offered,
-    and of their members. `rest` are the other devices of the inventory.
+    and of their members. `rest` are the other devices of the inventory. `refusals` has by the ids of devices,
+    also of those that another resource owns, why a resource that means one may not have it, by the resource's name.
     """
 
     devices: Mapping[str, tuple[Device, ...]] = {}
     owners: Mapping[str, str] = {}
     rest: tuple[Unassigned, ...] = ()
+    refusals: Mapping[str, Mapping[str, str]] = {}
 
 
 def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
@@ -62,7 +64,7 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
     for device in inventory.devices.values():
         by_kind.setdefault(device.kind, []).append(device)
     owners: dict[str, str] = {}
-    refusals: dict[str, list[str]] = {}
+    refusals: dict[str, dict[str, str]] = {}
     devices: dict[str, tuple[Device, ...]] = {}
     for resource in resources:
         eligible = (x for kind in by_kind if concerns(resource.selector, kind) for x in by_kind[kind])
@@ -95,7 +97,7 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
                 owners.pop(i, None)
         devices[resource.name] = tuple(sorted(offered, key=lambda device: device.id))
         for i, reason in refused.items():
-            refusals.setdefault(i, []).append(f"{resource.name}: {reason}")
+            refusals.setdefault(i, {})[resource.name] = reason
     _withdraw_harmful_resets(devices, owners, refusals, resources, hierarchy)
     rest = (device for device in inventory.devices.values() if device.id not in owners)
     about = {kind: [x for x in resources if concerns(x.selector, kind)] for kind in by_kind}
@@ -105,13 +107,14 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
         tuple(
             Unassigned(x, _why_nobody(x, about[x.kind], hierarchy, owners, refusals), x.id in refusals) for x in rest
         ),
+        refusals,
     )
 
 
 def _withdraw_harmful_resets(
     devices: dict[str, tuple[Device, ...]],
     owners: dict[str, str],
-    refusals: dict[str, list[str]],
+    refusals: dict[str, dict[str, str]],
     resources: Sequence[Resource],
     hierarchy: Hierarchy,
 ) -> None:
@@ -131,10 +134,10 @@ def _withdraw_harmful_resets(
             devices[resource.name] = tuple(x for x in devices[resource.name] if x is not device)
             for there in on_function.values():
                 there[:] = [x for x in there if x is not device]
-            reason = f"{resource.name}: to reset it would reset {hit.id}, which {owners[hit.id]} offers"
+            reason = f"to reset it would reset {hit.id}, which {owners[hit.id]} offers"
             for i in (device.id, *device.children):
                 owners.pop(i, None)
-                refusals.setdefault(i, []).append(reason)
+                refusals.setdefault(i, {})[resource.name] = reason
 
 
 def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owners: Mapping[str, str]) -> str:
@@ -249,11 +252,11 @@ def _why_nobody(
     about: Sequence[Resource],
     hierarchy: Hierarchy,
     owners: Mapping[str, str],
-    refusals: Mapping[str, Sequence[str]],
+    refusals: Mapping[str, Mapping[str, str]],
 ) -> str:
     """Return the nearest reason: refused by who means it, bound to an owned device, or what it lacks to be meant."""
     if device.id in refusals:
-        return "; ".join(refusals[device.id])
+        return "; ".join(f"{name}: {reason}" for name, reason in refusals[device.id].items())
     if taken := hierarchy.why_owned(device.id, owners):
         return taken
     reasons = [f"{resource.name}: {resource.selector.why_not(device)}" for resource in about[:_SHOWN_REASONS]]
