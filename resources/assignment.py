@@ -33,6 +33,9 @@ from resources.unit_names import why_unnamed
 
 _SHOWN_REASONS = 2  # of resources that are about a device's kind and do not mean it
 
+_SHOWN_NODES = 3
+_MORE_THAN_NODES = frozenset({"nic", "pci"})  # an interface or a function can be handed out without a node
+
 
 class Unassigned(Struct, frozen=True):
     """A device that no resource owns, and why; refused where a resource means it and cannot have it."""
@@ -210,6 +213,8 @@ def _offered(resource: Resource, bundle: Bundle, view: ContainerView) -> Device:
         wholes = tuple(x for x in device.parents if x != known)
         device = structs.replace(device, id=known, parents=wholes, children=(device.id, *device.children))
     device = view.of(device)
+    if reason := _why_without_nodes(resource, bundle):
+        device = structs.replace(device, unavailable=device.unavailable or reason)
     is_sick = device.health != HEALTHY
     return structs.replace(device, health=HEALTHY) if is_sick and resource.health == "present" else device
 
@@ -245,6 +250,14 @@ def _handed_out(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnod
         return tuple(devnodes)
     patterns = [path_pattern(glob) for glob in resource.nodes]
     return tuple(node for node in devnodes if any(p.fullmatch(node.path) for p in patterns))
+
+
+def _why_without_nodes(resource: Resource, bundle: Bundle) -> str:
+    """Return that `nodes` keeps all of a device from containers, in words; empty where there is more to a device."""
+    if not resource.nodes or bundle.devnodes or resource.cdi_devices or bundle.devices[0].kind in _MORE_THAN_NODES:
+        return ""
+    kept = [node.path for device in bundle.devices for node in device.devnodes]
+    return f"`nodes` of {resource.name} fits none of its nodes, {', '.join(kept[:_SHOWN_NODES])}" if kept else ""
 
 
 def _why_nobody(
