@@ -75,4 +75,5 @@ def test_what_the_first_may_not_have_and_a_later_one_has(tmp_path: Path) -> None
     assignment = assign(inventory, config.resources)
     assert len(assignment.devices["x/second"]) == 2
     said = why_empty(config.resources[0], inventory, assignment)
-    assert said.endswith("-gi1-ci0: it has no uuid, which `ids: uuid` names it by (and 1 more)")
+    assert "-gi1-ci0: it has no uuid, which `ids: uuid` names it by" in said
+    assert said.endswith("`settings.nvml`) (and 1 more)")
