@@ -18,7 +18,7 @@ from checkpoint.database import FILE_NAME, Database
 from checkpoint.lease import Book
 from deviceplugin.limits import why_too_long
 from deviceplugin.units import size_of
-from hostdevices import Host, HostDevicesError, Problem, scan
+from hostdevices import HealthTracker, Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import CONFIGURATION_FILE, Output, output_option, root_option
@@ -96,7 +96,7 @@ def check(
         content = sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
         config = loads(content, str(file), node or node_name(), from_environment(), _labels(labels))
         host = Host(root)
-        inventory = scan(host, (*READERS, paths_reader(config.path_globs)))
+        inventory = HealthTracker().sample(host, scan(host, (*READERS, paths_reader(config.path_globs))))
         leases = Book() if state is None else _leases(state)
         changes = _changes(content, str(file), against, output) if against else None
     except ConfigError as error:
