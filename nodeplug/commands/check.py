@@ -26,7 +26,7 @@ from nodeplug.commands.structured import as_text
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.foreign_specs import undescribed
-from nodeplug.fronts import ddp_profiles, may_have_uplinks
+from nodeplug.fronts import ddp_profiles, may_have_uplinks, own_probes
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 from resources.emptiness import why_empty
@@ -126,6 +126,8 @@ def check(
         inventory = with_ways_out(host, inventory)
     if (profiles := ddp_profiles(config)) is not None and host.root == Path("/"):
         inventory = profiles.enrich(inventory)
+    if (probes := own_probes(config)) is not None and host.root == Path("/"):
+        inventory = probes.enrich(inventory)
     assignment = assign(inventory, config.resources)
     problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
     too_long = {
