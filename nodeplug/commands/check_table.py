@@ -190,7 +190,8 @@ def _node(node: Devnode) -> str:
 
 
 def _about(device: Device) -> str:
-    paths = [*map(_node, device.devnodes)]
+    # what is numbered is the device's own (/dev/nvidia0), and others its driver's (/dev/nvidia-modeset)
+    paths = [*map(_node, sorted(device.devnodes, key=lambda node: not node.path[-1:].isdigit()))]
     more = [f"and {len(paths) - _MOST_NODES} more"] if len(paths) > _MOST_NODES else []
     parts = [" ".join((*paths[:_MOST_NODES], *more)) or "no device node"]
     if device.numa_nodes:

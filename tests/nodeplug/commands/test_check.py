@@ -291,3 +291,13 @@ def test_what_depends_on_labels_waits_for_them(tmp_path: Path) -> None:
         known = json.loads(check(file, "--root", root, "--node-label", label, "-o", "json").stdout)
         assert ([x["shares"] for x in known["resources"]], known["waiting"]) == ([shares, 1], [])
     assert "write NAME=VALUE" in check(file, "--node-label", "pool").stderr
+
+
+def test_of_many_nodes_the_devices_own_come_first(tmp_path: Path) -> None:
+    tree = build_machine(tmp_path / "root")
+    for name in ("nvidia-uvm-tools", "nvidia-modeset"):
+        tree.node(f"/dev/{name}", "195:254")
+    file = tmp_path / "node.yaml"
+    file.write_text("resources: [{name: example.com/mig, select: mig}]")
+    (line, *_) = [x for x in check(file, "--root", tree.root).stdout.splitlines() if "gi1-ci0" in x]
+    assert "/dev/nvidia-caps/nvidia-cap12 /dev/nvidia-caps/nvidia-cap13 /dev/nvidia3 " in line
