@@ -107,7 +107,7 @@ async def test_no_new_pod_gets_what_a_probe_says_is_unhealthy(
 def test_the_probe_of_the_page(probed: Probed, tmp_path: Path) -> None:
     """Its script, with a tool that says what it is told."""
     section = PAGE.read_text().partition("\n## Health that your own probes know\n")[2].partition("\n## ")[0]
-    found = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
+    found = re.search(r"```bash\n(.*?)```", section, re.DOTALL)
     assert found is not None
     script = found[1].replace("/var/lib/nodeplug/health", str(probed.folder))
     tool = tmp_path / "bin/nvidia-smi"
