@@ -32,11 +32,13 @@ def test_card_and_render_node_belong_together_by_their_parent(tree: Tree) -> Non
 
 def test_the_memory_of_intels_cards(tree: Tree) -> None:
     """Source: Linux, xe_tile_sysfs.c: of each tile; Intel's own i915: of the card. Integrated ones have none."""
-    tiles = {f"tile{x}__physical_vram_size_bytes": 8 << 30 for x in (0, 1)}
-    for number, (driver, facts) in enumerate((("xe", tiles), ("i915", {}), ("i915", {}), ("xe", {}))):
-        parent = tree.pci(f"0000:0{number + 3}:00.0", driver=driver, **facts)
+    for number, driver in enumerate(("xe", "i915", "i915", "xe")):
+        parent = tree.pci(f"0000:0{number + 3}:00.0", driver=driver)
         card = tree.child(parent, f"drm/card{number}", group="class/drm", node=f"dri/card{number}")
-        if number == 1:
+        if number == 0:
+            for tile in (0, 1):
+                tree.file(f"{parent}/tile{tile}/physical_vram_size_bytes", 8 << 30)
+        elif number == 1:
             tree.file(f"{card}/lmem_total_bytes", 6 << 30)
     assert [x.attributes.get("memory") for x in gpus(tree).values()] == [16 << 30, 6 << 30, None, None]
 
