@@ -5,6 +5,8 @@
 | Multus and CNI plugins | a file of the Device Information Specification, version 1.1.0 (k8snetworkplumbingwg) |
 | the container | `PCIDEVICE_<NAME>_INFO`: by address what kind of device it is and where its nodes are |
 
+A function whose vDPA device is driven through vhost is told of as that, by whose node CNI plugins attach it.
+
 Sources: Device Information Specification 3.1.3, 4.1; sriov-network-device-plugin, `PCIDEVICE_..._INFO`.
 """
 
@@ -21,6 +23,7 @@ from resources.template import MOST_BYTES, ValueTooLong
 VERSION = "1.1.0"
 _VFIO = "/dev/vfio/vfio"
 _RDMA_NODES = ("uverbs", "umad", "issm", "rdma_cm")
+_VHOST_VDPA = re.compile(r"/dev/vhost-vdpa-[0-9]+")
 _GROUP = re.compile(r"/dev/vfio/(?:devices/vfio)?[0-9]+")
 
 Part: TypeAlias = Callable[[str], Device | None]
@@ -37,14 +40,20 @@ def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> byte
     address = device.attributes.get(PCI_BUS_ID)
     if address is None or "auxiliary" in device.attributes:  # the address is that of the sub-function's parent
         return b""
+    places = {"pci-address": address, "pf-pci-address": device.attributes.get("pf")}
+    if vdpa := _vdpa(device, part):
+        return _encoded("vdpa", {"parent-device": vdpa.name, "driver": "vhost", "path": _vdpa_path(device), **places})
     found = {
-        "pci-address": address,
-        "pf-pci-address": device.attributes.get("pf"),
+        **places,
         "rdma-device": _rdma_name(device, part),
         "vhost-net": VHOST_NET[0] if vhost_net else None,
     }
+    return _encoded("pci", found)
+
+
+def _encoded(kind: str, found: Mapping[str, object]) -> bytes:
     told = {key: value for key, value in found.items() if value}
-    return msgspec.json.encode({"type": "pci", "version": VERSION, "pci": told})
+    return msgspec.json.encode({"type": kind, "version": VERSION, kind: told})
 
 
 def variable(
@@ -79,6 +88,8 @@ def _told(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, st
         found["rdma"] = rdma
     if group := next((path for path in paths if _GROUP.fullmatch(path)), ""):
         found["vfio"] = {"mount": _VFIO, "dev-mount": group}
+    if path := _vdpa_path(device):
+        found["vdpa"] = {"mount": path}
     if vhost_net:
         found["vhost"] = dict(zip(("net-mount", "tun-mount"), VHOST_NET, strict=True))
     return found
@@ -92,6 +103,18 @@ def _known_as(device: Device) -> str:
 def _rdma_name(device: Device, part: Part) -> str:
     parts = (part(i) for i in sorted(device.ids))
     return next((x.name for x in parts if x is not None and x.kind == "rdma"), "")
+
+
+def _vdpa(device: Device, part: Part) -> Device | None:
+    """Return the vDPA device of a function that is handed out with its node."""
+    if not _vdpa_path(device):
+        return None
+    return next((x for i in sorted(device.ids) if (x := part(i)) is not None and x.kind == "vdpa"), None)
+
+
+def _vdpa_path(device: Device) -> str:
+    found = (x.container_path or x.path for x in device.devnodes if _VHOST_VDPA.fullmatch(x.path))
+    return next(found, "")
 
 
 def _paths(device: Device) -> list[str]:

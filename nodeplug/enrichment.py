@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hostdevices import Device, Host, Inventory
 from hostdevices.health import HealthTracker
 from nodeplug.config import Config
-from nodeplug.fronts import ddp_profiles, may_have_uplinks
+from nodeplug.fronts import ddp_profiles, may_have_uplinks, own_probes
 from resources.assignment import Assignment
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Enrichment:
         self._dra = dra
         self._may_have_uplinks = may_have_uplinks(config)
         self._ddp_profiles = ddp_profiles(config)
+        self._own_probes = own_probes(config)
         self._mps_pipes = [resource.mps for resource in config.resources if resource.mps]
         self._driver_root = config.settings.driver_root
         self.driver_files = _driver_files(config, host)
@@ -55,6 +56,8 @@ class Enrichment:
             found = self._nvml.enrich(found)
         if self._ddp_profiles is not None:
             found = self._ddp_profiles.enrich(found)
+        if self._own_probes is not None:  # once others have said what a device is called
+            found = self._own_probes.enrich(found)
         if self._mps_pipes:
             from userspace import with_mps  # for GPUs alone
 

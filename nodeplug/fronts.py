@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nodeplug.eviction import Evictions
     from nodeplug.node_features import NodeFeatures
     from nodeplug.node_labels import NodeLabels
+    from nodeplug.own_probes import OwnProbes
     from nvml import NvmlMonitor
     from resourceapi.client.credentials import Source
 
@@ -146,6 +147,15 @@ def ddp_profiles(config: Config) -> "DdpProfiles | None":
     from nodeplug.ddp_profiles import DdpProfiles
 
     return DdpProfiles()
+
+
+def own_probes(config: Config) -> "OwnProbes | None":
+    """Make what reads what the administrator's own probes say; None unless the settings say where."""
+    if not config.settings.health_directory:
+        return None
+    from nodeplug.own_probes import OwnProbes
+
+    return OwnProbes(Path(config.settings.health_directory))
 
 
 def needs_evictions(config: Config) -> bool:

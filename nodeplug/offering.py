@@ -215,7 +215,8 @@ class Offering:
         self._report_refused(assignment)
         offered = [device for devices in assignment.devices.values() for device in devices]
         self._presence.update(inventory.devices, offered, self._ledger.devices())
-        (self._needs_polling.set if needs_polling(offered) else self._needs_polling.clear)()
+        is_polled = needs_polling(offered) or bool(config.settings.health_directory)
+        (self._needs_polling.set if is_polled else self._needs_polling.clear)()
         return assignment
 
     def _report_refused(self, assignment: Assignment) -> None:

@@ -33,6 +33,9 @@ from resources.unit_names import why_unnamed
 
 _SHOWN_REASONS = 2  # of resources that are about a device's kind and do not mean it
 
+_SHOWN_NODES = 3
+_MORE_THAN_NODES = frozenset({"nic", "pci"})  # an interface or a function can be handed out without a node
+
 
 class Unassigned(Struct, frozen=True):
     """A device that no resource owns, and why; refused where a resource means it and cannot have it."""
@@ -47,12 +50,14 @@ class Assignment(Struct, frozen=True):
 
     `devices` has an entry for every resource, in their order; its devices are in the order of their ids and have the
     health that the resource's policy gives them. `owners` tells the resource of each id: of the devices as offered,
-    and of their members. `rest` are the other devices of the inventory.
+    and of their members. `rest` are the other devices of the inventory. `refusals` has by the ids of devices,
+    also of those that another resource owns, why a resource that means one may not have it, by the resource's name.
     """
 
     devices: Mapping[str, tuple[Device, ...]] = {}
     owners: Mapping[str, str] = {}
     rest: tuple[Unassigned, ...] = ()
+    refusals: Mapping[str, Mapping[str, str]] = {}
 
 
 def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
@@ -62,7 +67,7 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
     for device in inventory.devices.values():
         by_kind.setdefault(device.kind, []).append(device)
     owners: dict[str, str] = {}
-    refusals: dict[str, list[str]] = {}
+    refusals: dict[str, dict[str, str]] = {}
     devices: dict[str, tuple[Device, ...]] = {}
     for resource in resources:
         eligible = (x for kind in by_kind if concerns(resource.selector, kind) for x in by_kind[kind])
@@ -95,7 +100,7 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
                 owners.pop(i, None)
         devices[resource.name] = tuple(sorted(offered, key=lambda device: device.id))
         for i, reason in refused.items():
-            refusals.setdefault(i, []).append(f"{resource.name}: {reason}")
+            refusals.setdefault(i, {})[resource.name] = reason
     _withdraw_harmful_resets(devices, owners, refusals, resources, hierarchy)
     rest = (device for device in inventory.devices.values() if device.id not in owners)
     about = {kind: [x for x in resources if concerns(x.selector, kind)] for kind in by_kind}
@@ -105,13 +110,14 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
         tuple(
             Unassigned(x, _why_nobody(x, about[x.kind], hierarchy, owners, refusals), x.id in refusals) for x in rest
         ),
+        refusals,
     )
 
 
 def _withdraw_harmful_resets(
     devices: dict[str, tuple[Device, ...]],
     owners: dict[str, str],
-    refusals: dict[str, list[str]],
+    refusals: dict[str, dict[str, str]],
     resources: Sequence[Resource],
     hierarchy: Hierarchy,
 ) -> None:
@@ -131,10 +137,10 @@ def _withdraw_harmful_resets(
             devices[resource.name] = tuple(x for x in devices[resource.name] if x is not device)
             for there in on_function.values():
                 there[:] = [x for x in there if x is not device]
-            reason = f"{resource.name}: to reset it would reset {hit.id}, which {owners[hit.id]} offers"
+            reason = f"to reset it would reset {hit.id}, which {owners[hit.id]} offers"
             for i in (device.id, *device.children):
                 owners.pop(i, None)
-                refusals.setdefault(i, []).append(reason)
+                refusals.setdefault(i, {})[resource.name] = reason
 
 
 def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owners: Mapping[str, str]) -> str:
@@ -207,6 +213,8 @@ def _offered(resource: Resource, bundle: Bundle, view: ContainerView) -> Device:
         wholes = tuple(x for x in device.parents if x != known)
         device = structs.replace(device, id=known, parents=wholes, children=(device.id, *device.children))
     device = view.of(device)
+    if reason := _why_without_nodes(resource, bundle):
+        device = structs.replace(device, unavailable=device.unavailable or reason)
     is_sick = device.health != HEALTHY
     return structs.replace(device, health=HEALTHY) if is_sick and resource.health == "present" else device
 
@@ -244,16 +252,24 @@ def _handed_out(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnod
     return tuple(node for node in devnodes if any(p.fullmatch(node.path) for p in patterns))
 
 
+def _why_without_nodes(resource: Resource, bundle: Bundle) -> str:
+    """Return that `nodes` keeps all of a device from containers, in words; empty where there is more to a device."""
+    if not resource.nodes or bundle.devnodes or resource.cdi_devices or bundle.devices[0].kind in _MORE_THAN_NODES:
+        return ""
+    kept = [node.path for device in bundle.devices for node in device.devnodes]
+    return f"`nodes` of {resource.name} fits none of its nodes, {', '.join(kept[:_SHOWN_NODES])}" if kept else ""
+
+
 def _why_nobody(
     device: Device,
     about: Sequence[Resource],
     hierarchy: Hierarchy,
     owners: Mapping[str, str],
-    refusals: Mapping[str, Sequence[str]],
+    refusals: Mapping[str, Mapping[str, str]],
 ) -> str:
     """Return the nearest reason: refused by who means it, bound to an owned device, or what it lacks to be meant."""
     if device.id in refusals:
-        return "; ".join(refusals[device.id])
+        return "; ".join(f"{name}: {reason}" for name, reason in refusals[device.id].items())
     if taken := hierarchy.why_owned(device.id, owners):
         return taken
     reasons = [f"{resource.name}: {resource.selector.why_not(device)}" for resource in about[:_SHOWN_REASONS]]

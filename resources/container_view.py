@@ -17,6 +17,7 @@ from resources.groups import Folder
 from resources.mounts import is_plain
 from resources.resource import Resource
 from resources.shares import why_unshared
+from resources.told_by import told_by
 
 _NOT_IN_PATHS = re.compile(r"[^A-Za-z0-9_.:@+-]")
 
@@ -55,7 +56,7 @@ class ContainerView:
         for place, text in self._naming:
             if field := template.missing(text, device):
                 in_common = " in which all its members agree" if device.kind == "group" else ""
-                return f"it has no {field}{in_common}, which {place} of {resource.name} names"
+                return f"it has no {field}{in_common}, which {place} of {resource.name} names{told_by(field, device)}"
         if resource.userspace is not None:
             if device.driver_files is None:
                 return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that this driver holds"

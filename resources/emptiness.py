@@ -33,10 +33,14 @@ def why_empty(resource: Resource, inventory: Inventory, assignment: Assignment) 
 def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) -> str:
     devices = [x for x in inventory.devices.values() if concerns(resource.selector, x.kind)]
     meant = [x for x in devices if not resource.selector.why_not(x)]
-    if taken := [x for x in meant if x.id in assignment.owners]:
+    refused = {x.id: why for x in meant if (why := assignment.refusals.get(x.id, {}).get(resource.name))}
+    if taken := [x for x in meant if x.id in assignment.owners and x.id not in refused]:
         first = assignment.owners[taken[0].id]
         return f"{_named(taken)} goes to {first}, which comes before" if first != resource.name else ""
-    reasons = {x.device.id: x.reason.removeprefix(f"{resource.name}: ") for x in assignment.rest}
+    if refused:
+        first = next(iter(refused))
+        return f"{first}: {refused[first]}{_more(len(meant) - 1)}"
+    reasons = {x.device.id: x.reason for x in assignment.rest}
     if meant:
         return f"{meant[0].id}: {reasons.get(meant[0].id, 'it may not have it')}{_more(len(meant) - 1)}"
     if folder := _folder(resource, inventory):

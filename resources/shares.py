@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from hostdevices.device import Device
 from resources.resource import Resource, Shares
+from resources.told_by import told_by
 
 MEMORY = "memory"  # readers' attribute, bytes
 
@@ -33,11 +34,10 @@ def why_unshared(resource: Resource, device: Device) -> str:
     rule = _rule(resource, device)
     if rule is None or not rule.memory or _memory(device) >= rule.memory:
         return ""
-    return (
-        f"it has {_memory(device)} bytes of memory, and a share of {resource.name} is {rule.memory}"
-        if _memory(device)
-        else f"it does not say how much memory it has, by which {resource.name} shares it; give it a `count`"
-    )
+    if has := _memory(device):
+        return f"it has {has} bytes of memory, and a share of {resource.name} is {rule.memory}"
+    unsaid = f"it does not say how much memory it has{told_by(MEMORY, device)}"
+    return f"{unsaid}, by which {resource.name} shares it; give it a `count`"
 
 
 def _rule(resource: Resource, device: Device) -> Shares | None:

@@ -11,6 +11,7 @@ from typing import get_args
 from hostdevices.device import PCI_BUS_ID, Device
 from hostdevices.identity import MAX_LENGTH
 from resources.resource import Ids
+from resources.told_by import told_by
 
 SHARE = "::"
 """What separates a name that is not our own id from the number of a share, as NVIDIA's device plugin does it."""
@@ -54,7 +55,7 @@ def _why_not(ids: Ids, device: Device, holders: Sequence[str]) -> str:
             number
         )
     if not name:
-        return f"it has no {ids}, which `ids: {ids}` names it by"
+        return f"it has no {ids}, which `ids: {ids}` names it by{told_by(ids, device)}"
     if not _PLAIN.fullmatch(name) or SHARE in name or len(name) > LONGEST:
         return f"its {ids} {name!r} cannot be an id: at most {LONGEST} plain characters, without {SHARE}"
     others = [x for x in holders if x != device.id]

@@ -70,9 +70,9 @@ class InstalledDriver(Struct, frozen=True):
 
 
 def versions(root: Folder) -> tuple[str, ...]:
-    """Return the versions of the drivers that have libraries below `root`, sorted."""
-    names = (name for folder in LIBRARY_FOLDERS for name in root.names(folder))
-    return tuple(sorted({found[1] for found in map(_OF_VERSION.fullmatch, names) if found}))
+    """Return the versions of the drivers with libraries below `root`, sorted; a link that leads nowhere is none."""
+    found = ((folder, _OF_VERSION.fullmatch(name)) for folder in LIBRARY_FOLDERS for name in root.names(folder))
+    return tuple(sorted({x[1] for folder, x in found if x and root.resolve(f"{folder}/{x[0]}") is not None}))
 
 
 def sockets(root: Folder) -> Iterator[str]:

@@ -5,7 +5,7 @@ stays listed and says so: its parts are what one wants to offer.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
@@ -19,6 +19,7 @@ from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes,
 from hostdevices.readers.signals import AWAKE, ErrorCounter, Sample
 from hostdevices.readers.sysfs import devnodes, known, natural, natural_order
 
+_TILE = re.compile(r"tile[0-9]+")
 _UNCORRECTABLE = re.compile(r"ue: *([0-9]+)")
 _MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)  # events of GPU memory protection (RAS)
 _REPLAYS = ErrorCounter("PCIe replays", 1000)
@@ -53,7 +54,7 @@ def read(host: Host) -> Iterator[Finding]:
             **location.attributes,
             "driver": host.link(f"{function}/driver"),
             "render": any("/renderD" in node.path for node in nodes),
-            "memory": natural(host, f"{syspath}/lmem_total_bytes"),
+            "memory": _intel_memory(host, syspath, children),
             "partitioned": host.exists(f"{syspath}/virtfn0") or None,
         }
         links: tuple[tuple[str, int], ...] = ()
@@ -79,6 +80,18 @@ def read(host: Host) -> Iterator[Finding]:
             finding = structs.replace(finding, attributes={**finding.attributes, "partitioned": True})
         yield finding
         yield from instances
+
+
+def _intel_memory(host: Host, syspath: str, minors: Sequence[str]) -> int | None:
+    """Return the bytes of a card's own memory: by its tiles (xe), or of the card (i915 of Intel's packages)."""
+    driver = host.link(f"{syspath}/driver")
+    if driver == "xe":
+        tiles = (name for name in host.list(syspath) if _TILE.fullmatch(name))
+        return sum(natural(host, f"{syspath}/{tile}/physical_vram_size_bytes") or 0 for tile in tiles) or None
+    if driver != "i915":
+        return None
+    places = (*(f"{syspath}/drm/{name}" for name in minors if name.startswith("card") and "-" not in name), syspath)
+    return next((found for x in places if (found := natural(host, f"{x}/lmem_total_bytes"))), None)
 
 
 def _gpus(host: Host) -> Iterator[str]:

@@ -18,7 +18,7 @@ from checkpoint.database import FILE_NAME, Database
 from checkpoint.lease import Book
 from deviceplugin.limits import why_too_long
 from deviceplugin.units import size_of
-from hostdevices import Host, HostDevicesError, Problem, scan
+from hostdevices import HealthTracker, Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import CONFIGURATION_FILE, Output, output_option, root_option
@@ -26,7 +26,7 @@ from nodeplug.commands.structured import as_text
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.foreign_specs import undescribed
-from nodeplug.fronts import ddp_profiles, may_have_uplinks
+from nodeplug.fronts import ddp_profiles, may_have_uplinks, own_probes
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 from resources.emptiness import why_empty
@@ -96,7 +96,7 @@ def check(
         content = sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
         config = loads(content, str(file), node or node_name(), from_environment(), _labels(labels))
         host = Host(root)
-        inventory = scan(host, (*READERS, paths_reader(config.path_globs)))
+        inventory = HealthTracker().sample(host, scan(host, (*READERS, paths_reader(config.path_globs))))
         leases = Book() if state is None else _leases(state)
         changes = _changes(content, str(file), against, output) if against else None
     except ConfigError as error:
@@ -126,6 +126,8 @@ def check(
         inventory = with_ways_out(host, inventory)
     if (profiles := ddp_profiles(config)) is not None and host.root == Path("/"):
         inventory = profiles.enrich(inventory)
+    if (probes := own_probes(config)) is not None and host.root == Path("/"):
+        inventory = probes.enrich(inventory)
     assignment = assign(inventory, config.resources)
     problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
     too_long = {

@@ -15,12 +15,15 @@ from nodeplug.commands.columns import aligned
 from nodeplug.commands.discover_table import health_in_words
 from nodeplug.config import Config
 from nodeplug.prospects import Prospect
-from resources.assignment import Assignment
+from resources.assignment import Assignment, Unassigned
 from resources.resource import Resource
+from resources.selector import concerns, path_globs
 from resources.shares import shares_of
 
 _WAITING = "depends on this node's labels (--node-label)"
 _MOST_NODES = 4  # of one device; `-o json` has all
+_AT_ANOTHER_PATH = ("its node ", "it has no device node")  # the words of a selector of paths
+_STEM = 4  # of a path behind its last slash, and that: /dev/ttyACM0 is not merely elsewhere where /dev/ttyUSB* is meant
 _MOST_ALIKE = 2  # devices without a resource, of one kind and for one reason; the same
 
 
@@ -68,7 +71,7 @@ def _for_people(
         console.print(Padding(Text("  ".join(config.waiting)), (0, 0, 0, 2)))
     if assignment.rest:
         console.print(Text.assemble("\n", ("no resource", "bold yellow"), (f"  {len(assignment.rest)}", "dim")))
-        console.print(_table((name, why, "dim") for name, why in _rest(assignment)))
+        console.print(_table((name, why, "dim") for name, why in _rest(config, assignment)))
     if leases is not None:
         console.print(Text.assemble("\n", ("leased", "bold"), (f"  {len(leases)}", "dim")))
         console.print(_table((_leased(x), _prospect(x), "bold yellow" if x.change else "dim") for x in leases))
@@ -101,7 +104,7 @@ def _for_pipes(
             lines.append((resource.name, "-", empty[resource.name]))
     lines += [(name, "-", "for other nodes") for name in config.elsewhere]
     lines += [(name, "-", _WAITING) for name in config.waiting]
-    lines += [("-", name, why) for name, why in _rest(assignment)]
+    lines += [("-", name, why) for name, why in _rest(config, assignment)]
     if leases is not None:
         lines += [("leased", _leased(x), _prospect(x)) for x in leases] or [("leased", "-", "nothing")]
     lines += [("problem", problem.where, problem.reason) for problem in problems]
@@ -150,13 +153,36 @@ def _notes(device: Device) -> str:
     return "; ".join(parts)
 
 
-def _rest(assignment: Assignment) -> Iterator[tuple[str, str]]:
-    """Yield the devices that no resource has, and why; of one kind and for one reason a few, or their number."""
+def _rest(config: Config, assignment: Assignment) -> Iterator[tuple[str, str]]:
+    """Yield the devices that no resource has, and why; of one kind and for one reason a few, or their number.
+
+    A path is about devices of every kind: of those that are merely elsewhere there are as many as a machine has.
+    """
+    elsewhere = {x.device.id for x in assignment.rest if _is_elsewhere(x, config.resources)}
+    if len(elsewhere) <= _MOST_ALIKE:
+        elsewhere = set()
     alike: dict[tuple[str, str], list[str]] = {}
     for x in assignment.rest:
-        alike.setdefault((x.device.kind, x.reason), []).append(x.device.id)
+        if x.device.id not in elsewhere:
+            alike.setdefault((x.device.kind, x.reason), []).append(x.device.id)
     for (kind, reason), ids in alike.items():
         yield from ((i, reason) for i in ids) if len(ids) <= _MOST_ALIKE else [(f"{len(ids)} of kind {kind}", reason)]
+    if elsewhere:
+        yield (
+            f"{len(elsewhere)} devices",
+            "their nodes, if they have any, are at no path of a resource (-o wide has them)",
+        )
+
+
+def _is_elsewhere(left: Unassigned, resources: Sequence[Resource]) -> bool:
+    """Tell whether a device is not selected by where its nodes are alone."""
+    about = [x for x in resources if concerns(x.selector, left.device.kind)]
+    if not about or left.is_refused or not left.reason.startswith(f"{about[0].name}: "):
+        return False
+    if not all(x.selector.why_not(left.device).startswith(_AT_ANOTHER_PATH) for x in about):
+        return False
+    wanted = {glob[: glob.rfind("/") + _STEM] for x in about for glob in path_globs(x.selector)}
+    return not any(node.path[: node.path.rfind("/") + _STEM] in wanted for node in left.device.devnodes)
 
 
 def _leased(prospect: Prospect) -> str:
@@ -190,7 +216,8 @@ def _node(node: Devnode) -> str:
 
 
 def _about(device: Device) -> str:
-    paths = [*map(_node, device.devnodes)]
+    # what is numbered is the device's own (/dev/nvidia0), and others its driver's (/dev/nvidia-modeset)
+    paths = [*map(_node, sorted(device.devnodes, key=lambda node: not node.path[-1:].isdigit()))]
     more = [f"and {len(paths) - _MOST_NODES} more"] if len(paths) > _MOST_NODES else []
     parts = [" ".join((*paths[:_MOST_NODES], *more)) or "no device node"]
     if device.numa_nodes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hostdevices import Device, Host, HostDevicesError, Inventory, Problem, Version, scan
+from hostdevices import Device, HealthTracker, Host, HostDevicesError, Inventory, Problem, Version, scan
 from hostdevices.readers import READERS
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import Output, output_option, root_option
@@ -32,7 +32,8 @@ def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str,
     As an ordinary user, what that user may read. Exits 1 when a device asked for by --id is not here.
     """
     try:
-        inventory = scan(Host(root))
+        host = Host(root)
+        inventory = HealthTracker().sample(host, scan(host))
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
     chosen = _chosen(inventory, kinds, ids)

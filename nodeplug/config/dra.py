@@ -151,7 +151,7 @@ def _binding(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry
         document.at(place, "without its own driver a function has no interface to move", "leave one out", key=True)
     said = {
         "group": entry.group is not UNSET,
-        "nodes": bool(entry.nodes),
+        "nodes": entry.nodes is not UNSET,
         "containerPath": bool(entry.container_path),
         "userspace": entry.userspace is not UNSET,
         "cdiDevices": bool(entry.cdi_devices),

@@ -90,9 +90,11 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         document.at((*path, "reset"), "a reset would hit the other containers that share the device")
     if len(set(entry.permissions)) < len(entry.permissions):
         document.at((*path, "permissions"), f"{entry.permissions} says a permission twice")
-    nodes = (entry.nodes,) if isinstance(entry.nodes, str) else entry.nodes
+    nodes = () if entry.nodes is UNSET else (entry.nodes,) if isinstance(entry.nodes, str) else entry.nodes
     for i, glob in enumerate(nodes):
         check_glob(document, (*path, "nodes") if isinstance(entry.nodes, str) else (*path, "nodes", i), glob)
+    if entry.nodes == ():
+        document.at((*path, "nodes"), "an empty list fits no node", "leave it out for all of a device's nodes")
     if entry.api == "dra" and entry.ids is not UNSET:
         hint = "leave it out; `dra.attributes` say more of a device"
         document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)

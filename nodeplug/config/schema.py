@@ -281,8 +281,12 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         ),
     ] = UNSET
     nodes: Annotated[
-        Texts, Meta(description="Globs below /dev: only these of a device's nodes are handed out. Without: all.")
-    ] = ()
+        Texts | UnsetType,
+        Meta(
+            description="Globs below /dev: only these of a device's nodes are handed out. Without: all. A device of "
+            "which they fit none is given to nobody, unless it is a network interface or a PCI function."
+        ),
+    ] = UNSET
     container_path: Annotated[
         str,
         Meta(

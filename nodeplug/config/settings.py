@@ -75,6 +75,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         int,
         Meta(ge=1, le=86400, description="How often everything is read again. Events make changes known at once."),
     ] = 60
+    health_directory: Annotated[
+        str,
+        Meta(
+            pattern="^(/.*)?$",
+            description="A folder in which probes of yours say that a device is unhealthy, see "
+            "[above](#health-that-your-own-probes-know). Empty: none.",
+        ),
+    ] = ""
     health_seconds: Annotated[int, Meta(ge=1, le=3600, description="How often health is sampled.")] = 5
     lock_wait_seconds: Annotated[
         int,

@@ -181,6 +181,8 @@ def _rules(facts: Facts, device: Device, owner: str) -> Iterator[Rule]:
             outcome = f"does not select it: {reason}"
         elif comes_after:
             outcome = f"selects it, and {owner} comes before"
+        elif why := facts.assignment.refusals.get(device.id, {}).get(resource.name):
+            outcome = f"selects it, and may not have it: {why}"
         else:
             outcome = "selects it, and may not have it"
         comes_after = comes_after or is_owner
@@ -217,7 +219,9 @@ def _near(facts: Facts, resource: Resource) -> Iterator[Near]:
     refused = {x.device.id: x.reason for x in facts.assignment.rest}
     for device in others[:_MOST_NEAR]:
         owner = facts.assignment.owners.get(device.id)
-        reason = resource.selector.why_not(device) or (f"{owner} has it" if owner else refused.get(device.id, ""))
+        mine = facts.assignment.refusals.get(device.id, {}).get(resource.name, "")
+        reason = resource.selector.why_not(device) or mine
+        reason = reason or (f"{owner} has it" if owner else refused.get(device.id, ""))
         yield Near(device.id, reason)
 
 

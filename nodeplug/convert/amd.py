@@ -38,6 +38,7 @@ class File(Struct, frozen=True):
 
 WRAPPING = Wrapping(
     image="rocm/k8s-device-plugin",
+    helpers=frozenset({"k8s-node-labeller"}),
     flags={"resource_naming_strategy": "resource_naming_strategy", "pulse": "pulse"},
     variables={"AMD_GPU_DEVICE_COUNT": "device_count"},
 )

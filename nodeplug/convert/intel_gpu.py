@@ -17,7 +17,7 @@ _HEALTH = (
     "health comes from the kernel alone, not from Level-Zero or xpumd; critical temperatures are the sensors' own."
 )
 _LINKS = "links below /dev/dri/by-path are not made in containers: nothing is mounted over /dev (`bypath`)."
-_MONITORING = "it is all GPUs at once beside those who have them, and a device has one owner"
+_MONITORING = "it is all GPUs at once, beside those who have them: docs/recipes.md, All GPUs for an exporter"
 
 
 class Gpu(Shared, frozen=True, rename="camel"):

@@ -147,6 +147,7 @@ _OTHERS = (
 
 WRAPPING = Wrapping(
     image="nvidia/k8s-device-plugin",
+    helpers=frozenset({"config-manager", "gpu-feature-discovery", "mps-control-daemon"}),
     flags=_SETTINGS,
     variables={flag.upper().replace("-", "_"): setting for flag, setting in _SETTINGS.items()},
     others=frozenset(_OTHERS),

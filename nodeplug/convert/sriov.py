@@ -94,6 +94,8 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         values = {"name": name, "select": {"any": select} if isinstance(select, list) else select, "compat": "sriov"}
         if is_auxiliary:
             values["ids"] = "auxiliary"
+        if not is_auxiliary:
+            values["nodes"] = _nodes(pool, selectors)
         if pool.exclude_topology:
             values["topology"] = False
         if selectors and selectors[0].need_vhost_net:
@@ -103,6 +105,13 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         has_profiles = any(x.ddp_profiles for x in selectors)
         remarks += [_OLDER] if has_profiles else []
         yield Offered(values, tuple(remarks), settings=_DEVLINK if has_profiles else {})
+
+
+def _nodes(pool: Pool, selectors: Sequence[Selector]) -> list[str]:
+    """Return the nodes that a pool hands out: of drivers in user space, of RDMA and vDPA where it says so; no clock."""
+    rdma = ["/dev/infiniband/*"] if pool.is_rdma or any(x.is_rdma for x in selectors) else []
+    vdpa = ["/dev/vhost-vdpa-*"] if any(x.vdpa_type == "vhost" for x in selectors) else []
+    return ["/dev/vfio/*", "/dev/uio*", *rdma, *vdpa]
 
 
 def _select(pool: Pool, selector: Selector) -> Values:

@@ -23,9 +23,10 @@ _Entries: TypeAlias = list[tuple[Scalar, Node]]
 class Wrapping(Struct, frozen=True):
     """Where the settings of a program stand that has no file.
 
-    `kind` is that of its operator's objects, whose `spec` has them. `image` is in the name of its image. `flags` and
-    `variables` are the keys of the same settings on its command line and in its environment; a key with a dot is one
-    in a mapping. `others` are flags that say nothing of devices. With one of the flags and variables in `file`, or with
+    `kind` is that of its operator's objects, whose `spec` has them. `image` is in the name of its image; `helpers` are
+    programs of that image that offer no devices, beside it or in DaemonSets of their own. `flags` and `variables` are
+    the keys of the same settings on its command line and in its environment; a key with a dot is one in a mapping.
+    `others` are flags that say nothing of devices. With one of the flags and variables in `file`, or with
     `only_file`, the program has a file, and its DaemonSet does not say what it offers.
     A ConfigMap may have a file for each node, in entries by the nodes' names (`entry_is_node`), or by the value of a
     label (`entry_label`).
@@ -44,6 +45,7 @@ class Wrapping(Struct, frozen=True):
     entry_label: str = ""
     api_group: str = ""
     settings: Callable[[Keys], Keys] | None = None
+    helpers: frozenset[str] = frozenset()
 
 
 Formats: TypeAlias = Mapping[str, tuple[Wrapping, type]]
@@ -111,6 +113,8 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
             if not wrapping.image or wrapping.image not in image or not isinstance(container, Keys):
                 continue
             words = [x for part in ("command", "args") for x in _items(below(container, part))]
+            if words and isinstance(words[0], Scalar) and words[0].text.rpartition("/")[2] in wrapping.helpers:
+                continue
             arguments = Sequence(tuple(words), container.line, container.column)
             selector = below(pod, "nodeSelector") if isinstance(pod, Keys) else None
             labels = [] if selector is None else [(key("nodeSelector", selector), selector)]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from checkpoint import Ledger
@@ -54,6 +55,22 @@ def test_the_file_has_what_the_specification_names() -> None:
     plain = Device("pci-0000-3b-00-0", "pci", "pf", attributes={PCI_BUS_ID: PF})
     assert json.loads(file_content(plain, part))["pci"] == {"pci-address": PF}
     assert file_content(Device("misc-fuse", "misc", "fuse"), part) == b""
+
+
+def test_a_function_with_a_vdpa_device_is_told_of_as_that_where_its_node_goes_along() -> None:
+    vdpa = Device("vdpa-0000-3b-00-2", "vdpa", "vdpa0")
+    parts = {x.id: x for x in (RDMA, vdpa)}
+    bare = structs.replace(function(), children=tuple(parts))
+    handed_out = structs.replace(bare, devnodes=(Devnode("/dev/vhost-vdpa-0", "c", 1, 1),))
+    places = {"pci-address": ADDRESS, "pf-pci-address": PF}
+    assert json.loads(file_content(handed_out, parts.get)) == {
+        "type": "vdpa",
+        "version": "1.1.0",
+        "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0", **places},
+    }
+    assert json.loads(file_content(bare, parts.get))["pci"] == {**places, "rdma-device": "mlx5_2"}
+    told = json.loads(variable([handed_out], parts.get, of=VARIABLE))
+    assert told[ADDRESS]["vdpa"] == {"mount": "/dev/vhost-vdpa-0"}
 
 
 def test_the_variable_has_where_the_nodes_are() -> None:

@@ -35,6 +35,7 @@ HOME = Path(os.environ.get("REALNODE_HOME", _BUILT))
 CRI = os.environ.get("CRI", "containerd")
 """Its container runtime, one of `node/runtimes`."""
 NODE = "realnode"
+CGROUP = os.environ.get("REALNODE_CGROUP", "realnode")
 BUSYBOX = "localhost/realnode/busybox:1"
 
 
@@ -170,11 +171,11 @@ class RealNode:
 
     def _groups(self, pod: dict[str, Any]) -> Iterator[Path]:
         """Yield the cgroups below a pod's."""
-        return Path("/sys/fs/cgroup/memory/realnode/kubepods").glob(f"**/pod{pod['metadata']['uid']}/*/")
+        return Path(f"/sys/fs/cgroup/memory/{CGROUP}/kubepods").glob(f"**/pod{pod['metadata']['uid']}/*/")
 
     def has_cgroup(self, uid: str) -> bool:
         """Tell whether there is a cgroup of a pod, in any hierarchy."""
-        return any(Path("/sys/fs/cgroup").glob(f"*/realnode/kubepods/**/pod{uid}"))
+        return any(Path("/sys/fs/cgroup").glob(f"*/{CGROUP}/kubepods/**/pod{uid}"))
 
     def _knows(self, pods: set[str]) -> None:
         # whose API server was away for long asks it again every 30 s

@@ -33,7 +33,12 @@ def _misc(tree: Tree) -> None:
 
 def _gpus(tree: Tree) -> None:
     intel = tree.pci(
-        "0000:00:02.0", vendor="8086", device="56c0", pci_class="030000", driver="xe", lmem_total_bytes=1 << 34
+        "0000:00:02.0",
+        vendor="8086",
+        device="56c0",
+        pci_class="030000",
+        driver="xe",
+        tile0__physical_vram_size_bytes=1 << 34,
     )
     tree.child(intel, "drm/card0", group="class/drm", node="dri/card0", numbers="226:0")
     tree.child(intel, "drm/renderD128", group="class/drm", node="dri/renderD128", numbers="226:128")

@@ -32,6 +32,7 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
             for a in (12, 21)
         ]
     },
+    "All GPUs for an exporter": {"nvidia.com/gpu": [NVIDIA]},
     "IMEX channels": {"nvidia.com/imex-channel": [("/dev/nvidia-caps-imex-channels/channel0",)]},
     "AMD GPUs": {"amd.com/gpu": [("/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd")]},
     "An Intel GPU for transcoding": {"example.com/transcoding": [("/dev/dri/renderD128",)]},

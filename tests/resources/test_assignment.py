@@ -154,6 +154,21 @@ def test_only_the_chosen_nodes_are_handed_out_and_judged() -> None:
     assert [node.path for node in found.devices["x/gpu"][0].devnodes] == ["/dev/dri/renderD128"]
 
 
+def test_a_device_none_of_whose_nodes_is_chosen_is_given_to_nobody() -> None:
+    """An interface or a function has more to give than nodes, and so has what somebody else's CDI spec describes."""
+    nodes = ("/dev/dri/rendr*",)
+    gpu, bare = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128"), device("bare", "gpu")
+    function = device("function", "pci", "/dev/infiniband/uverbs0")
+    found = assigned([gpu, bare, function], Resource("x/gpu", Kinds(("gpu", "pci")), nodes=nodes))
+    assert {x.id: x.unavailable for x in found.devices["x/gpu"]} == {
+        "gpu": "`nodes` of x/gpu fits none of its nodes, /dev/dri/card0, /dev/dri/renderD128",
+        "bare": "",
+        "function": "",
+    }
+    described = Resource("x/gpu", Kinds(("gpu",)), nodes=nodes, cdi_devices=("a.b/c=d",))
+    assert assigned([gpu], described).devices["x/gpu"][0].unavailable == ""
+
+
 def test_health_policy_present_looks_at_nothing_but_presence() -> None:
     nic = device("nic", "nic", health=Health(False, "no carrier"))
     strict = assigned([nic], Resource("x/nic", preset("nic")))

@@ -65,3 +65,15 @@ def test_what_comes_nearest(select: object, why: str, tmp_path: Path) -> None:
     said = why_empty(config.resources[1], inventory, assign(inventory, config.resources))
     assert said.startswith("no device here")
     assert why in said
+
+
+def test_what_the_first_may_not_have_and_a_later_one_has(tmp_path: Path) -> None:
+    """MIG instances of which nobody knows the UUID."""
+    resources = [{"name": "x/first", "select": "mig", "ids": "uuid"}, {"name": "x/second", "select": "mig"}]
+    config = loads(json.dumps({"resources": resources}).encode())
+    inventory = scan(build_machine(tmp_path).host, READERS)
+    assignment = assign(inventory, config.resources)
+    assert len(assignment.devices["x/second"]) == 2
+    said = why_empty(config.resources[0], inventory, assignment)
+    assert "-gi1-ci0: it has no uuid, which `ids: uuid` names it by" in said
+    assert said.endswith("`settings.nvml`) (and 1 more)")

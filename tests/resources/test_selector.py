@@ -138,6 +138,22 @@ def test_reasons(selector: Selection, reason: str) -> None:
     assert selector.why_not(VF) == reason
 
 
+@pytest.mark.parametrize(
+    ("kind", "vendor", "name", "words"),
+    [
+        ("gpu", "10de", "profile", " (NVIDIA's library says it, with `settings.nvml`)"),
+        ("gpu", "10de", "memory", " (NVIDIA's library says it, with `settings.nvml`)"),
+        ("gpu", "1002", "profile", ""),
+        ("gpu", "10de", "speed", ""),
+        ("pci", "8086", "ddpProfile", " (the card's driver says it, with `settings.devlink`)"),
+        ("pci", "15b3", "ddpProfile", ""),
+    ],
+)
+def test_what_the_kernel_does_not_say_names_the_setting(kind: str, vendor: str, name: str, words: str) -> None:
+    bare = device("a", kind, attributes={"vendor": vendor})
+    assert Attribute(name, ("x",)).why_not(bare) == f"it has no attribute {name}{words}"
+
+
 def test_what_hardware_calls_itself_cannot_write_to_a_terminal() -> None:
     stick = device("stick", "usb", attributes={"model": "\x1b[2Jgotcha\n"})
     assert Attribute("model", ("x",)).why_not(stick) == r"its model is \x1b[2Jgotcha\n, not x"

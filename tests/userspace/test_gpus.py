@@ -147,6 +147,17 @@ def test_what_is_not_there_is_explained(machine: Machine) -> None:
     assert machine.found().problem == ""
 
 
+def test_a_library_that_is_a_link_to_nowhere_is_no_driver(machine: Machine) -> None:
+    install(machine.root, OLD)
+    library = machine.root / f"usr/lib/x86_64-linux-gnu/libcuda.so.{OLD}"
+    library.rename(library.with_name("libcuda.kept"))
+    library.symlink_to("/opt/nvidia/libcuda.so")
+    assert "has no libraries below /" in machine.found().problem
+    library.unlink()
+    library.symlink_to("libcuda.kept")
+    assert machine.found().problem == ""
+
+
 def test_an_upgrade_under_running_pods_costs_nobody_the_old_driver(machine: Machine) -> None:
     """The module's version counts: before it is loaded anew containers have the old files, also another daemon's."""
     install(machine.root, OLD)

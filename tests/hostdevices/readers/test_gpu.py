@@ -30,6 +30,19 @@ def test_card_and_render_node_belong_together_by_their_parent(tree: Tree) -> Non
     assert found["gpu-0000-04-00-0"].attributes["render"] is True
 
 
+def test_the_memory_of_intels_cards(tree: Tree) -> None:
+    """Source: Linux, xe_tile_sysfs.c: of each tile; Intel's own i915: of the card. Integrated ones have none."""
+    for number, driver in enumerate(("xe", "i915", "i915", "xe")):
+        parent = tree.pci(f"0000:0{number + 3}:00.0", driver=driver)
+        card = tree.child(parent, f"drm/card{number}", group="class/drm", node=f"dri/card{number}")
+        if number == 0:
+            for tile in (0, 1):
+                tree.file(f"{parent}/tile{tile}/physical_vram_size_bytes", 8 << 30)
+        elif number == 1:
+            tree.file(f"{card}/lmem_total_bytes", 6 << 30)
+    assert [x.attributes.get("memory") for x in gpus(tree).values()] == [16 << 30, 6 << 30, None, None]
+
+
 def test_a_renumbered_card_keeps_its_id(tree: Tree) -> None:
     parent = tree.pci("0000:03:00.0", driver="i915")
     tree.child(parent, "drm/card7", group="class/drm", node="dri/card7")

@@ -291,3 +291,26 @@ def test_what_depends_on_labels_waits_for_them(tmp_path: Path) -> None:
         known = json.loads(check(file, "--root", root, "--node-label", label, "-o", "json").stdout)
         assert ([x["shares"] for x in known["resources"]], known["waiting"]) == ([shares, 1], [])
     assert "write NAME=VALUE" in check(file, "--node-label", "pool").stderr
+
+
+def test_what_is_merely_at_another_path_is_one_line(tmp_path: Path) -> None:
+    tree = build_machine(tmp_path / "root")
+    file = tmp_path / "node.yaml"
+    file.write_text("resources: [{name: example.com/serial, select: {path: /dev/ttyUSB0}}]")
+    rest = [x for x in check(file, "--root", tree.root).stdout.splitlines() if x.startswith("-")]
+    assert [x for x in rest if "its node" in x and "/dev/ttyS0" not in x] == []
+    assert any("its node /dev/ttyS0 does not fit /dev/ttyUSB0" in x for x in rest)  # which might have been meant
+    assert any("devices" in x and "at no path of a resource" in x for x in rest)
+    assert len(rest) < 10
+    wide = check(file, "--root", tree.root, "-o", "wide").stdout
+    assert "its node /dev/kvm does not fit /dev/ttyUSB0" in wide
+
+
+def test_of_many_nodes_the_devices_own_come_first(tmp_path: Path) -> None:
+    tree = build_machine(tmp_path / "root")
+    for name in ("nvidia-uvm-tools", "nvidia-modeset"):
+        tree.node(f"/dev/{name}", "195:254")
+    file = tmp_path / "node.yaml"
+    file.write_text("resources: [{name: example.com/mig, select: mig}]")
+    (line, *_) = [x for x in check(file, "--root", tree.root).stdout.splitlines() if "gi1-ci0" in x]
+    assert "/dev/nvidia-caps/nvidia-cap12 /dev/nvidia-caps/nvidia-cap13 /dev/nvidia3 " in line

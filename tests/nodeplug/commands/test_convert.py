@@ -14,6 +14,7 @@ from nodeplug.ddp_profiles import with_profiles
 from resources.assignment import assign
 from resources.resource import Resource
 from tests.hostdevices.machine import MDEV_UUID
+from tests.hostdevices.machine import rdma as rdma_device
 from tests.hostdevices.tree import Tree
 
 
@@ -413,6 +414,28 @@ resourceList:
         [],
         ["pci-0000-5e-00-0"],
     ]
+
+
+def test_pools_hand_out_the_nodes_that_they_say(tree: Tree) -> None:
+    text = """
+resourceList:
+- {resourceName: rdma, selectors: {isRdma: true, pciAddresses: ["0000:3b:00.1"]}}
+- {resourceName: vdpa, selectors: {vdpaType: vhost}}
+- {resourceName: plain, selectors: {vendors: [15b3]}}
+"""
+    for number in range(3):
+        function = tree.pci(f"0000:3b:00.{number + 1}", pci_class="020000", vendor="15b3")
+        rdma_device(tree, function, f"mlx5_{number}", number)
+        tree.child(function, f"ptp/ptp{number}", group="class/ptp", node=f"ptp{number}")
+        if number == 1:
+            vdpa = tree.device(f"{function}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
+            tree.device(f"{vdpa}/vhost-vdpa-0", node="vhost-vdpa-0")
+    found = assign(scan(tree.host), list(resources(converted(tree, text)).values())).devices
+    offered = {name: [x.path for device in each for x in device.devnodes] for name, each in found.items()}
+    assert offered["intel.com/plain"] == []
+    assert offered["intel.com/vdpa"] == ["/dev/vhost-vdpa-0"]
+    assert sorted(offered["intel.com/rdma"]) == [f"/dev/infiniband/{x}0" for x in ("issm", "umad", "uverbs")]
+    assert len(found["intel.com/plain"]) == 1
 
 
 def test_ddp_profiles_need_the_drivers_to_be_asked(tree: Tree) -> None:

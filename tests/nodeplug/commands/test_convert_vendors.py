@@ -226,6 +226,31 @@ def test_nvidias_daemon_set(node: Node) -> None:
     assert (said["select"], said["nodeSelector"]) == ({"any": ["mig", "nvidia-gpu"]}, {"kubernetes.io/arch": "amd64"})
 
 
+HELPERS = {
+    "nvcr.io/nvidia/k8s-device-plugin:v0.19.3": "gpu-feature-discovery",
+    "rocm/k8s-device-plugin:labeller": "./k8s-node-labeller",
+}
+
+
+@pytest.mark.parametrize(("image", "program"), HELPERS.items())
+def test_programs_that_label_nodes_offer_nothing(node: Node, image: str, program: str) -> None:
+    text = daemon_set(image, env="{name: MIG_STRATEGY, value: single}").replace("args:", f"command: [{program}], args:")
+    assert program in text
+    result = node.converted(text)
+    assert result.exit_code == 2
+    assert "no container of this DaemonSet is of a plugin that is known" in result.stderr
+
+
+def test_the_program_beside_nvidias_that_chooses_a_file_is_not_the_plugin(node: Node) -> None:
+    """As NVIDIA's chart has it where there are several files: it comes first, and the plugin has CONFIG_FILE."""
+    image = "nvcr.io/nvidia/k8s-device-plugin:v0.19.3"
+    text = daemon_set(image, env="{name: CONFIG_FILE, value: /config/config.yaml}")
+    chooser = f'{{image: "{image}", command: [config-manager], env: [{{name: ONESHOT, value: "false"}}]}}'
+    result = node.converted(text.replace("containers: [", f"containers: [{chooser}, "))
+    assert result.exit_code == 2
+    assert "what nvidia offers is in its file" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("image", "words", "whose"),
     [

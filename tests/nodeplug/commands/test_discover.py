@@ -243,3 +243,16 @@ os.setuid(65534)
 capture_cli.capture.main(["node.jsonl.gz"], standalone_mode=False)
 discover_cli.discover.main(["-o", "json"], standalone_mode=False)
 """
+
+
+def test_what_is_wrong_with_a_device_now_is_said(root: Path, tmp_path: Path) -> None:
+    """What the daemon would count at the first sight of it; `check` says so of what a resource has."""
+    tree = Tree(root)
+    gaudi = tree.pci("0000:b3:00.0", vendor="1da3", driver="habanalabs", status="malfunction")
+    tree.child(gaudi, "accel/accel0", group="class/accel", node="accel/accel0")
+    reason = "its state is malfunction, not operational"
+    (card,) = discover(root, "--kind", "accel")["devices"]
+    assert card["health"] == {"healthy": False, "reason": reason}
+    file = tmp_path / "node.yaml"
+    file.write_text("resources: [{name: example.com/gaudi, select: accel}]")
+    assert f"unhealthy: {reason}" in run("check", file, "--root", root).stdout

@@ -118,6 +118,7 @@ def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) ->
         ("permissions: rr", "rr says a permission twice"),
         ("reset: true\nshares: 2", "a reset would hit the other containers that share the device"),
         ("nodes: [/dev/a, dri/*]", "dri/* is not below /dev; device nodes are"),
+        ("nodes: []", "an empty list fits no node; leave it out for all of a device's nodes"),
         ("nodes: /dev/../etc", "/dev/../etc has empty, `.` or `..` components"),
         ("env: {1A: x}", "1A cannot be the name of a variable; letters, digits, underscores"),
         ("env: {LD_PRELOAD: x}", "LD_PRELOAD is not ours to set; choose another name"),

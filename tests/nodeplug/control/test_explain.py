@@ -33,13 +33,22 @@ async def test_a_device_that_is_not_offered(asked: Asked, made_up: MadeUpHost) -
     ]
     found = await asked.json("explain", "/dev/kvm")
     assert found["missing"] == ["example.com/kvm: it is on no PCI bus and cannot be reset"]
-    assert found["rules"][1]["outcome"] == "selects it, and may not have it"
+    assert found["rules"][1]["outcome"] == "selects it, and may not have it: it is on no PCI bus and cannot be reset"
     found = await asked.json("explain", "example.com/kvm")
     assert found["missing"][-1] == "1 device here would be selected by it, and it may have none: see why below"
-    assert found["near"][0] == {
-        "device": "misc-kvm",
-        "reason": "example.com/kvm: it is on no PCI bus and cannot be reset",
-    }
+    assert found["near"][0] == {"device": "misc-kvm", "reason": "it is on no PCI bus and cannot be reset"}
+
+
+async def test_a_device_that_the_first_may_not_have_and_a_later_one_has(asked: Asked, node: Node) -> None:
+    await asked.start({**KVM, "reset": True}, ALL)
+    await node.until(lambda: node.allocatable().get("example.com/misc"), 30)
+    why = "it is on no PCI bus and cannot be reset"
+    found = await asked.json("explain", "misc-kvm")
+    assert [x["outcome"] for x in found["rules"]] == [
+        f"selects it, and may not have it: {why}",
+        "selects it, and is the first that may have it",
+    ]
+    assert {"device": "misc-kvm", "reason": why} in (await asked.json("explain", "example.com/kvm"))["near"]
 
 
 async def test_what_is_missing(asked: Asked, node: Node) -> None:

@@ -1,0 +1,89 @@
+"""What the administrator's own probes say of devices: a file for each that is not well, in a folder of theirs.
+
+    FOLDER/gpu-0000-81-00-0      FOLDER/0000:81:00.0      FOLDER/GPU-8a56a4bc-...      its first line is the reason
+
+Rules:
+1. A file says that a device is unhealthy by being there, whatever is in it. Without the folder nobody says anything.
+2. A name may be our id, a PCI address or a UUID, and means whatever is so called, or is a part of what is.
+3. Names with a dot in front are files that are being written.
+4. What names no device here is said once, as a problem: it may be about one that is unplugged.
+"""
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+from msgspec import structs
+
+from hostdevices import Device, Health, Inventory, Problem
+from hostdevices.shown import shown
+from resources.unit_names import unit_names
+
+_MOST_BYTES = 1024  # that are read of a file
+_MOST_FILES = 4096
+log = logging.getLogger("nodeplug")
+
+
+class OwnProbes:
+    """The folder of a configuration. `enrich` is called in threads, one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Look at nothing yet."""
+        self._folder = folder
+        self._told: frozenset[Problem] = frozenset()
+
+    def enrich(self, inventory: Inventory) -> Inventory:
+        """Return the inventory, the devices of which a probe says so unhealthy. Blocks for as long as the disk does."""
+        try:
+            names = sorted(x for x in os.listdir(self._folder) if not x.startswith("."))
+        except FileNotFoundError:
+            names = []
+        except OSError as error:
+            return self._with_problems(inventory, [Problem(str(self._folder), f"not read: {error.strerror}")])
+        problems = [Problem(str(self._folder), f"more than {_MOST_FILES} files")] if len(names) > _MOST_FILES else []
+        said = set(names[:_MOST_FILES])
+        meant = {device.id: found for device in inventory.devices.values() if said and (found := said & _names(device))}
+        problems += [
+            Problem(str(self._folder / name), "it is named as no device here; `nodeplug discover` has their ids")
+            for name in sorted(said.difference(*meant.values()))
+        ]
+        reasons = {name: self._reason(name) for name in set[str]().union(*meant.values())}
+        devices = dict(inventory.devices)
+        for identity, found in meant.items():
+            device = devices[identity]
+            before = [] if device.health.healthy else [device.health.reason]
+            health = Health(False, "; ".join((*before, *(reasons[name] for name in sorted(found)))))
+            devices[identity] = structs.replace(device, health=health)
+        return self._with_problems(structs.replace(inventory, devices=devices) if meant else inventory, problems)
+
+    def _reason(self, name: str) -> str:
+        path = self._folder / name
+        first = _first_line(path)
+        return f"{shown(first)} (says {path})" if first else f"{path} says so"
+
+    def _with_problems(self, inventory: Inventory, problems: list[Problem]) -> Inventory:
+        for problem in set(problems) - self._told:
+            log.warning("settings.healthDirectory: %s: %s", problem.where, problem.reason)
+        self._told = frozenset(problems)
+        return structs.replace(inventory, problems=(*inventory.problems, *problems)) if problems else inventory
+
+
+def _names(device: Device) -> set[str]:
+    return {device.id, *device.parents, *unit_names(device)}
+
+
+def _first_line(path: Path) -> str:
+    """Return what a file begins with; empty for what cannot be read, and for what is no file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return os.read(descriptor, _MOST_BYTES).decode(errors="replace").strip().partition("\n")[0].strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)

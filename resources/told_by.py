@@ -1,0 +1,15 @@
+"""Which setting has somebody asked for what the kernel does not say of a device."""
+
+from hostdevices.device import Device
+
+_BY_NVML = frozenset({"hive", "memory", "placement", "profile", "uuid"})
+
+
+def told_by(name: str, device: Device) -> str:
+    """Return in brackets who would say the attribute of a device that lacks it; empty where nobody would."""
+    facts = device.attributes
+    if name in _BY_NVML and device.kind == "gpu" and facts.get("vendor") == "10de":
+        return " (NVIDIA's library says it, with `settings.nvml`)"
+    if name == "ddpProfile" and facts.get("vendor") == "8086" and device.kind == "pci":
+        return " (the card's driver says it, with `settings.devlink`)"
+    return ""
