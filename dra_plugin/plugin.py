@@ -28,7 +28,7 @@ from dra_plugin.remembered import remembered
 from dra_plugin.serving.claims import ApiClaims, NoClaims
 from dra_plugin.serving.health import DeviceHealth, HealthBoard
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
-from folderwatch import FolderWatcher
+from folderwatch import FolderWatcher, check_mounts
 from grpcunix import Transport
 from hostdevices import Device, Host, Inventory
 from hostdevices.presence import Presence
@@ -38,7 +38,6 @@ from telemetry import Telemetry
 
 _REGISTRATION_TIMEOUT = 10.0  # seconds; a kubelet that is down is no reason to hide the devices for good
 _REPAIR_AGAIN = 30.0  # seconds
-_PAUSE = 1.0  # seconds between two times that removed files are written: who removes them may do so again and again
 _METADATA = "dra-device-metadata"  # a folder in the driver's own
 log = logging.getLogger("nodeplug.dra")
 
@@ -54,6 +53,7 @@ class DriverOptions(Struct, frozen=True):
     allowed_mounts: tuple[str, ...] = ()
     transport: Transport = "builtin"
     oci_runtime: str = ""  # the setting
+    recheck: float = 30.0  # seconds between looks whether the folders are still the node's
 
 
 class DraStatus(Struct, frozen=True):
@@ -165,6 +165,8 @@ class DraPlugin:
                 group.create_task(self._preparer.run(), name="prepared claims")
                 group.create_task(self._repair(is_repaired), name="repair of claims")
                 group.create_task(self._keep_files(), name="folder of CDI specs")
+                mounts = self._options.folders.registry, self._options.cdi
+                group.create_task(check_mounts(lambda: mounts, self._options.recheck), name="mounted folders")
                 if self._statuses is not None:
                     group.create_task(self._statuses.run(), name="status of claims")
                 if self._slices is not None:
@@ -223,9 +225,13 @@ class DraPlugin:
         )
 
     def devices(self) -> Iterator[tuple[Offered, Lease | None]]:
-        """Yield what is offered, with the lease that keeps it from claims and of which the scheduler does not know."""
+        """Yield what is offered, with the lease that keeps it from claims and of which the scheduler does not know.
+
+        Who holds that may have become known since the slices were made.
+        """
         for offered in self._offers:
-            yield offered, self._offers.in_use(offered.name)
+            lease = self._offers.in_use(offered.name)
+            yield offered, (lease and self._ledger.get(lease.key)) or lease
 
     async def _publish(self, slices: Controller) -> None:
         """Publish what the kubelet can be asked for: a pod that comes before waits 60 to 90 s for its second try."""
@@ -245,21 +251,17 @@ class DraPlugin:
 
     async def _keep_files(self) -> None:
         """Repair claims of which somebody has removed a CDI spec: none of their containers could start."""
-        lost = asyncio.Event()
 
         def look() -> None:
             if self._preparer.has_lost_files(watch.names):
-                lost.set()
+                log.warning("CDI specs of claims were removed from %s: they are written again", self._options.cdi)
+                watch.pause()
+                self._repair_due.set()
 
         watch = self._watcher.watch(self._options.cdi, look, self._preparer.concerns)
-        look()  # at all of them: the repair at the start may be some time ago
+        watch.notify()  # of all of them: the repair at the start may be some time ago
         try:
-            while True:
-                await lost.wait()
-                lost.clear()
-                log.warning("CDI specs of claims were removed from %s: they are written again", self._options.cdi)
-                self._repair_due.set()
-                await asyncio.sleep(_PAUSE)
+            await asyncio.Event().wait()
         finally:
             watch.close()
 
