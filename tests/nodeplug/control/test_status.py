@@ -132,6 +132,26 @@ async def test_a_claim(machine: Machine) -> None:
     assert "misc-fuse to claim/default/c/" in (await ask("explain", "misc-fuse"))["missing"][0]
 
 
+async def test_who_keeps_a_device_from_claims_is_named_once_the_kubelet_has_reported_it(machine: Machine) -> None:
+    """The slice says nothing of that, and stays as it is."""
+    stand, node = machine.stand, machine.stand.node
+    await machine.start()
+    await machine.until_published()
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+    made = using("p")
+    made["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
+    await stand.create(made)
+    await stand.until_phase("p", "Running")
+    given = ["status", "--state", str(machine.state), "-o", "json"]
+    async with asyncio.timeout(30):
+        while True:
+            found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+            if [x["pod"] for x in found["leases"]] == ["p"]:
+                break
+    (kept,) = [x for x in found["devices"] if (x["api"], x["id"]) == ("dra", "misc-fuse")]
+    assert kept["reason"] == "example.com/fuse (device-plugin) has given misc-fuse to pod/default/p/c0"
+
+
 async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine) -> None:
     async def until_registered(is_registered: bool) -> Any:
         async with asyncio.timeout(30):
