@@ -37,7 +37,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
     except FileNotFoundError:
         raise NotRunning(
             f"there is no {path}: no daemon runs with this state directory; start it (systemctl start nodeplug), or"
-            " name the one of its configuration (settings.stateDirectory) with --state"
+            " name the one of its configuration (settings.stateDirectory) with --state, as --against DIR of check"
         ) from None
     except ConnectionRefusedError:
         raise NotRunning(f"nobody listens at {path}: the daemon has ended; its log says why") from None
