@@ -287,6 +287,11 @@ def config(*resources: Json, **settings: Any) -> Config:
         (config(FUSE, KVM), config(KVM, FUSE), ["the order of resources"]),
         (config(FUSE), config({**FUSE, "shares": 2, "api": "both"}), ["example.com/fuse (shares, api)"]),
         (config(FUSE), config(FUSE, logLevel="debug"), ["settings (logLevel)"]),
+        (
+            config(FUSE),
+            config({**FUSE, "select": "kvm", "containerPath": "/dev/x"}),
+            ["example.com/fuse (select, containerPath)"],
+        ),
     ],
 )
 def test_what_changed_is_told_in_words(before: Config, now: Config, words: list[str]) -> None:
