@@ -59,6 +59,17 @@ async def test_tables(asked: Asked, node: Node) -> None:
     )
 
 
+async def test_a_device_that_cannot_be_had_has_its_reason_where_no_lease_says_it(asked: Asked, node: Node) -> None:
+    await asked.start({**KVM, "env": {"WHICH": "{serial}"}}, {**FUSE, "shares": 1}, {**FUSE, "name": "example.com/z"})
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    lines = (await asked.run("status")).stdout.splitlines()
+    (at,) = [n for n, line in enumerate(lines) if line.startswith("DEVICE ")]
+    assert lines[at + 1].split()[:5] == ["misc-kvm", "example.com/kvm", "device-plugin", "unavailable", "0"]
+    assert "serial" in lines[at + 1]
+    assert lines[at + 2] == ""
+
+
 async def test_a_node_before_its_first_pod_is_well(asked: Asked, node: Node) -> None:
     await asked.start(FUSE)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
