@@ -84,6 +84,7 @@ async def test_check_against_a_daemon_for_scripts(asked: Asked, node: Node) -> N
     (error,) = json.loads(nobody.stdout)["errors"]
     assert (nobody.exit_code, nobody.stderr, error["line"]) == (4, "", 0)
     assert "no daemon runs with this state directory" in error["message"]
+    assert error["message"].endswith("(settings.stateDirectory) with --against")
     assert "nothing has changed" in (await asked.run("reload")).stdout
 
 
