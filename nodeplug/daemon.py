@@ -158,6 +158,7 @@ class Daemon:
             config=lambda: offering.config,
             inventory=lambda: offering.inventory,
             scan=offering.scan_status,
+            why_empty=offering.why_empty,
             not_ready=not_ready,
             metrics=metrics,
             starts_anew=starts_anew,

@@ -83,7 +83,7 @@ def _unexplained(found: Answer) -> Iterator[DeviceView]:
 
 
 def _resources(found: Answer, *, is_wide: bool) -> Iterator[str]:
-    header = ("RESOURCE", "API", "UNITS", "HEALTHY", "LEASED", "KUBELET", "LAST ERROR")
+    header = ("RESOURCE", "API", "UNITS", "HEALTHY", "LEASED", "KUBELET", "REASON")
     more = ("REGISTRATIONS",) if is_wide else ()
     rows = (
         (
@@ -93,7 +93,7 @@ def _resources(found: Answer, *, is_wide: bool) -> Iterator[str]:
             str(x.healthy),
             str(x.leased),
             "registered" if x.is_registered else "not registered",
-            "" if x.is_registered else x.last_error,
+            x.empty if x.is_registered else x.last_error,
             *((str(x.registrations),) if is_wide else ()),
         )
         for x in found.resources

@@ -59,6 +59,20 @@ async def test_tables(asked: Asked, node: Node) -> None:
     )
 
 
+async def test_a_resource_without_a_device_says_why(asked: Asked, made_up: MadeUpHost, node: Node) -> None:
+    await asked.start(FUSE, {"name": "example.com/again", "select": "fuse"}, KVM)
+    await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+    rows = {x["name"]: x["empty"] for x in (await asked.json("status"))["resources"]}
+    assert rows["example.com/again"] == "no device here: misc-fuse goes to example.com/fuse, which comes before"
+    assert rows["example.com/fuse"] == rows["example.com/kvm"] == ""
+    made_up.unplug("kvm")
+    async with asyncio.timeout(30):
+        while (await asked.run("status")).stdout.count("no device here") != 2:
+            pass
+    (row,) = [x for x in (await asked.run("status")).stdout.splitlines() if x.startswith("example.com/kvm")]
+    assert row.split()[:9] == ["example.com/kvm", "device-plugin", "0", "0", "0", "registered", "no", "device", "here:"]
+
+
 async def test_a_device_that_cannot_be_had_has_its_reason_where_no_lease_says_it(asked: Asked, node: Node) -> None:
     await asked.start({**KVM, "env": {"WHICH": "{serial}"}}, {**FUSE, "shares": 1}, {**FUSE, "name": "example.com/z"})
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
