@@ -115,17 +115,21 @@ class CdiDirectory:
         """Tell whether one of our files is not there. Raises `CdiError` as `file`."""
         return not all(map(os.path.lexists, map(self.file, names)))
 
-    def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
+    def sync(self, wanted: Iterable[tuple[str, Spec]], stale: Iterable[str] | None = None) -> None:
         """Make our files exactly `wanted`: at start, after a reboot, after a crash. Raises as `write` does.
 
-        Writes come first, so that a name that stays is there at every moment; one after the other, for a spec of
-        thousands of devices is large.
+        With `stale` those of them that are not wanted go, and what else is there stays. Writes come first, so that a
+        name that stays is there at every moment; one after the other, for a spec of thousands of devices is large.
         """
         names = set()
         for name, spec in wanted:
             self.write(name, spec)
             names.add(name)
-        self.keep(names)
+        if stale is None:
+            self.keep(names)
+        else:
+            for name in set(stale) - names:
+                self.remove(name)
 
     def keep(self, names: Collection[str]) -> None:
         """Remove our files but these, and what a crash left half written. Raises OSError of the disk."""

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from deviceplugin.errors import DevicePluginError
-from folderwatch import FolderWatcher
+from folderwatch import FolderWatcher, check_mount
 from grpcunix import is_live, remove_dead_sockets
 from telemetry import EventLog
 
@@ -30,10 +29,6 @@ _STARTED = 8  # characters of an instance's start in milliseconds, which are eno
 _INSTANCE = _STARTED + 3
 Identity: TypeAlias = tuple[int, int, int]
 log = logging.getLogger("nodeplug.deviceplugin")
-
-
-class FolderGone(DevicePluginError):
-    """The folder that we see was removed; another one may be in its place, where only a restart can see it."""
 
 
 class PluginFolder:
@@ -127,22 +122,6 @@ class PluginFolder:
             if self._kubelet not in (None, kubelet):
                 self._event_log.record("kubelet-restarted", "the kubelet has a new socket; everything registers again")
             self._kubelet = kubelet
-
-
-def check_mount(folder: Path) -> None:
-    """Raise `FolderGone` where a folder was removed although it is there for us; one that is not there is waited for.
-
-    Nothing tells of that: what a mount shows stays as long as the mount does.
-    """
-    try:
-        links = folder.stat().st_nlink
-    except OSError:
-        return
-    if links == 0:
-        raise FolderGone(
-            f"{folder} was removed while it was mounted here; nodeplug ends, so that its next start sees the folder"
-            " that took its place"
-        )
 
 
 def _is_socket(name: str) -> bool:

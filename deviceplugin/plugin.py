@@ -20,7 +20,7 @@ import cdi
 from checkpoint import Lease, Ledger
 from checkpoint.holdings import UnitEntry
 from deviceplugin.descriptions import Descriptions
-from deviceplugin.folder import PluginFolder, check_mount, new_instance, remove_stale_sockets
+from deviceplugin.folder import PluginFolder, new_instance, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
 from deviceplugin.resource_plugin import DeviceStatus, Registered, ResourcePlugin, ResourceStatus
@@ -28,7 +28,7 @@ from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import RETRY, Specs
 from deviceplugin.units import API
 from deviceplugin.watcher_registration import WatcherRegistration
-from folderwatch import FolderWatcher
+from folderwatch import FolderWatcher, check_mounts
 from grpcunix import Transport, handler
 from hostdevices import Device, Host
 from hostdevices.presence import Presence
@@ -139,7 +139,7 @@ class DevicePlugins:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._specs.run(), name="CDI specs")
                 self._group.create_task(self._keep_specs(), name="folder of CDI specs")
-                self._group.create_task(self._check_mounts(), name="mounted folders")
+                self._group.create_task(check_mounts(self._mounts, self._timings.recheck), name="mounted folders")
                 if self._device_info is not None:
                     self._group.create_task(self._device_info.run(), name="device-info files")
                 if not self._through_watcher:
@@ -182,19 +182,14 @@ class DevicePlugins:
     async def _keep_specs(self) -> None:
         """Have CDI specs written again that somebody removes, once no older instance does that with its own."""
         await self._ledger.owned()
-        self._specs.recheck()
-        watch = self._watcher.watch(self._paths.cdi, self._specs.look, self._specs.concerns)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            watch.close()
+        await self._specs.keep(self._watcher)
 
-    async def _check_mounts(self) -> None:
-        """Raise `FolderGone` where a folder of the node's was removed; `PluginFolder` cares for its own."""
-        while True:
-            for folder in (self._paths.plugins_registry, self._paths.cdi):
-                check_mount(folder)
-            await asyncio.sleep(self._timings.recheck)
+    def _mounts(self) -> Iterator[Path]:
+        """Yield the folders of the node's that are in use; `PluginFolder` cares for its own."""
+        if self._through_watcher:
+            yield self._paths.plugins_registry
+        if self._specs.are_in_use:
+            yield self._paths.cdi
 
     def _choose_resources(self) -> None:
         """Have a plugin for each resource that is configured, or of which somebody has a unit."""

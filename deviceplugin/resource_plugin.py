@@ -236,12 +236,12 @@ class ResourcePlugin:
         return rehearse(self.allocator, self._ledger, healthy, count, wanted, pre_start=pre_start)
 
     def devices(self) -> Iterator[DeviceStatus]:
-        """Yield how each device stands."""
+        """Yield how each device stands. Who has it may have become known since the list was made."""
         for device in self.allocator.devices.values():
             if not device.health.healthy:
                 yield DeviceStatus(device.id, "unhealthy", device.health.reason)
             elif reason := self._unavailable.get(device.id, ""):
-                yield DeviceStatus(device.id, "unavailable", reason)
+                yield DeviceStatus(device.id, "unavailable", self._why_unavailable(device) or reason)
             else:
                 yield DeviceStatus(device.id, "healthy")
         for unit in self._gone:

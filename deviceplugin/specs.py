@@ -1,21 +1,24 @@
 """The CDI specs of all resources on disk.
 
-What is wanted is written by a thread, and until it is nobody relies on it.
+Rules:
+1. What is wanted is written by a thread, and until it is nobody relies on it.
+2. Files of ours that we did not write are left from before, or the instance's before us: they go with what is written
+   first, and once the state is ours. One that comes later is another daemon's, which shares the folder: it stays.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import cdi
 from deviceplugin.descriptions import Descriptions, Terms
+from folderwatch import FolderWatch, FolderWatcher
 from hostdevices import Device
 from hostdevices.errors import HostExhausted
 from hostdevices.threads import in_thread
 
-PAUSE = 1.0  # seconds between two times that removed specs are written: who removes them may do so again and again
 RETRY = 10.0  # seconds until specs are written again that could not be: a disk that has room again tells nobody
 log = logging.getLogger("nodeplug.deviceplugin")
 
@@ -33,7 +36,9 @@ class Specs:
         self._written: Mapping[str, Descriptions] | None = None  # None while nobody knows what is on disk
         self._described: Mapping[str, Descriptions] = {}  # what was on disk last for certain
         self._writing: Mapping[str, Descriptions] | None = None  # what takes its place, file by file
-        self._pause: asyncio.TimerHandle | None = None
+        self._names: set[str] = set()  # of the files that we wrote and have not removed
+        self._removes_others = True
+        self._watch: FolderWatch | None = None
         self._wake = asyncio.Event()
         self._asked = self._settled = 0  # how often something was asked for, and up to which time that was done
         self._progress = asyncio.Condition()  # of the latter
@@ -53,25 +58,30 @@ class Specs:
         self._asked += 1
         self._wake.set()
 
-    def concerns(self, entry: str) -> bool:
-        """Tell whether a file of this name in the runtime's folder is one of ours."""
-        return self._directory.is_ours(entry)
+    @property
+    def are_in_use(self) -> bool:
+        """Whether there is a file that a runtime may want, or is to be one."""
+        return bool(self._wanted or self._described)
 
-    def look(self) -> None:
-        """Have written again what somebody has removed, now or after a pause.
+    async def keep(self, watcher: FolderWatcher) -> None:
+        """Have the specs on disk to ourselves, and those written again that somebody removes, until cancelled."""
+        self._removes_others = True
+        self.recheck()
+        self._watch = watcher.watch(self._directory.path, self._look, self._directory.is_ours)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._watch.close()
+            self._watch = None
 
-        What is being written is looked at afterwards.
-        """
-        if self._pause is not None or self._written is None:
+    def _look(self) -> None:
+        """Have written again what somebody has removed. What is being written is looked at afterwards."""
+        if self._watch is None or self._written is None:
             return
         if self._directory.lacks(map(cdi.file_name, self._written)):
             log.warning("CDI specs were removed from %s: they are written again", self._directory.path)
-            self._pause = asyncio.get_running_loop().call_later(PAUSE, self._pause_is_over)
+            self._watch.pause()
             self.recheck()
-
-    def _pause_is_over(self) -> None:
-        self._pause = None
-        self.look()
 
     def has(self, kind: str, terms: Terms, device: Device) -> bool:
         """Tell whether a runtime finds this device as it is now, described on these terms."""
@@ -88,13 +98,6 @@ class Specs:
 
     async def run(self) -> None:
         """Write what is wanted, whenever that changes; again after a while where it could not be."""
-        try:
-            await self._write_again_and_again()
-        finally:
-            if self._pause is not None:
-                self._pause.cancel()
-
-    async def _write_again_and_again(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._retry if self.problem else None):
@@ -103,7 +106,8 @@ class Specs:
             asked, wanted, before = self._asked, self._wanted, self._described
             if wanted is not None and wanted is not self._written:
                 await self._write(wanted)
-                self.look()
+                if self._watch is not None:
+                    self._watch.notify()
             async with self._progress:
                 self._settled = asked
                 self._progress.notify_all()
@@ -112,9 +116,12 @@ class Specs:
 
     async def _write(self, wanted: Mapping[str, Descriptions]) -> None:
         self._written, self._writing = None, wanted
+        stale, self._removes_others = None if self._removes_others else self._names.copy(), False
+        self._names.update(names := set(map(cdi.file_name, wanted)))
         try:
-            await in_thread(partial(self._sync, wanted))
+            await in_thread(partial(self._sync, wanted, stale))
         except (OSError, cdi.CdiError, HostExhausted) as error:
+            self._removes_others |= stale is None
             if not isinstance(error, HostExhausted):  # for which no thread was left, so that nothing was touched
                 self._described = {}
             reason = str(error)
@@ -125,10 +132,10 @@ class Specs:
                 log.error("%s; it is tried again every %g s", problem, self._retry)
             self.problem = problem
         else:
-            self.problem, self._described = "", wanted
+            self.problem, self._described, self._names = "", wanted, names
             self._written = None if self._wake.is_set() else wanted  # it may have been removed since it was looked at
         finally:
             self._writing = None
 
-    def _sync(self, wanted: Mapping[str, Descriptions]) -> None:
-        self._directory.sync((cdi.file_name(kind), each.spec()) for kind, each in wanted.items())
+    def _sync(self, wanted: Mapping[str, Descriptions], stale: Collection[str] | None) -> None:
+        self._directory.sync(((cdi.file_name(kind), each.spec()) for kind, each in wanted.items()), stale)

@@ -29,7 +29,7 @@ from dra_plugin.remembered import remembered
 from dra_plugin.serving.claims import ApiClaims, NoClaims
 from dra_plugin.serving.health import DeviceHealth, HealthBoard
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
-from folderwatch import FolderWatcher
+from folderwatch import FolderWatcher, check_mounts
 from grpcunix import Transport
 from hostdevices import Device, Host, Inventory
 from hostdevices.presence import Presence
@@ -54,6 +54,7 @@ class DriverOptions(Struct, frozen=True):
     allowed_mounts: tuple[str, ...] = ()
     transport: Transport = "builtin"
     oci_runtime: str = ""  # the setting
+    recheck: float = 30.0  # seconds between looks whether the folders are still the node's
 
 
 class DraStatus(Struct, frozen=True):
@@ -165,6 +166,8 @@ class DraPlugin:
                 group.create_task(self._preparer.run(), name="prepared claims")
                 group.create_task(self._repair(is_repaired), name="repair of claims")
                 group.create_task(self._kept_files.run(), name="folder of CDI specs")
+                mounts = self._options.folders.registry, self._options.cdi
+                group.create_task(check_mounts(lambda: mounts, self._options.recheck), name="mounted folders")
                 if self._statuses is not None:
                     group.create_task(self._statuses.run(), name="status of claims")
                 if self._slices is not None:
@@ -223,9 +226,13 @@ class DraPlugin:
         )
 
     def devices(self) -> Iterator[tuple[Offered, Lease | None]]:
-        """Yield what is offered, with the lease that keeps it from claims and of which the scheduler does not know."""
+        """Yield what is offered, with the lease that keeps it from claims and of which the scheduler does not know.
+
+        Who holds that may have become known since the slices were made.
+        """
         for offered in self._offers:
-            yield offered, self._offers.in_use(offered.name)
+            lease = self._offers.in_use(offered.name)
+            yield offered, (lease and self._ledger.get(lease.key)) or lease
 
     async def _publish(self, slices: Controller) -> None:
         """Publish what the kubelet can be asked for: a pod that comes before waits 60 to 90 s for its second try."""

@@ -3,6 +3,7 @@
 A call is a wake-up, never a fact: whoever is called lists the folder.
 """
 
+from folderwatch.mounts import FolderGone, check_mount, check_mounts
 from folderwatch.watcher import FolderWatch, FolderWatcher
 
-__all__ = ["FolderWatch", "FolderWatcher"]
+__all__ = ["FolderGone", "FolderWatch", "FolderWatcher", "check_mount", "check_mounts"]

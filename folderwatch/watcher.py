@@ -27,6 +27,7 @@ from inotify_simple import INotify, flags, parse_events
 
 CHECK_INTERVAL = 30.0  # seconds between checks while inotify works
 POLL_INTERVAL = 5.0  # seconds between looks at a folder that cannot be watched
+PAUSE = 1.0  # seconds in which who has put back what somebody removed is not called: that may go on and on
 _MOST_NAMES = 1000  # that are named to who is called; after more it could be any
 _CHUNK = 16384  # bytes of events; the loop gets its turn between two chunks
 _NAMES = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO
@@ -46,6 +47,7 @@ class FolderWatch:
         self._changed = changed
         self._concerns = concerns
         self._is_pending = self._is_closed = False
+        self._pause: asyncio.TimerHandle | None = None
         self._names: set[str] | None = set()
         self.names: frozenset[str] | None = None  # those that came or went before the call of `changed`; None: unknown
 
@@ -53,7 +55,15 @@ class FolderWatch:
         """Stop watching: `changed` is not called any more. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
+            if self._pause is not None:
+                self._pause.cancel()
             self._folder.remove(self)
+
+    def pause(self, seconds: float = PAUSE) -> None:
+        """Have what changes from now on said in one call, `seconds` from now."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._pause = asyncio.get_running_loop().call_later(seconds, self._resume)
 
     def notify(self, name: str = "") -> None:
         """Have `changed` called soon if it concerns itself with `name`; without a name in any case."""
@@ -65,9 +75,17 @@ class FolderWatch:
             self._names.add(name)
         if not self._is_pending:
             self._is_pending = True
-            asyncio.get_running_loop().call_soon(self._deliver)
+            if self._pause is None:
+                asyncio.get_running_loop().call_soon(self._deliver)
+
+    def _resume(self) -> None:
+        self._pause = None
+        if self._is_pending:
+            self._deliver()
 
     def _deliver(self) -> None:
+        if self._pause is not None:
+            return  # which began meanwhile
         self._is_pending = False
         self.names, self._names = None if self._names is None else frozenset(self._names), set()
         if not self._is_closed:

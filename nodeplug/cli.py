@@ -1,8 +1,11 @@
 """The command line: `nodeplug COMMAND`. One module per command; heavy imports happen inside the commands."""
 
+import contextlib
 import errno
 import importlib
-from typing import Final
+import os
+import sys
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -68,16 +71,25 @@ class _Lazy(CommandGroup):
         assert isinstance(command, click.Command)
         return command
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line; where nothing can be printed say so, and print nothing where nobody wants it."""
+        with contextlib.ExitStack() as unread:
+            if sys.stdout is None:  # who started us has closed it
+                sys.stdout = unread.enter_context(open(os.devnull, "w"))
+            try:
+                return super().main(*args, **options)
+            except OSError as error:
+                if error.errno not in _CANNOT_PRINT or error.filename is not None:
+                    raise
+                click.echo(f"Error: the answer cannot be written: {error.strerror}", err=True)
+                sys.exit(1)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; where a library is not here that it cannot do without, say which."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
             raise as_asked(ctx, error) from None
-        except OSError as error:
-            if error.errno not in _CANNOT_PRINT or error.filename is not None:
-                raise
-            raise click.ClickException(f"the answer cannot be written: {error.strerror}") from None
         except ModuleNotFoundError as error:
             package = _LIBRARIES.get((error.name or "").partition(".")[0])
             if package is None:

@@ -5,7 +5,8 @@
 Rules:
 1. What is wrong is said, finding by finding, and the configuration of before stays: a file that is gone or half written
    takes no device away.
-2. A change is read once the file has been left alone for `SETTLE` seconds. A ConfigMap is a folder whose link `..data`
+2. A change is read once the file has been left alone for `SETTLE` seconds, and what is there after `MOST_SETTLE` where
+   somebody writes it all the time. A ConfigMap is a folder whose link `..data`
    is moved, an editor writes in place or moves a new file there: each is noticed. What is behind a link of somebody's
    own is not; SIGHUP says so.
 3. A file that is there and cannot be read is read again after `AGAIN` seconds: nothing says when a disk has recovered.
@@ -30,6 +31,7 @@ from resources.resource import Resource
 from telemetry import Telemetry
 
 SETTLE = 0.5
+MOST_SETTLE = 5.0
 AGAIN = 5.0
 _CONFIG_MAP = "..data"
 _MOST_PROBLEMS = 20  # that are remembered of a wrong file
@@ -125,9 +127,7 @@ class ConfigFile:
                 self.request()
             while True:
                 await self._asked.wait()
-                while self._asked.is_set():
-                    self._asked.clear()
-                    await asyncio.sleep(SETTLE)
+                await self._settled()
                 asking, self._waiting = self._waiting, []
                 before, content = self.config, self.content
                 with self._telemetry.tracer.span("reload configuration") as span:
@@ -158,6 +158,14 @@ class ConfigFile:
         self._stays([why])
         self.is_tried = False
         self.config, self.content = self._before
+
+    async def _settled(self) -> None:
+        """Return once nobody has asked for `SETTLE` seconds, or after `MOST_SETTLE`."""
+        loop = asyncio.get_running_loop()
+        at_the_latest = loop.time() + MOST_SETTLE
+        while self._asked.is_set() and loop.time() < at_the_latest:
+            self._asked.clear()
+            await asyncio.sleep(SETTLE)
 
     async def _read(self) -> tuple[str, ...]:
         """Read the file; return what is wrong with it."""

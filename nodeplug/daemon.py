@@ -158,6 +158,7 @@ class Daemon:
             config=lambda: offering.config,
             inventory=lambda: offering.inventory,
             scan=offering.scan_status,
+            why_empty=offering.why_empty,
             not_ready=not_ready,
             metrics=metrics,
             starts_anew=starts_anew,
@@ -174,7 +175,7 @@ class Daemon:
             "driver files": offering.prune_driver_files(),
             # An update starts the next pod beside this one: the kubelet finds it at once, and its calls wait.
             "device plugin API": plugins.run() if self._serves_at_once else _once_owned(ledger, plugins.run),
-            "control socket": _once_owned(ledger, ControlServer(Path(settings.state_directory), running).run),
+            "control socket": _once_owned(ledger, ControlServer(Path(settings.state_directory), running, watcher).run),
         }
         if dra is not None:
             parts["DRA"] = dra.run()

@@ -6,7 +6,7 @@ With another configuration the host is followed anew, for that may look at other
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -77,6 +77,7 @@ class Offering:
         self._watcher: Watcher | None = None
         self._driver_files: NvidiaUserspace | None = None
         self._latest: Offered | None = None
+        self._empty: tuple[Offered | None, Mapping[str, str]] = (None, {})  # why resources have no device, of an offer
         self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
         self._why_waiting = "this node's labels are not read yet"  # for resources that wait for them
         self._may_begin = asyncio.Event()  # the labels are known, or cannot be had now
@@ -108,6 +109,18 @@ class Offering:
             return ["the devices of this node are not read yet"]
         waiting = self.config.waiting
         return [f"{', '.join(waiting)}: {self._why_waiting}"] if waiting else []
+
+    def why_empty(self) -> Mapping[str, str]:
+        """Return of each resource without a device why it has none. It takes a while once after a scan: in a thread."""
+        offered, found = self._empty
+        latest = self._latest
+        if latest is not offered and latest is not None:
+            from resources.emptiness import why_empty  # for those who ask
+
+            without = [x for x in latest.config.resources if not latest.assignment.devices[x.name]]
+            found = {x.name: why_empty(x, latest.inventory, latest.assignment) for x in without}
+            self._empty = latest, found
+        return found
 
     async def configured(self) -> None:
         """Return once what the configuration says is offered."""

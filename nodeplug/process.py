@@ -32,6 +32,7 @@ def run(path: Path, root: Path) -> int:
 
     from checkpoint import StateLocked
     from deviceplugin import DevicePluginError
+    from folderwatch import FolderGone
     from hostdevices import Host, HostDevicesError
     from nodeplug.fronts import CannotOffer
     from nodeplug.signals import run_until_signalled
@@ -49,7 +50,7 @@ def run(path: Path, root: Path) -> int:
     except StateLocked as error:
         log.error("%s", error)
         return LOCKED
-    except (OSError, HostDevicesError, CannotOffer, DevicePluginError, PartFailed) as error:
+    except (OSError, HostDevicesError, CannotOffer, DevicePluginError, FolderGone, PartFailed) as error:
         log.error("%s", "; ".join((str(error), *getattr(error, "__notes__", ()))))  # notes name the part
         return RUNTIME
     except Exception as error:  # a defect of ours: say where, and let the supervisor start us again

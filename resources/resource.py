@@ -6,7 +6,7 @@ The kubelet's device plugins and DRA both serve resources; a configuration file 
 from collections.abc import Mapping
 from typing import Literal, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hostdevices.device import AttributeValue, Device
 from resources.groups import Group
@@ -105,7 +105,7 @@ class DriverBinding(Struct, frozen=True):
     iommufd: bool = False
 
 
-class DraOptions(Struct, frozen=True):
+class DraOptions(Struct, frozen=True, rename="camel"):
     """How devices are offered through DRA.
 
     `taint` is what an unhealthy device gets. `attributes` come on top of a device's own; texts are templates. With
@@ -126,8 +126,8 @@ class DraOptions(Struct, frozen=True):
     bind: DriverBinding | None = None
 
 
-class Resource(Struct, frozen=True):
-    """A named set of devices and how containers get them.
+class Resource(Struct, frozen=True, rename="camel"):
+    """A named set of devices and how containers get them; encoded, fields have the names of the configuration.
 
     `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once,
     `shares_of` how many of those devices that the first of them means (shares.py).
@@ -153,7 +153,7 @@ class Resource(Struct, frozen=True):
     """
 
     name: str
-    selector: Selector
+    selector: Selector = field(name="select")
     group: Group | None = None
     nodes: tuple[str, ...] = ()
     container_path: str = ""

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from dra_plugin.preparing.prepare import Preparer
-from folderwatch import FolderWatcher
+from folderwatch import FolderWatch, FolderWatcher
 
-PAUSE: Final = 1.0
-"""Seconds between two times that removed files are written: who removes them may do so again and again."""
+_AGAIN: Final = 1.0  # seconds until claims are looked at again that somebody works for
 
 log = logging.getLogger("nodeplug.dra")
 
@@ -28,7 +27,7 @@ class KeptFiles:
         self._folder = folder
         self._watcher = watcher
         self._repair = repair
-        self._lost = asyncio.Event()
+        self._watch: FolderWatch | None = None
         self._busy: set[str] = set()  # claims that lack some, and for which somebody works
         self._again: asyncio.TimerHandle | None = None
 
@@ -38,27 +37,25 @@ class KeptFiles:
         def changed() -> None:
             self._look(None if watch.names is None else self._preparer.claims_of(watch.names))
 
-        watch = self._watcher.watch(self._folder, changed, self._preparer.concerns)
+        watch = self._watch = self._watcher.watch(self._folder, changed, self._preparer.concerns)
         try:
             self._look(None)
-            while True:
-                await self._lost.wait()
-                self._lost.clear()
-                log.warning("CDI specs of claims were removed from %s: they are written again", self._folder)
-                self._repair()
-                await asyncio.sleep(PAUSE)
+            await asyncio.Event().wait()
         finally:
             watch.close()
+            self._watch = None
             if self._again is not None:
                 self._again.cancel()
 
     def _look(self, uids: Collection[str] | None) -> None:
         is_lost, busy = self._preparer.lost_files(uids)
-        if is_lost:
-            self._lost.set()
+        if is_lost and self._watch is not None:
+            log.warning("CDI specs of claims were removed from %s: they are written again", self._folder)
+            self._watch.pause()
+            self._repair()
         self._busy |= busy
         if self._busy and self._again is None:
-            self._again = asyncio.get_running_loop().call_later(PAUSE, self._look_again)
+            self._again = asyncio.get_running_loop().call_later(_AGAIN, self._look_again)
 
     def _look_again(self) -> None:
         self._again, busy, self._busy = None, self._busy, set()

@@ -130,6 +130,7 @@ class Preparer:
         self._described: dict[str, object] = {}  # by claim: where its devices were when they were described last
         self._undone: set[str] = set()  # claims whose files we remove, or have removed, while their leases are there
         self._problems: list[str] = []  # of the last repair, in words
+        self._has_old_files = True  # perhaps: what was left from before is not removed yet
         self._follow()
 
     async def run(self) -> None:
@@ -167,10 +168,11 @@ class Preparer:
         return len(busy) < len(lost), busy
 
     async def repair(self) -> bool:
-        """Undo what is half done, put back the files of what is done, remove others; tell whether all of it worked.
+        """Undo what is half done, put back the files of what is done, remove old ones; tell whether all of it worked.
 
         At start, and while calls come once a lost ledger is restored or a disk has refused; one at a time. A disk that
-        refuses is logged. While the ledger cannot be read nobody knows whose files these are.
+        refuses is logged. While the ledger cannot be read nobody knows whose files these are. Files of claims without
+        a lease are removed once: those that come later are another daemon's, which shares the folder.
         """
         try:
             await self._ledger.load()
@@ -249,13 +251,15 @@ class Preparer:
         """
         async with self._work.alone():
             leases, kept = self._dra_leases(), None
-            if self._ledger.is_complete and not any(map(_has_other_files, leases)):
+            if self._has_old_files and self._ledger.is_complete and not any(map(_has_other_files, leases)):
                 kept = list(dict.fromkeys(map(_ref, leases)))
             idle = self._idle_records(leases)
             try:
-                return await self._work.in_thread(partial(self._files.sync, idle, kept))
+                problems = await self._work.in_thread(partial(self._files.sync, idle, kept))
             except HostExhausted as error:
                 return [f"files of claims: {error}"]
+            self._has_old_files = self._has_old_files and (kept is None or bool(problems))
+            return problems
 
     async def _prepare(self, claim: v1.ResourceClaim) -> Prepared:
         ref = ref_of(claim)

@@ -193,7 +193,7 @@ def _changes(content: bytes, source: str, against: str, output: Output) -> "Chan
     try:
         return ask(state, Question(content.decode(), source), Answer, LONG)
     except (NotRunning, Refusal) as error:
-        failed = failure(error)
+        failed = failure(error, "--against")
         if output not in ("json", "yaml"):
             raise failed from None
     _show_errors_as_data(source, output, [Finding(0, 0, message) for message in failed.findings or (failed.message,)])

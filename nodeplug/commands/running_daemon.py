@@ -17,7 +17,7 @@ from nodeplug.commands.failure import Failure
 from nodeplug.config.document import suggestion
 from nodeplug.config.environment import VARIABLES
 from nodeplug.control import client
-from nodeplug.control.client import NotRunning
+from nodeplug.control.client import NoSocket, NotRunning
 from nodeplug.control.protocol import Refusal
 
 REFUSED, CONFIGURATION, NOT_RUNNING = 1, 2, 4
@@ -80,10 +80,14 @@ def _configuration_in_use() -> Path:
     return used if used.exists() else _CONFIGURATION  # a daemon in a pod sees other files
 
 
-def failure(error: NotRunning | Refusal) -> Failure:
-    """Return why no daemon answers, or what it says instead of an answer, with the exit code for that."""
+def failure(error: NotRunning | Refusal, option: str = "--state") -> Failure:
+    """Return why no daemon answers, or what it says instead of an answer, with the exit code for that.
+
+    `option` is the one that names another daemon's state directory.
+    """
     if isinstance(error, NotRunning):
-        return Failure(str(error), NOT_RUNNING)
+        elsewhere = f", or name the one of its configuration (settings.stateDirectory) with {option}"
+        return Failure(f"{error}{elsewhere if isinstance(error, NoSocket) else ''}", NOT_RUNNING)
     return Failure(str(error), CONFIGURATION if error.findings else REFUSED, error.findings)
 
 

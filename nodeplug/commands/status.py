@@ -27,7 +27,7 @@ _SHOWN_SHA = 12  # digits of the configuration's digest; json has all
 def status(state: Path, output: Output) -> None:
     """Show what the running daemon offers, who has it, and what is wrong.
 
-    Resources with their registration, devices that are not healthy, leases with pod and container, the configuration
+    Resources with their registration, devices that cannot be had, leases with pod and container, the configuration
     that counts, the latest warnings and errors. Exits 0 when all is well, 1 when something is wrong, 4 when no daemon
     answers.
     """
@@ -55,8 +55,7 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         yield f"note: {line}"
     yield ""
     yield from _resources(found, is_wide=is_wide)
-    devices = found.devices if is_wide else tuple(x for x in found.devices if x.health == "unhealthy")
-    if devices:
+    if devices := found.devices if is_wide else tuple(_unexplained(found)):
         yield ""
         yield from _devices(devices)
     if found.withheld:
@@ -75,8 +74,16 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         yield from aligned(("WHEN", "LEVEL", "MESSAGE"), rows)
 
 
+def _unexplained(found: Answer) -> Iterator[DeviceView]:
+    """Yield the devices that are not to be had and of which no other table says why."""
+    explained = {i for x in found.leases for i in x.devices} | {x.device for x in found.withheld}
+    for x in found.devices:
+        if x.health == "unhealthy" or (x.health == "unavailable" and x.id not in explained):
+            yield x
+
+
 def _resources(found: Answer, *, is_wide: bool) -> Iterator[str]:
-    header = ("RESOURCE", "API", "UNITS", "HEALTHY", "LEASED", "KUBELET", "LAST ERROR")
+    header = ("RESOURCE", "API", "UNITS", "HEALTHY", "LEASED", "KUBELET", "REASON")
     more = ("REGISTRATIONS",) if is_wide else ()
     rows = (
         (
@@ -86,7 +93,7 @@ def _resources(found: Answer, *, is_wide: bool) -> Iterator[str]:
             str(x.healthy),
             str(x.leased),
             "registered" if x.is_registered else "not registered",
-            "" if x.is_registered else x.last_error,
+            x.empty if x.is_registered else x.last_error,
             *((str(x.registrations),) if is_wide else ()),
         )
         for x in found.resources

@@ -184,9 +184,16 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
 
 
 def meant(name: str, known: Collection[str]) -> str:
-    """Return the known name that was probably meant; empty where none is like it."""
+    """Return the known name that was probably meant; empty where none is like it.
+
+    Of names in one domain, such as resources, only what is behind it tells them apart.
+    """
     import difflib  # for whoever makes mistakes; a daemon with a good file does without
 
+    domain = "".join(name.rpartition("/")[:2])
+    if domain and (own := {each[len(domain) :] for each in known if each.startswith(domain)}):
+        near = difflib.get_close_matches(name[len(domain) :], own, n=1, cutoff=0.6)
+        return domain + near[0] if near else ""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return near[0] if near else {each.lower(): each for each in known}.get(name.lower(), "")
 

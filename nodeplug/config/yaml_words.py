@@ -26,6 +26,9 @@ def in_words(error: yaml.MarkedYAMLError, text: str) -> str:
         return f"the indentation does not fit what began in {begun}"
     if "<stream end>" in problem or problem.startswith("expected ',' or "):
         return _in_brackets(problem, text, mark)
+    if problem.startswith("expected the node content, but found "):
+        found = problem.rpartition(" ")[2].strip("'")
+        return f"a value is missing before {found}; put a text with brackets, such as an address, in quotes"
     if "mapping values" in problem:
         if (key := _key_before(text, mark)) and key.start(1):
             return f"{key[1]} is indented further than the line before it; line it up with the keys that it belongs to"

@@ -29,15 +29,18 @@ class NotRunning(Exception):
     """No daemon answers there; says why and what to do."""
 
 
+class NoSocket(NotRunning):
+    """No daemon has this state directory; one may have another."""
+
+
 def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECONDS) -> T:
     """Return what the daemon whose state is in `directory` answers. Raises `NotRunning` and `Refusal`."""
     path = directory / SOCKET_NAME
     try:
         received = _conversation(directory, question, seconds)
     except FileNotFoundError:
-        raise NotRunning(
-            f"there is no {path}: no daemon runs with this state directory; start it (systemctl start nodeplug), or"
-            " name the one of its configuration (settings.stateDirectory) with --state"
+        raise NoSocket(
+            f"there is no {path}: no daemon runs with this state directory; start it (systemctl start nodeplug)"
         ) from None
     except ConnectionRefusedError:
         raise NotRunning(f"nobody listens at {path}: the daemon has ended; its log says why") from None

@@ -1,6 +1,6 @@
 """What a question may see of the daemon, and the little that it may ask of it."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ class Running(Struct, frozen=True, kw_only=True):
     """The daemon's parts. Everything belongs to its loop.
 
     `file` is None where it follows none, `dra` where it has no DRA side, `inventory` before the host was first read.
+    `why_empty` says of each resource without a device why it has none, and may be called in a thread.
     `starts_anew` says whether it does with a configuration; `configured` returns once it offers what its configuration
     says. `began` is when it did, by the loop's clock.
     """
@@ -35,6 +36,7 @@ class Running(Struct, frozen=True, kw_only=True):
     config: "Callable[[], Config]"
     inventory: "Callable[[], Inventory | None]"
     scan: "Callable[[], ScanStatus | None]"
+    why_empty: Callable[[], Mapping[str, str]]
     not_ready: Callable[[], list[str]]
     metrics: "Callable[[], Iterable[Metric]]"
     starts_anew: "Callable[[Config], bool]"

@@ -4,7 +4,8 @@ Rules:
 1. Who has the state directory serves there: during an update the older instance, then the newer one. The socket has
    mode 0600 in a folder of mode 0700, and the kernel says who connects: root, or the user that the daemon runs as.
 2. Everything has a limit: connections, the bytes of a question, the time for it, for its answer, and for reading that.
-3. What cannot be listened at is tried again: it is no reason for others to end.
+3. What cannot be listened at is tried again: it is no reason for others to end. A socket that somebody removes is made
+   again; who is answered stays connected.
 4. Answers that are under way when the daemon ends, or starts anew, have a moment to leave.
 5. A daemon that nobody asks carries this file and no more of it: what a connection needs is loaded with the first one.
 """
@@ -13,36 +14,39 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
+from typing import TypeAlias
 
+from folderwatch import FolderWatch, FolderWatcher
 from nodeplug.control.running import Running
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bound, opened
 
 _MOST_BYTES = 1 << 20  # that are buffered of a question: see protocol.py
 _SECONDS_TO_LEAVE = 3.0  # for answers that are under way at the end
 _AGAIN = 5.0  # seconds until the next try to listen
+_Identity: TypeAlias = tuple[int, int]  # device and inode
 log = logging.getLogger("nodeplug")
 
 
 class ControlServer:
     """Answers questions while `run` runs."""
 
-    def __init__(self, directory: Path, running: Running) -> None:
+    def __init__(self, directory: Path, running: Running, watcher: FolderWatcher) -> None:
         """Prepare to listen in `directory`, which must be ours alone while `run` runs."""
         self._path = directory / SOCKET_NAME
         self._running = running
+        self._watcher = watcher
         self._open: set[asyncio.Task[None]] = set()
         self._answering: set[asyncio.Task[None]] = set()  # those that have asked
 
     async def run(self) -> None:
         """Answer until cancelled."""
-        server, identity = await self._listen()
+        changed = asyncio.Event()
+        watch = self._watcher.watch(self._path.parent, changed.set, SOCKET_NAME.__eq__)
         try:
-            await asyncio.get_running_loop().create_future()
+            while True:
+                await self._listen_while_there(watch, changed)
         finally:
-            server.close()
-            with contextlib.suppress(OSError):
-                if _identity(self._path) == identity:
-                    self._path.unlink()
+            watch.close()
             for idle in self._open - self._answering:
                 idle.cancel()
             self._running.telemetry.events.release()  # who waits for the next event is answered with what there is
@@ -53,7 +57,22 @@ class ControlServer:
             if self._open:
                 await asyncio.wait(self._open)
 
-    async def _listen(self) -> tuple[asyncio.Server, tuple[int, int]]:
+    async def _listen_while_there(self, watch: FolderWatch, changed: asyncio.Event) -> None:
+        """Answer at a socket of ours until somebody removes it."""
+        server, identity = await self._listen()
+        try:
+            while _is_at(self._path, identity):
+                await changed.wait()
+                changed.clear()
+            log.warning("%s was removed or replaced: it is made again", self._path)
+            watch.pause()
+        finally:
+            server.close()
+            if _is_at(self._path, identity):
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
+
+    async def _listen(self) -> tuple[asyncio.Server, _Identity]:
         level = logging.ERROR
         while True:
             try:
@@ -94,6 +113,13 @@ class ControlServer:
                 writer.transport.abort()
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _identity(path: Path) -> _Identity:
     stat = path.lstat()
     return stat.st_dev, stat.st_ino
+
+
+def _is_at(path: Path, identity: _Identity) -> bool:
+    try:
+        return _identity(path) == identity
+    except OSError:
+        return False

@@ -4,6 +4,7 @@ What is wrong is in `problems`, each in a line of words: where there is none, th
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -15,6 +16,8 @@ from msgspec import Struct
 
 from checkpoint import Lease
 from deviceplugin.units import API
+from hostdevices.errors import HostExhausted
+from hostdevices.threads import in_thread
 from nodeplug.control.leases import LeaseView, view
 from nodeplug.control.running import Running
 from nodeplug.digest import sha256
@@ -57,7 +60,8 @@ class ResourceView(Struct, frozen=True, rename="camel"):
     """A resource with one API: units and leased units of the device plugin API, devices and claims' devices of DRA.
 
     `healthy`: those that are neither unhealthy, nor withheld, nor unavailable because another has them.
-    `is_registered`: the kubelet has the list open, or has accepted the DRA driver and runs.
+    `is_registered`: the kubelet has the list open, or has accepted the DRA driver and runs. `empty` says why it has no
+    device here, if it has none.
     """
 
     name: str
@@ -68,6 +72,7 @@ class ResourceView(Struct, frozen=True, rename="camel"):
     is_registered: bool
     registrations: int
     last_error: str
+    empty: str = ""
 
 
 class DeviceView(Struct, frozen=True):
@@ -136,6 +141,9 @@ async def answer(running: Running, question: Question) -> Answer:
     """Answer `status`."""
     del question
     settings = running.config().settings
+    empty: Mapping[str, str] = {}
+    with contextlib.suppress(HostExhausted):
+        empty = await in_thread(running.why_empty)
     scan = running.scan()
     uptime = asyncio.get_running_loop().time() - running.began
     leases = running.ledger.leases()
@@ -160,7 +168,7 @@ async def answer(running: Running, question: Question) -> Answer:
         ),
         configuration=configuration,
         problems=tuple(_problems(running, configuration, ledger)),
-        resources=resources(running),
+        resources=resources(running, empty),
         devices=devices(running),
         leases=tuple(map(view, leases)),
         ledger=ledger,
@@ -209,14 +217,15 @@ def withheld(running: Running) -> tuple[WithheldView, ...]:
     return tuple(WithheldView(x.device, x.reason, x.since, x.device in here) for x in found)
 
 
-def resources(running: Running) -> tuple[ResourceView, ...]:
-    """Return how every resource stands with each of its APIs."""
-    return tuple(_resources(running, _dra(running)))
+def resources(running: Running, empty: Mapping[str, str] = {}) -> tuple[ResourceView, ...]:
+    """Return how every resource stands with each of its APIs; `empty` says of those without a device why."""
+    return tuple(_resources(running, _dra(running), empty))
 
 
-def _resources(running: Running, dra: DraView | None) -> Iterator[ResourceView]:
+def _resources(running: Running, dra: DraView | None, empty: Mapping[str, str]) -> Iterator[ResourceView]:
     for x in running.plugins.status():
-        yield ResourceView(x.name, API, x.devices, x.healthy, x.leased, x.streaming, x.registrations, x.last_error)
+        counts, why = (x.devices, x.healthy, x.leased), "" if x.devices else empty.get(x.name, "")
+        yield ResourceView(x.name, API, *counts, x.streaming, x.registrations, x.last_error, why)
     if running.dra is None or dra is None:
         return
     registrations = running.dra.status().registrations  # of the driver, for all of its resources
@@ -227,7 +236,8 @@ def _resources(running: Running, dra: DraView | None) -> Iterator[ResourceView]:
     for name, healths in found.items():
         leased = len(running.ledger.of_resource(name, "dra"))
         counts = len(healths), sum(healths), leased
-        yield ResourceView(name, "dra", *counts, dra.is_registered, registrations, dra.last_error)
+        why = "" if healths else empty.get(name, "")
+        yield ResourceView(name, "dra", *counts, dra.is_registered, registrations, dra.last_error, why)
 
 
 def devices(running: Running) -> tuple[DeviceView, ...]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nodeplug.config import ConfigError, Settings, read
 from nodeplug.control import client
-from nodeplug.control.client import NotRunning
+from nodeplug.control.client import NoSocket, NotRunning
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.status import Answer, Question, before_the_first_pod
 from nodeplug.digest import sha256
@@ -19,7 +19,8 @@ def examine(settings: Settings, path: Path) -> Iterator[Finding]:
     try:
         found = client.ask(Path(settings.state_directory), Question(), Answer)
     except (NotRunning, Refusal) as error:
-        yield Finding("wrong", _SUBJECT, str(error))
+        elsewhere = "settings.stateDirectory says where it is" if isinstance(error, NoSocket) else ""
+        yield Finding("wrong", _SUBJECT, str(error), elsewhere)
         return
     yield Finding("ok", _SUBJECT, f"it runs: nodeplug {found.daemon.version}, pid {found.daemon.pid}")
     for problem in found.problems:

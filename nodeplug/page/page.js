@@ -135,10 +135,10 @@ function drawTable(tiles) {
 
 function drawResources() {
   return tableOf("resources", "What is offered to the kubelet",
-    ["Resource", "API", "Units", "Healthy", "Leased", "Kubelet", "Last error "], about.resources, (x) => ({
+    ["Resource", "API", "Units", "Healthy", "Leased", "Kubelet", "Reason "], about.resources, (x) => ({
       isWarning: !x.isRegistered, heads: 0,
       cells: [x.name, x.api, x.units, x.healthy, x.leased, x.isRegistered ? "registered" : "not registered",
-        x.isRegistered ? "" : x.lastError],
+        x.isRegistered ? x.empty : x.lastError],
     }), "resource");
 }
 

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from checkpoint import LeaseRefused, Ledger
 from kubelet.pods import container
 from kubelet.pods import pod as a_pod
-from tests.checkpoint.build import claimed
+from tests.checkpoint.build import claimed, lease
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
@@ -23,6 +24,20 @@ async def claim_is_refused(ledger: Ledger) -> bool:
     except LeaseRefused:
         return True
     return False
+
+
+async def test_the_reason_names_who_has_a_device_as_soon_as_that_is_known(start: StartPlugins, ledger: Ledger) -> None:
+    """The list that the kubelet gets stays the same."""
+    side = await start([resource()])
+    await ledger.grant([granted := lease("misc-fuse", "example.com/other")])
+
+    def reason() -> str:
+        (device,) = side.plugins.devices()["example.com/fuse"]
+        return device.reason
+
+    await until(lambda: reason().endswith("a pod that the kubelet has not reported yet"))
+    await ledger.update([replace(granted, holder="pod/default/a/c")])
+    assert reason() == "example.com/other (device-plugin) has given misc-fuse to pod/default/a/c"
 
 
 @pytest.mark.parametrize("cgroups", [True, False])

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from deviceplugin import Paths
-from deviceplugin.folder import FolderGone, PluginFolder, new_instance, new_socket
+from deviceplugin.folder import PluginFolder, new_instance, new_socket
 from deviceplugin.lifecycle import Timings
 from deviceplugin.watcher_registration import WatcherRegistration
-from folderwatch import FolderWatcher
+from folderwatch import FolderGone, FolderWatcher
 from grpcunix import Client, UnixServer, connect, handler
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -307,14 +307,34 @@ async def test_so_does_the_runtimes_folder_and_that_of_the_plugin_watcher(
     (real := tmp_path / "real").mkdir()
     seen: Path = getattr(paths, name)
     async with mounted(real, seen):
-        side = await start([], timings=Timings(recheck=0.01))
+        side = await start([resource()], timings=Timings(recheck=0.01), through_watcher=name == "plugins_registry")
         assert side.running is not None
-        real.rmdir()
+        await until_true(lambda: any(seen.iterdir()))
+        shutil.rmtree(real)
         with pytest.raises(ExceptionGroup) as ended:
             async with asyncio.timeout(30):
                 await side.running
         side.running = None
     assert f"{seen} was removed while it was mounted here" in str(ended.value.exceptions[0])
+
+
+@pytest.mark.parametrize("name", ["cdi", "plugins_registry"])
+async def test_one_that_nothing_offered_needs_ends_nobody(
+    start: StartPlugins, paths: Paths, tmp_path: Path, name: str
+) -> None:
+    (real := tmp_path / "real").mkdir()
+    seen: Path = getattr(paths, name)
+    async with mounted(real, seen), kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(cdi=False)], timings=Timings(recheck=0.001))
+        assert side.running is not None
+        await kubelet.lists.get()
+        real.rmdir()
+        for _ in range(3):  # time for many looks: each is a round with the kubelet
+            side.update({})
+            await kubelet.lists.get()
+            side.update()
+            await kubelet.lists.get()
+        assert not side.running.done()
 
 
 async def test_while_a_successor_serves_we_are_silent_and_afterwards_say_it_again(

@@ -12,8 +12,9 @@ from cdi import CdiDirectory, Spec
 from checkpoint import Ledger
 from deviceplugin import Paths
 from deviceplugin.descriptions import Descriptions, Terms
-from deviceplugin.specs import PAUSE, Specs
+from deviceplugin.specs import Specs
 from folderwatch import FolderWatcher
+from folderwatch.watcher import PAUSE
 from hostdevices import Device
 from resources.resource import Resource
 from resources.selector import NOTHING
@@ -35,10 +36,10 @@ class SlowDirectory(CdiDirectory):
         self.may_write = threading.Event()
         self.may_write.set()
 
-    def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
+    def sync(self, wanted: Iterable[tuple[str, Spec]], stale: Iterable[str] | None = None) -> None:
         self.is_writing.set()
         assert self.may_write.wait(30)
-        super().sync(wanted)
+        super().sync(wanted, stale)
 
     def stop(self) -> None:
         self.may_write.clear()
@@ -102,8 +103,8 @@ async def test_what_no_thread_was_left_to_write_is_written_later(tmp_path: Path)
 class LateDirectory(SlowDirectory):
     """A folder of which it is known only some time later that it was looked at."""
 
-    def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
-        CdiDirectory.sync(self, wanted)
+    def sync(self, wanted: Iterable[tuple[str, Spec]], stale: Iterable[str] | None = None) -> None:
+        CdiDirectory.sync(self, wanted, stale)
         self.is_writing.set()
         assert self.may_write.wait(30)
 
@@ -155,30 +156,58 @@ async def test_once_an_instance_has_the_state_the_specs_are_its_own(
     await ledger.close()
 
 
-async def test_two_who_remove_what_the_other_one_writes_do_not_do_that_all_the_time(
-    paths: Paths,
+class CountedDirectory(CdiDirectory):
+    """A folder that knows when it was written to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "device-plugin")
+        self.writes: list[float] = []
+
+    def sync(self, wanted: Iterable[tuple[str, Spec]], stale: Iterable[str] | None = None) -> None:
+        self.writes.append(time.monotonic())
+        super().sync(wanted, stale)
+
+
+def of_kind(kind: str) -> Mapping[str, Descriptions]:
+    return {kind: Descriptions(kind, TERMS, {"tty-1": device("tty-1", "tty", "/dev/x")})}
+
+
+async def test_two_daemons_that_share_the_folder_leave_each_others_files_alone(
+    paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each takes the files in the folder for its own, where two daemons share it."""
-    writes: list[float] = []
-
-    class Counted(CdiDirectory):
-        def sync(self, wanted: Iterable[tuple[str, Spec]]) -> None:
-            writes.append(time.monotonic())
-            super().sync(wanted)
-
+    """What was there when each began it took for its own, from before: that is written again once."""
     watcher = FolderWatcher()
-    both = [Specs(Counted(paths.cdi, "device-plugin"), lambda: None) for _ in "12"]
-    for each, name in zip(both, ("one", "two"), strict=True):
-        each.want(
-            {
-                f"example.com/{name}": Descriptions(
-                    f"example.com/{name}", TERMS, {"tty-1": device("tty-1", "tty", "/dev/x")}
-                )
-            }
-        )
-    async with running(*(each.run() for each in both)):
-        watches = [watcher.watch(paths.cdi, each.look, each.concerns) for each in both]
-        await until(lambda: len(writes) >= 6)
-        for watch in watches:
-            watch.close()
-    assert writes[-1] - writes[0] > PAUSE
+    names = ("example.com/one", "example.com/two")
+    both = [Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None) for _ in names]
+    for each, kind in zip(both, names, strict=True):
+        each.want(of_kind(kind))
+    async with running(*(each.run() for each in both), *(each.keep(watcher) for each in both)):
+
+        def files() -> list[str]:
+            return [path.name for path in paths.cdi.glob("*.json")]
+
+        await until(lambda: len(files()) == 2)
+        for each, kind in zip(both, names, strict=True):  # one that its daemon wants no more goes all the same
+            each.want({})
+            await each.settled(30)
+            await until(lambda kind=kind: not any(kind.replace("/", "~") in name for name in files()))  # type: ignore[misc]
+            assert len(files()) == 1
+            each.want(of_kind(kind))
+            await until(lambda: len(files()) == 2)
+    assert len([x for x in caplog.messages if "were removed" in x]) <= 2
+
+
+async def test_specs_that_somebody_removes_all_the_time_are_written_once_a_second(paths: Paths) -> None:
+    directory, watcher = CountedDirectory(paths.cdi), FolderWatcher()
+    specs = Specs(directory, lambda: None)
+    specs.want(of_kind(KIND))
+
+    def removed() -> bool:
+        for path in paths.cdi.glob("*.json"):
+            path.unlink()
+        return len(directory.writes) >= 6
+
+    async with running(specs.run(), specs.keep(watcher)):
+        await until(removed)
+    *_, fourth, fifth, sixth = directory.writes
+    assert fifth - fourth > PAUSE / 2 < sixth - fifth

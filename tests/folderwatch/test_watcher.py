@@ -318,3 +318,53 @@ async def test_two_paths_to_one_folder_hear_what_each_of_them_wants(by_events: F
     (folder / "file").write_bytes(b"x")
     await contents.next()
     assert names.count == 0
+
+
+async def test_in_a_pause_nobody_is_called_and_after_it_once(by_events: FolderWatcher, tmp_path: Path) -> None:
+    calls = Calls()
+    watch = by_events.watch(tmp_path, calls)
+    watch.pause(0.2)
+    began = asyncio.get_running_loop().time()
+    for name in "ab":
+        (tmp_path / name).touch()
+        await settled()
+    assert calls.count == 0
+    await calls.next()
+    assert asyncio.get_running_loop().time() - began >= 0.2
+    assert (calls.count, watch.names) == (1, frozenset("ab"))
+    (tmp_path / "c").touch()
+    await calls.next()
+    assert watch.names == frozenset("c")
+
+
+async def test_a_call_may_have_the_next_one_wait(by_events: FolderWatcher, tmp_path: Path) -> None:
+    calls = Calls()
+
+    def changed() -> None:
+        watch.notify()  # something has changed meanwhile
+        watch.pause(0.1)
+        calls()
+
+    watch = by_events.watch(tmp_path, changed)
+    (tmp_path / "a").touch()
+    await calls.next()
+    assert calls.count == 1
+    await calls.next()
+    watch.close()
+    assert calls.count == 2
+
+
+async def test_a_watch_that_was_closed_in_a_pause_is_not_called_after_it(
+    by_events: FolderWatcher, tmp_path: Path
+) -> None:
+    calls, other = Calls(), Calls()
+    watch = by_events.watch(tmp_path, calls)
+    watch.pause(0.01)
+    (tmp_path / "a").touch()
+    await settled()
+    watch.close()
+    other_watch = by_events.watch(tmp_path, other)
+    other_watch.pause(0.05)
+    other_watch.notify()
+    await other.next()
+    assert calls.count == 0

@@ -25,7 +25,7 @@ from resourceapi.objects.core import Pod
 from tests.controlplane.scheduler.kit import Json
 from tests.nodeplug.conftest import StartDaemon, ended, until_logged
 from tests.nodeplug.machine import Machine
-from tests.running import until
+from tests.running import running, until
 from tests.threads import no_more_threads
 
 FUSE = {"name": "example.com/fuse", "select": "fuse"}
@@ -287,6 +287,11 @@ def config(*resources: Json, **settings: Any) -> Config:
         (config(FUSE, KVM), config(KVM, FUSE), ["the order of resources"]),
         (config(FUSE), config({**FUSE, "shares": 2, "api": "both"}), ["example.com/fuse (shares, api)"]),
         (config(FUSE), config(FUSE, logLevel="debug"), ["settings (logLevel)"]),
+        (
+            config(FUSE),
+            config({**FUSE, "select": "kvm", "containerPath": "/dev/x"}),
+            ["example.com/fuse (select, containerPath)"],
+        ),
     ],
 )
 def test_what_changed_is_told_in_words(before: Config, now: Config, words: list[str]) -> None:
@@ -349,6 +354,24 @@ async def test_what_is_changed_while_nobody_watches_is_read_once_somebody_does(t
             rewrite_all(path, resources)
             async with changes_of(file, watcher) as changes, asyncio.timeout(30):
                 assert [x.name for x in (await anext(changes)).resources] == [x["name"] for x in resources]
+
+
+async def test_a_file_that_is_written_all_the_time_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeplug.config_file.MOST_SETTLE", 0.5)
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"resources": [FUSE]}))
+    file = ConfigFile(path, load(path), path.read_bytes())
+
+    async def write_all_the_time() -> None:
+        while True:
+            rewrite_all(path, [KVM])
+            await asyncio.sleep(0.01)
+
+    with contextlib.closing(FolderWatcher()) as watcher:
+        async with changes_of(file, watcher) as changes, running(write_all_the_time()), asyncio.timeout(30):
+            assert [x.name for x in (await anext(changes)).resources] == ["example.com/kvm"]
 
 
 async def test_what_cannot_be_had_is_not_read_again_and_neither_is_what_was_read_meanwhile(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ class Node(World):
         self.resources = [resource("fuse"), resource("kvm", shares=4)]
         self.client = client
         self.patience = PATIENCE
+        self.recheck = 30.0
         self.root = folder / "kubelet"
         self.folders = Folders(self.root / "plugins_registry", self.root / "plugins" / DRIVER)
         self.folders.registry.mkdir(parents=True)
@@ -47,7 +48,7 @@ class Node(World):
         self.presence = Presence(self.made_up.host)
         self._running = AsyncExitStack()
         watcher = self._running.enter_context(closing(FolderWatcher()))
-        options = DriverOptions(DRIVER, NODE, self.folders, self.cdi)
+        options = DriverOptions(DRIVER, NODE, self.folders, self.cdi, recheck=self.recheck)
         self.plugin = DraPlugin(
             self.resources, self.made_up.host, self.presence, self.ledger, self.client(), options, watcher
         )

@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from dra_plugin.driver import ClaimFailed
+from dra_plugin.serving.sockets import plugin_socket
 from hostdevices import Device
 from tests.dra_plugin.preparing.cluster import Cluster, Road
 from tests.dra_plugin.preparing.node import Node
-from tests.dra_plugin.preparing.world import World, claim, config, ref, result, uid
+from tests.dra_plugin.preparing.world import DRIVER, World, claim, config, ref, result, uid
 from tests.running import until
 
 MANY = 20
@@ -131,6 +132,39 @@ async def test_of_a_claim_that_is_half_undone_nobody_has_removed_the_files(world
     await world.prepare(wanted)
     shutil.rmtree(world.cdi)
     assert world.preparer.lost_files() == (True, set())
+
+
+async def test_files_of_another_daemon_that_shares_the_folder_stay(node: Node, cluster: Cluster) -> None:
+    """When it begins it takes what is there for its own, from before; what comes later is not."""
+    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    mine, *_ = node.cdi.glob("*.json")
+    other = mine.with_name(mine.name.replace(mine.stem.rpartition("~")[2], uid(7)))
+    shutil.copy(mine, other)
+    mine.unlink()
+    await until(mine.exists)
+    assert other.exists()
+    await node.end()
+    await node.begin()
+    assert not other.exists()
+
+
+async def test_a_folder_that_was_removed_under_its_mount_ends_the_dra_side(socket_dir: Path, road: Road) -> None:
+    node = Node(socket_dir, road.client)
+    (real := socket_dir / "real").mkdir()
+    node.cdi.mkdir(parents=True)
+    if await (await asyncio.create_subprocess_exec("mount", "--bind", real, node.cdi)).wait():
+        pytest.skip("no file system can be mounted here")
+    node.recheck = 0.01
+    try:
+        await node.begin()
+        endpoint = plugin_socket(node.folders.data, DRIVER)
+        real.rmdir()
+        await until(lambda: not endpoint.exists())
+        with pytest.raises(ExceptionGroup) as ended:
+            await node.end()
+    finally:
+        await (await asyncio.create_subprocess_exec("umount", node.cdi)).wait()
+    assert "was removed while it was mounted here" in str(ended.value.exceptions)
 
 
 async def test_what_is_removed_between_the_repair_at_the_start_and_the_first_scan_is_written_again_too(

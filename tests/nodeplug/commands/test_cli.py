@@ -121,12 +121,21 @@ def test_packages_of_somebody_else_in_the_working_directory_are_left_alone(tmp_p
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_answer_that_cannot_be_written_is_no_defect() -> None:
+@pytest.mark.parametrize("words", [["discover"], ["--help"], ["check", "--help"]])
+def test_an_answer_that_cannot_be_written_is_no_defect(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "nodeplug", "discover"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "nodeplug", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (1, "Error: the answer cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", ["check /dev/stdin", "discover", "--help"])
+def test_a_standard_output_that_is_closed_is_no_defect(command: str) -> None:
+    asking = f"exec {sys.executable} -m nodeplug {command} >&-"
+    given = '{"resources": [{"name": "example.com/fuse", "select": "fuse"}]}'
+    done = subprocess.run(["sh", "-c", asking], input=given, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def _environment() -> dict[str, str]:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from nodeplug.config import ConfigError, Settings, loads
-from nodeplug.config.document import Document
+from nodeplug.config.document import Document, meant
 from nodeplug.config.reference import schema
 from nodeplug.config.tree import parse
 from nodeplug.version import VERSION
@@ -186,3 +186,16 @@ def test_what_a_pattern_wants_is_told_in_words(pattern: str) -> None:
     finding = Document(parse(b"text: '?'")[0], one).findings[0]
     assert finding.message.startswith('"?" must be ')
     assert pattern not in finding.message
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("example.com/fuze", "example.com/fuse"),
+        ("exmple.com/fuse", "example.com/fuse"),
+        ("example.com/nix", ""),  # what all have in common brings none nearer
+        ("fuse", ""),
+    ],
+)
+def test_what_was_probably_meant(name: str, near: str) -> None:
+    assert meant(name, ["example.com/fuse", "example.com/kvm"]) == near

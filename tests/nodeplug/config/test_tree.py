@@ -59,6 +59,8 @@ def test_several_documents_each_with_its_places() -> None:
         (b'a: {b: "c" d: e}\n', 1, 12, "this is not YAML: a comma is missing before this, or a } for the { in line 1"),
         (b"a: {b: c: d}\n", 1, 9, "this is not YAML: a colon where a value stands"),
         (b"a: {\n  b: c: d}\n", 2, 7, "this is not YAML: a colon where a value stands"),
+        (b"a: [::1]:80\n", 1, 5, "this is not YAML: a value is missing before :; put a text with brackets, such as an"),
+        (b"a: ]\n", 1, 4, "this is not YAML: a value is missing before ]; put a text"),
         (b"a: [b, c\nd: e\n", 2, 2, r"this is not YAML: a comma is missing before d, or a \] for the \[ in line 1"),
         (b"a: {\n  b: 1\n  c: 2}\n", 3, 4, "this is not YAML: a comma is missing before c, or a } for the { in line 1"),
         (b"a: *\n", 1, 5, r"this is not YAML: put a text that begins with \* in quotes"),

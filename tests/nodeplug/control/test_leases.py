@@ -55,7 +55,8 @@ async def test_a_lease_by_its_pods_name_and_names_that_are_none(asked: Asked) ->
     await keep(asked)
     assert "misc-fuse.0" in (await asked.run("leases", "show", "a")).stdout
     for words, message in (
-        (("show", "default/b"), "there is no lease of default/b; did you mean default/a?"),
+        (("show", "default/aa"), "there is no lease of default/aa; did you mean default/a?"),
+        (("show", "default/b"), "there is no lease of default/b; nodeplug leases list shows all"),
         (("show", "misc-fuze.0"), "there is no lease of misc-fuze.0; did you mean misc-fuse.0?"),
         (("release", "misc-fuse"), "misc-fuse is no unit; it has the units misc-fuse.0: name one"),
         (("release", "default/a"), "default/a is no unit; it has the units misc-fuse.0: name one"),

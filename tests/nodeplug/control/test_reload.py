@@ -57,6 +57,17 @@ async def test_what_it_means_for_pods(asked: Asked, node: Node) -> None:
     assert words in (await asked.run("reload")).stdout
 
 
+async def test_fields_have_the_names_and_the_words_of_the_file(asked: Asked, node: Node) -> None:
+    await begin(asked, node)
+    shares = [{"select": "fuse", "count": 2}, {"count": 3}]
+    select = {"all": ["fuse", {"attributes": {"vendor": "10de"}}]}
+    asked.write({"name": FUSE["name"], "select": select, "sharesOf": shares, "containerPath": "/dev/x"}, KVM)
+    lines = (await asked.run("reload")).stdout.splitlines()
+    assert 'example.com/fuse: select: "fuse" -> "fuse and vendor 10de"' in lines
+    assert 'example.com/fuse: sharesOf: [] -> [{"select":"fuse","count":2},{"count":3}]' in lines
+    assert 'example.com/fuse: containerPath: "" -> "/dev/x"' in lines
+
+
 async def test_check_against_a_daemon_for_scripts(asked: Asked, node: Node) -> None:
     await begin(asked, node)
     new = asked.path.with_name("new.yaml")
@@ -73,6 +84,7 @@ async def test_check_against_a_daemon_for_scripts(asked: Asked, node: Node) -> N
     (error,) = json.loads(nobody.stdout)["errors"]
     assert (nobody.exit_code, nobody.stderr, error["line"]) == (4, "", 0)
     assert "no daemon runs with this state directory" in error["message"]
+    assert error["message"].endswith("(settings.stateDirectory) with --against")
     assert "nothing has changed" in (await asked.run("reload")).stdout
 
 

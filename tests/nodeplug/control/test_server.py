@@ -189,6 +189,25 @@ async def test_the_socket_goes_with_the_daemon_and_one_that_was_left_is_replaced
     assert f"there is no {left}: no daemon runs" in result.stderr
 
 
+async def test_a_socket_that_somebody_removes_is_made_again(asked: Asked, caplog: pytest.LogCaptureFixture) -> None:
+    await asked.start(FUSE)
+    path = asked.state / SOCKET_NAME
+    with connect(asked.state, 30) as asking:
+        for replaced in (False, True, False):
+            path.unlink()
+            if replaced:
+                path.touch()
+            async with asyncio.timeout(30):
+                while (await asked.run("leases", "list")).exit_code:
+                    pass
+            assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+        asking.sendall(b'{"question": "status"}\n')  # who was connected before is answered
+        assert await asyncio.to_thread(asking.recv, 1)
+    assert caplog.text.count("is made again") == 3
+    await asked.stop()
+    assert not path.exists()
+
+
 async def test_where_it_cannot_listen_the_daemon_works_all_the_same(
     asked: Asked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

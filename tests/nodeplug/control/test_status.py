@@ -59,6 +59,31 @@ async def test_tables(asked: Asked, node: Node) -> None:
     )
 
 
+async def test_a_resource_without_a_device_says_why(asked: Asked, made_up: MadeUpHost, node: Node) -> None:
+    await asked.start(FUSE, {"name": "example.com/again", "select": "fuse"}, KVM)
+    await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+    rows = {x["name"]: x["empty"] for x in (await asked.json("status"))["resources"]}
+    assert rows["example.com/again"] == "no device here: misc-fuse goes to example.com/fuse, which comes before"
+    assert rows["example.com/fuse"] == rows["example.com/kvm"] == ""
+    made_up.unplug("kvm")
+    async with asyncio.timeout(30):
+        while (await asked.run("status")).stdout.count("no device here") != 2:
+            pass
+    (row,) = [x for x in (await asked.run("status")).stdout.splitlines() if x.startswith("example.com/kvm")]
+    assert row.split()[:9] == ["example.com/kvm", "device-plugin", "0", "0", "0", "registered", "no", "device", "here:"]
+
+
+async def test_a_device_that_cannot_be_had_has_its_reason_where_no_lease_says_it(asked: Asked, node: Node) -> None:
+    await asked.start({**KVM, "env": {"WHICH": "{serial}"}}, {**FUSE, "shares": 1}, {**FUSE, "name": "example.com/z"})
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    lines = (await asked.run("status")).stdout.splitlines()
+    (at,) = [n for n, line in enumerate(lines) if line.startswith("DEVICE ")]
+    assert lines[at + 1].split()[:5] == ["misc-kvm", "example.com/kvm", "device-plugin", "unavailable", "0"]
+    assert "serial" in lines[at + 1]
+    assert lines[at + 2] == ""
+
+
 async def test_a_node_before_its_first_pod_is_well(asked: Asked, node: Node) -> None:
     await asked.start(FUSE)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
@@ -130,6 +155,26 @@ async def test_a_claim(machine: Machine) -> None:
     (shown,) = (await ask("leases", "show", "default/c"))["leases"]
     assert {"witness": "API server", "says": "wants it prepared", "holds": True} in shown["statements"]
     assert "misc-fuse to claim/default/c/" in (await ask("explain", "misc-fuse"))["missing"][0]
+
+
+async def test_who_keeps_a_device_from_claims_is_named_once_the_kubelet_has_reported_it(machine: Machine) -> None:
+    """The slice says nothing of that, and stays as it is."""
+    stand, node = machine.stand, machine.stand.node
+    await machine.start()
+    await machine.until_published()
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+    made = using("p")
+    made["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
+    await stand.create(made)
+    await stand.until_phase("p", "Running")
+    given = ["status", "--state", str(machine.state), "-o", "json"]
+    async with asyncio.timeout(30):
+        while True:
+            found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+            if [x["pod"] for x in found["leases"]] == ["p"]:
+                break
+    (kept,) = [x for x in found["devices"] if (x["api"], x["id"]) == ("dra", "misc-fuse")]
+    assert kept["reason"] == "example.com/fuse (device-plugin) has given misc-fuse to pod/default/p/c0"
 
 
 async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine) -> None:

@@ -1,0 +1,34 @@
+"""Folders of the node's that were removed while they were mounted here.
+
+Nothing tells of that, and what a mount shows stays as long as the mount does: the folder that took its place can be
+seen from another container only. So whoever needs one ends, for its supervisor starts it again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+
+class FolderGone(Exception):
+    """The folder that we see was removed; another one may be in its place, where only a restart can see it."""
+
+
+def check_mount(folder: Path) -> None:
+    """Raise `FolderGone` where a folder was removed although it is there for us; who needs one that is not, waits."""
+    try:
+        links = folder.stat().st_nlink
+    except OSError:
+        return
+    if links == 0:
+        raise FolderGone(
+            f"{folder} was removed while it was mounted here; nodeplug ends, so that its next start sees the folder"
+            " that took its place"
+        )
+
+
+async def check_mounts(in_use: Callable[[], Iterable[Path]], interval: float) -> None:
+    """Look every `interval` seconds at the folders that are in use then. Raises `FolderGone`."""
+    while True:
+        for folder in in_use():
+            check_mount(folder)
+        await asyncio.sleep(interval)
