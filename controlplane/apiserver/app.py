@@ -53,7 +53,7 @@ from controlplane.apiserver.status import (
     not_supported,
     success,
 )
-from controlplane.apiserver.stored_size import fitting
+from controlplane.apiserver.stored_size import refuse_early
 from controlplane.apiserver.target import Target
 from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.views import View
@@ -412,7 +412,7 @@ class Application:
         value = kind_checked(await apart(len(data), read), data, target, self._registry)
         decoded = await apart(len(data), decode, target, value, options)
         if len(data) >= LONG and not options.dry_run:
-            await apart(len(data), fitting, {**value, **decoded.object})
+            await apart(len(data), refuse_early, {**value, **decoded.object})
         return value, decoded, len(data)
 
     async def _delete_body(self, request: Request) -> Plain | None:

@@ -4,6 +4,8 @@ An object that is too large with its managedFields is stored without them. Sourc
 (isTooLargeError); etcd, `--max-request-bytes` and its client's limit for what it sends.
 """
 
+from typing import Any
+
 import msgspec
 
 from controlplane.apiserver import protobuf
@@ -15,6 +17,7 @@ MAX_REQUEST = 3 * 512 * 1024
 """Bytes that etcd takes in one request."""
 MAX_SENT = 2 * 1024 * 1024
 """Bytes that its client sends."""
+_MANY = 50_000  # values, in objects and lists
 _AROUND = 128
 """Bytes of a request beside the object."""
 
@@ -34,6 +37,25 @@ def fitting(obj: Plain) -> Plain:
         text = f"trying to send message larger than max ({size} vs. {MAX_SENT})"
         raise internal(f"rpc error: code = ResourceExhausted desc = {text}")
     raise internal("etcdserver: request is too large")
+
+
+def refuse_early(obj: Plain) -> None:
+    """Raises ApiError 500 for what cannot be stored and is of so many values that its rules would take seconds.
+
+    Of fewer values the rules say first what is wrong.
+    """
+    if _has_many_values(obj):
+        fitting(obj)
+
+
+def _has_many_values(obj: Plain) -> bool:
+    count, left = 0, list[Any]([obj])
+    while left and count < _MANY:
+        value = left.pop()
+        items = value.values() if isinstance(value, dict) else value
+        count += len(items)
+        left += [item for item in items if isinstance(item, dict | list)]
+    return count >= _MANY
 
 
 def _fits(obj: Plain) -> bool:
