@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from controlplane.apiserver import discovery, health, listing
 from controlplane.apiserver.authentication import Authenticator
 from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
-from controlplane.apiserver.bodies import apart, body_of, kind_checked, read_to_its_end
+from controlplane.apiserver.bodies import LONG, apart, body_of, kind_checked, read_to_its_end
 from controlplane.apiserver.decoding import decode
 from controlplane.apiserver.identity import Caller, User
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
@@ -53,6 +53,7 @@ from controlplane.apiserver.status import (
     not_supported,
     success,
 )
+from controlplane.apiserver.stored_size import refuse_early
 from controlplane.apiserver.target import Target
 from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.views import View
@@ -208,8 +209,10 @@ class Application:
                 form = self._form(request, target.kind)
                 check_type(request.headers.get("Content-Type", ""))
                 options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
-                body = await self._body(request, target)
-                outcome = self._rest.create(target, body, options, self._manager(request))
+                manager = self._manager(request)
+                body, decoded, size = await self._body(request, target, options)
+                prepared = await apart(size, self._rest.prepare, target, decoded, manager)
+                outcome = self._rest.create(target, body, options, manager, prepared)
                 return await self._written(form, request, target, outcome, 201)
             case "DELETE" if not everywhere and target.kind.id != NAMESPACES:
                 return await self._delete_collection(request, target)
@@ -234,8 +237,8 @@ class Application:
             case "PUT":
                 check_type(request.headers.get("Content-Type", ""))
                 options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
-                body = await self._body(request, target)
-                outcome = self._rest.update(target, body, options, self._manager(request))
+                body, decoded, _ = await self._body(request, target, options)
+                outcome = self._rest.update(target, body, options, self._manager(request), decoded)
                 return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
             case "PATCH":
                 return await self._patch(form, request, target, patch_type)
@@ -291,7 +294,7 @@ class Application:
     async def _scale_body(self, request: Request, target: Target, options: WriteOptions) -> Decoded:
         of_scale = scale_target(target)
         try:
-            return decode(of_scale, await self._body(request, of_scale), options)
+            return (await self._body(request, of_scale, options))[1]
         except ApiError as error:
             raise unregistered() if error.code == 400 and target.kind.from_definition else error from None
 
@@ -401,12 +404,16 @@ class Application:
     def _manager(self, request: Request) -> str:
         return manager_name(request.query_params.get("fieldManager", ""), request.headers.get("User-Agent", ""))
 
-    async def _body(self, request: Request, target: Target) -> Plain:
+    async def _body(self, request: Request, target: Target, options: WriteOptions) -> tuple[Plain, Decoded, int]:
+        """A body, what it says, and its bytes. One that cannot be stored is refused before it costs the loop time."""
         data, kind = await body_of(request), target.kind
         content_type = request.headers.get("Content-Type", "")
         read = partial(read_body, data, content_type, kind.kind, target.api_version, is_custom=kind.from_definition)
-        value = await apart(len(data), read)
-        return kind_checked(value, data, target, self._registry)
+        value = kind_checked(await apart(len(data), read), data, target, self._registry)
+        decoded = await apart(len(data), decode, target, value, options)
+        if len(data) >= LONG and not options.dry_run:
+            await apart(len(data), refuse_early, {**value, **decoded.object})
+        return value, decoded, len(data)
 
     async def _delete_body(self, request: Request) -> Plain | None:
         data = await body_of(request)

@@ -14,7 +14,8 @@ from controlplane.apiserver.status import bad_request, too_large
 from controlplane.apiserver.target import Target
 from resourceapi.objects import quoted_text
 
-_LONG = 64 * 1024  # bytes of a body that takes a while to read
+LONG = 64 * 1024
+"""Bytes of a body that takes a while to read."""
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ async def body_of(request: Request) -> bytes:
 
 async def apart(size: int, read: Callable[..., T], *values: Any) -> T:
     """What `read` makes of a body; of a long one in a thread, so that others are answered meanwhile."""
-    if size < _LONG:
+    if size < LONG:
         return read(*values)
     return await asyncio.to_thread(read, *values)
 

@@ -19,7 +19,7 @@ from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
 from controlplane.apiserver.go_values import go_text, in_order
 from controlplane.apiserver.grace import PODS, is_graceful, seconds_to_end
-from controlplane.apiserver.kinds import Key, Kind, Plain, Registry, WriteContext
+from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
 from controlplane.apiserver.patch import (
@@ -57,6 +57,7 @@ from controlplane.apiserver.status import (
     version_in_the_future,
 )
 from controlplane.apiserver.store import Store
+from controlplane.apiserver.stored_size import fitting
 from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ObjectMeta, format_time, from_dict, to_dict
@@ -118,19 +119,27 @@ class Rest:
             raise not_found(target.kind.group, target.kind.plural, target.name)
         return found
 
-    def create(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
-        """A new object."""
-        decoded = decode(target, value, options)
+    def prepare(self, target: Target, decoded: Decoded, manager: str) -> Decoded:
+        """What a body says, as the object that it makes; nothing stored is asked: this can be done in a thread."""
         with telling(decoded.problems):
             obj = in_namespace(target, decoded.object)
+            return decoded._replace(object=self._tracked(target, obj, None, manager))
+
+    def create(
+        self, target: Target, value: Plain, options: WriteOptions, manager: str, prepared: Decoded | None = None
+    ) -> Outcome:
+        """A new object; `prepared` is what `prepare` made of the value, if that was called already."""
+        obj, problems = prepared or self.prepare(target, decode(target, value, options), manager)
+        with telling(problems):
             check_namespace(self.store, target, _asked_name(obj))
             check_kind(target, value["kind"], _asked_name(obj))
-            obj = self._tracked(target, obj, None, manager)
-            return self._create(target, obj, options, decoded.problems)
+            return self._create(target, obj, options, problems)
 
-    def update(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
-        """A replaced object, or its status."""
-        decoded = decode(target, value, options)
+    def update(
+        self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
+    ) -> Outcome:
+        """A replaced object, or its status; `decoded` is what the value says, if that was read already."""
+        decoded = decoded or decode(target, value, options)
         with telling(decoded.problems):
             check_name(target, decoded.object)
             new = in_namespace(target, decoded.object)
@@ -275,7 +284,7 @@ class Rest:
             raise already_exists(kind.group, kind.plural, name, deleting=is_deleted, is_generated=is_generated)
         if options.dry_run:
             return Outcome(new, told, is_new=True)
-        return Outcome(self._put(kind, key, new), told, is_new=True)
+        return Outcome(self._put(kind, key, fitting(new)), told, is_new=True)
 
     def _update(
         self,
@@ -316,7 +325,7 @@ class Rest:
         if is_finished(saved) and kind.id != NAMESPACES:
             self.remove(kind, target.key)
             return Outcome(saved, told)
-        return Outcome(self._put(kind, target.key, saved), told)
+        return Outcome(self._put(kind, target.key, fitting(saved)), told)
 
     def replace(self, kind: Kind, obj: Plain) -> None:
         """Store an object that a controller changed; one that was held by finalizers only is removed.

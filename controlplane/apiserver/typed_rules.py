@@ -26,7 +26,7 @@ from resourceapi.objects import (
     without_unknown,
     write_object,
 )
-from resourceapi.objects.codec import json_fields
+from resourceapi.objects.codec import json_fields, to_dict
 from resourceapi.objects.disabled_fields import without_disabled
 from resourceapi.objects.meta import WrittenEmpty
 
@@ -116,15 +116,24 @@ class TypedRules(Rules):
             raise invalid(v1.GROUP, self._kind, obj.metadata.name, errors)
 
 
-def _with_empty_lists(record: Record, written: Plain) -> None:
-    """Put `[]` where it had been written: once stored nobody knows, but until then errors and owners of fields do."""
+def _with_empty_lists(record: Record, written: Plain) -> bool:
+    """Put `[]` where it had been written: once stored nobody knows, but until then errors and owners of fields do.
+
+    Returns whether it was, anywhere.
+    """
+    found = False
     for json_name, field in json_fields(type(record)).items():
         value, form = getattr(record, field.name), written.get(json_name)
         if isinstance(value, WrittenEmpty) and json_name in written:
             written[json_name] = []
-        elif isinstance(value, Record) and isinstance(form, dict):
-            _with_empty_lists(value, form)
+            found = True
+        elif isinstance(value, Record):
+            inner = form if isinstance(form, dict) else to_dict(value)  # one that says nothing is left out
+            if _with_empty_lists(value, inner):
+                written[json_name] = inner
+                found = True
         elif isinstance(value, tuple) and isinstance(form, list):
             for each, each_form in zip(value, form, strict=True):
                 if isinstance(each, Record):
-                    _with_empty_lists(each, each_form)
+                    found |= _with_empty_lists(each, each_form)
+    return found

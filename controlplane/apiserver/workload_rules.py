@@ -139,13 +139,16 @@ def _check_daemons_strategy(errors: ErrorList, strategy: Plain) -> None:
 def _check_template(errors: ErrorList, spec: Plain, kind: str) -> None:
     template, selector = spec.get("template") or {}, spec.get("selector")
     labels = (template.get("metadata") or {}).get("labels")
-    is_read = _is_read(selector)
-    if not is_read and kind != "DaemonSet":
-        errors.invalid("spec.selector", selector, "invalid label selector" if kind == "ReplicaSet" else "")
-    elif is_read and (selector is None or not is_selected(selector, labels or {})):  # without one, nothing is selected
-        errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)
+    if kind == "DaemonSet" or _is_read(selector):
+        if _is_read(selector) and (selector is None or not is_selected(selector, labels or {})):
+            errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)  # without one, nothing is selected
+        check_pod_template(errors, template, "spec.template")
+    elif kind == "StatefulSet":
+        errors.invalid("spec.selector", selector, "")
+    else:
+        errors.invalid("spec.selector", selector, "invalid label selector")
+        return  # what it should select is not looked at
     pod = template.get("spec") or {}
-    check_pod_template(errors, template, "spec.template")
     policy = pod.get("restartPolicy", _ALWAYS)
     if policy != _ALWAYS:
         errors.not_supported("spec.template.spec.restartPolicy", policy, [_ALWAYS])

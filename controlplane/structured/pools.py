@@ -160,8 +160,8 @@ def _complete(records: list[SliceRecord], all_records: Iterable[SliceRecord], wi
     if any(record.generation > generation for record in known):
         return None
     current = [record for record in known if record.generation == generation and not record.is_grouped]
-    mine = set(map(id, records))
-    others = [record for record in current if id(record) not in mine]
+    mine = {record.name for record in records}  # by name, as upstream tells them apart
+    others = [record for record in current if record.name not in mine]
     return Pool(records, others, is_incomplete=len(current) != wanted, with_counters=with_counters)
 
 

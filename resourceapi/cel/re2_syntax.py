@@ -103,7 +103,8 @@ _SCRIPTS = frozenset(
         *("Mongolian", "Myanmar", "Sinhala", "Tamil", "Telugu", "Thai", "Tibetan"),
     }
 )
-_REPEAT = re.compile(r"\{(\d+)(,(\d*))?\}", re.ASCII)
+_COUNT = r"0|[1-9]\d*"
+_REPEAT = re.compile(rf"\{{({_COUNT})(,({_COUNT})?)?\}}", re.ASCII)  # {01} is text
 _NAMED_GROUP = re.compile(r"\(\?P?<([^>]*)>")
 _GROUP_NAME = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 

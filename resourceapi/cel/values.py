@@ -309,9 +309,9 @@ def compare_numbers(left: Any, right: Any) -> int:
 def compare(left: Any, right: Any) -> int:
     """-1, 0 or 1. Raises CelEvalError where the values have no order."""
     kind, other = type(left), type(right)
+    if left != left or (kind in _NUMBERS and right != right):
+        raise CelEvalError("NaN values cannot be ordered")
     if kind in _NUMBERS and other in _NUMBERS:
-        if left != left or right != right:
-            raise CelEvalError("NaN values cannot be ordered")
         return compare_numbers(left, right)
     if kind is not other:
         raise no_such_overload()

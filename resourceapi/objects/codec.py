@@ -41,13 +41,18 @@ class DecodeError(ValueError):
 
 
 class Mismatch(Exception):
-    """A value that is not of the type `go_type` (Go's name), on its way up: `under` adds a step of the path."""
+    """A value that is not of the type `go_type` (Go's name), on its way up: `under` adds a step of the path.
+
+    Go goes on behind a value of another type, and tells the first of them in the end. What a type itself refuses, such
+    as a quantity or a time, `is_final`: it is told at once, whatever stood before.
+    """
 
     def __init__(self, value: object = None, go_type: str = "", reason: str = "") -> None:
         super().__init__()
         self.value = value
         self.go_type = go_type
         self.reason = reason
+        self.is_final = bool(reason)
         self.steps: list[str] = []
         self.embedded: dict[int, str] = {}  # how many steps there were, and the struct
         self.struct = ""
@@ -159,7 +164,7 @@ def _fields_of(record_type: type[Record]) -> tuple[JsonField, ...]:
     for info in msgspec.structs.fields(record_type):
         if info.name == "unknown_fields":
             continue
-        plain, marks = _unwrapped(info.type)
+        plain, marks = unwrapped(info.type)
         kind = _called(_kind_of(plain), marks["go_type"]) if "go_type" in marks else _kind_of(plain)
         default = info.default if info.default is not msgspec.NODEFAULT else info.default_factory()
         is_text = kind.write is _write_text
@@ -187,11 +192,11 @@ def _holds_records(annotation: Any) -> bool:
     return is_record or any(map(_holds_records, typing.get_args(annotation)))
 
 
-def _unwrapped(annotation: Any) -> tuple[Any, Mapping[str, str]]:
-    """An annotation without its mark, and what the mark says."""
+def unwrapped(annotation: Any) -> tuple[Any, Mapping[str, str]]:
+    """An annotation without its marks, and what they say."""
     if typing.get_origin(annotation) is Annotated:
-        inner, mark = typing.get_args(annotation)
-        return inner, mark.extra
+        inner, *marks = typing.get_args(annotation)
+        return inner, {name: text for mark in marks for name, text in mark.extra.items()}
     return annotation, {}
 
 
@@ -216,6 +221,9 @@ def _kind_of(annotation: Any) -> _Kind:
     if annotation in PLAIN:
         return PLAIN[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        plain, marks = unwrapped(annotation)
+        return _called(_kind_of(plain), marks["go_type"])
     if origin is types.UnionType:  # X | None
         inner = _kind_of(next(argument for argument in arguments if argument is not types.NoneType))
         return _Kind(inner.read, inner.write, lambda: None, inner.go_type)
@@ -237,7 +245,7 @@ def _record_kind(record_type: type[Record]) -> _Kind:
             raise Mismatch(value, go_type)
         known = _by_json_name(record_type)  # not before the first use: types may refer to each other
         values: dict[str, Any] = {}
-        unknown = None
+        unknown = first = None
         for json_name, item in value.items():
             field = known.get(json_name)
             if field is None:
@@ -255,7 +263,9 @@ def _record_kind(record_type: type[Record]) -> _Kind:
                     values[field.name] = field.kind.read(item)
                 except Mismatch as mismatch:
                     mismatch.struct = mismatch.struct or record_type.__name__
-                    raise mismatch.under(json_name, field.embedded_in) from None
+                    first = _first(first, mismatch.under(json_name, field.embedded_in))
+        if first is not None:
+            raise first
         return record_type(**values, unknown_fields=unknown)
 
     def write(record: Any) -> dict[str, Any]:
@@ -280,12 +290,14 @@ def _list_kind(item_kind: _Kind) -> _Kind:
             raise Mismatch(value, go_type)
         if not value:
             return WrittenEmpty()
-        items = []
+        items, first = [], None
         for index, item in enumerate(value):
             try:
                 items.append(item_kind.zero() if item is None else item_kind.read(item))
             except Mismatch as mismatch:
-                raise mismatch.under(f"[{index}]") from None
+                first = _first(first, mismatch.under(f"[{index}]"))
+        if first is not None:
+            raise first
         return tuple(items)
 
     return _Kind(read, lambda value: [item_kind.write(item) for item in value], tuple, go_type)
@@ -297,7 +309,7 @@ def _map_kind(item_kind: _Kind) -> _Kind:
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Mismatch(value, go_type)
-        items = {}
+        items, first = {}, None
         for key, item in value.items():
             if not isinstance(key, str):
                 raise Mismatch(reason=f"member names must be strings, not {key!r}")
@@ -305,13 +317,22 @@ def _map_kind(item_kind: _Kind) -> _Kind:
                 _read_str(key)
                 items[key] = item_kind.zero() if item is None else item_kind.read(item)
             except Mismatch as mismatch:
-                raise mismatch.under(f"[{key}]") from None
+                first = _first(first, mismatch.under(f"[{key}]"))
+        if first is not None:
+            raise first
         return items
 
     def write(value: Any) -> dict[str, Any]:
         return {key: item_kind.write(value[key]) for key in sorted(value)}
 
     return _Kind(read, write, dict, go_type)
+
+
+def _first(before: Mismatch | None, now: Mismatch) -> Mismatch:
+    """The mismatch that is told if no final one follows; raises a final one."""
+    if now.is_final:
+        raise now from None
+    return now if before is None else before
 
 
 def _read_free_form(value: Any) -> Any:
@@ -371,7 +392,9 @@ def _read_time(value: Any) -> datetime:
     if isinstance(value, datetime):  # YAML knows times
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if not isinstance(value, str):
-        raise Mismatch(value, "string")
+        mismatch = Mismatch(value, "string")
+        mismatch.is_final = True
+        raise mismatch
     try:
         if _RFC3339.fullmatch(value):
             return datetime.fromisoformat(value).astimezone(UTC)

@@ -7,19 +7,21 @@ and the kubelet have the same pod.
 import functools
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from resourceapi.objects.meta import Always, KubernetesObject, Record
 from resourceapi.objects.quantity import Quantity
 
+NodeSelectorOperator = Annotated[str, msgspec.Meta(extra={"go_type": "v1.NodeSelectorOperator"})]
+
 
 class NodeSelectorRequirement(Record, frozen=True):
     """A node's label or field against values; operator In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: Always[str] = ""
-    operator: Always[str] = ""
+    operator: Always[NodeSelectorOperator] = ""
     values: tuple[str, ...] = ()
 
 

@@ -193,7 +193,7 @@ def _at_most(limit: int) -> ValueRule:
 
 
 def _short_name(errors: ErrorList, path: str, name: str) -> None:
-    complaints(errors, path, name, names.dns_label(name))
+    complaints(errors, path, name, names.dns_label(name, "bytes"))
 
 
 def _long_name(errors: ErrorList, path: str, name: str) -> None:

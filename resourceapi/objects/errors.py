@@ -5,14 +5,13 @@ Rules add to a list and never raise; `invalid_status` makes the answer of it.
 
 import enum
 import json
-import typing
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from resourceapi.objects.codec import format_time, to_dict
+from resourceapi.objects.codec import format_time, to_dict, unwrapped
 from resourceapi.objects.meta import KubernetesObject, ObjectMeta, OwnerReference, Record, WrittenEmpty
 from resourceapi.objects.quantity import Quantity
 
@@ -190,8 +189,8 @@ def _internal_form(value: Any, *, alpha: bool = False) -> Any:
             if info.name == "unknown_fields":
                 continue
             item = getattr(value, info.name)
-            plain, mark = _plain_and_mark(info.type)
-            if not item and "alpha" in mark and not alpha:
+            plain, marks = unwrapped(info.type)
+            if not item and "alpha" in marks and not alpha:
                 continue
             if plain is Any:
                 form[_go_name(info.name)] = item
@@ -210,14 +209,6 @@ def _internal_form(value: Any, *, alpha: bool = False) -> Any:
     if isinstance(value, Mapping):
         return {key: _internal_form(value[key], alpha=alpha) for key in sorted(value)} or None
     return value
-
-
-def _plain_and_mark(annotation: Any) -> tuple[Any, dict[str, Any]]:
-    """A field's type, and what its annotation says besides."""
-    if typing.get_origin(annotation) is not Annotated:
-        return annotation, {}
-    plain, mark = typing.get_args(annotation)
-    return plain, mark.extra
 
 
 def _go_name(name: str) -> str:

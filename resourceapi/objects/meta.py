@@ -22,6 +22,9 @@ Always = Annotated[T, msgspec.Meta(extra={"written": "always"})]
 Uid = Annotated[str, msgspec.Meta(extra={"go_type": "types.UID"})]
 """The uid of an object, under the name that Go's errors have for its type."""
 
+ConditionStatus = Annotated[str, msgspec.Meta(extra={"go_type": "v1.ConditionStatus"})]
+ManagedFieldsOperation = Annotated[str, msgspec.Meta(extra={"go_type": "v1.ManagedFieldsOperationType"})]
+
 Alpha = Annotated[T, msgspec.Meta(extra={"alpha": "1.37"})]
 """A field that is alpha in 1.37. Where an error shows a whole struct, it is left out when it is empty."""
 
@@ -64,7 +67,7 @@ class ManagedFieldsEntry(Record, frozen=True):
     """Which fields a writer set (server-side apply)."""
 
     manager: str = ""
-    operation: str = ""
+    operation: ManagedFieldsOperation = ""
     api_version: str = ""
     time: datetime | None = None
     fields_type: str = ""
@@ -96,7 +99,7 @@ class Condition(Record, frozen=True):
     """One observation of an object's state."""
 
     type: Always[str] = ""
-    status: Always[str] = ""
+    status: Always[ConditionStatus] = ""
     observed_generation: int = 0
     last_transition_time: Always[datetime | None] = None
     reason: Always[str] = ""

@@ -37,9 +37,9 @@ def size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
-def dns_label(name: str) -> list[str]:
-    """Complaints about an RFC 1123 label: names of devices, requests, counters, namespaces."""
-    complaints = _too_long(name, MAX_LABEL, "characters")
+def dns_label(name: str, unit: str = "characters") -> list[str]:
+    """Complaints about an RFC 1123 label: names of devices, requests, namespaces. See `dns_subdomain` for `unit`."""
+    complaints = _too_long(name, MAX_LABEL, unit)
     if not _IS_LABEL.fullmatch(name):
         if _is_subdomain(name):
             complaints.append("must not contain dots")

@@ -23,7 +23,7 @@ class DeviceRequest(Record, frozen=True):
     name: Always[str] = ""
     device_class_name: Always[str] = ""
     selectors: tuple[v1.DeviceSelector, ...] = ()
-    allocation_mode: str = ""
+    allocation_mode: v1.AllocationMode = ""
     count: int = 0
     admin_access: bool | None = None
     first_available: tuple[v1.DeviceSubRequest, ...] = ()
@@ -107,8 +107,8 @@ class ResourceSliceSpec(Record, frozen=True):
     devices: tuple[Device, ...] = ()
     per_device_node_selection: bool | None = None
     shared_counters: tuple[v1.CounterSet, ...] = ()
-    partition_type_attribute: str | None = None
-    skip_node_operations: tuple[str, ...] = ()
+    partition_type_attribute: v1.FullyQualifiedName = None
+    skip_node_operations: tuple[v1.SkipNodeOperation, ...] = ()
 
 
 class ResourceSlice(KubernetesObject, frozen=True):

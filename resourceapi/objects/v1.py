@@ -12,7 +12,7 @@ import msgspec
 
 from resourceapi.objects.core import NodeSelector
 from resourceapi.objects.json_value import json_equal
-from resourceapi.objects.meta import Alpha, Always, Condition, KubernetesObject, ObjectMeta, Record
+from resourceapi.objects.meta import Alpha, Always, Condition, KubernetesObject, ObjectMeta, Record, Uid
 from resourceapi.objects.quantity import Quantity
 
 GROUP = "resource.k8s.io"
@@ -21,6 +21,16 @@ GROUP = "resource.k8s.io"
 ATTRIBUTES = msgspec.Meta(extra={"go_type": f"map[{GROUP}.QualifiedName]{GROUP}.DeviceAttribute"})
 CAPACITIES = msgspec.Meta(extra={"go_type": f"map[{GROUP}.QualifiedName]{GROUP}.DeviceCapacity"})
 AMOUNTS = msgspec.Meta(extra={"go_type": f"map[{GROUP}.QualifiedName]resource.Quantity"})
+
+# the same of texts
+AllocationMode = Annotated[str, msgspec.Meta(extra={"go_type": f"{GROUP}.DeviceAllocationMode"})]
+AllocationConfigSource = Annotated[str, msgspec.Meta(extra={"go_type": f"{GROUP}.AllocationConfigSource"})]
+FullyQualifiedName = Annotated[str | None, msgspec.Meta(extra={"go_type": f"{GROUP}.FullyQualifiedName"})]
+QualifiedName = Annotated[str | None, msgspec.Meta(extra={"go_type": f"{GROUP}.QualifiedName"})]
+SkipNodeOperation = Annotated[str, msgspec.Meta(extra={"go_type": f"{GROUP}.SkipNodeOperation"})]
+TaintEffect = Annotated[str, msgspec.Meta(extra={"go_type": f"{GROUP}.DeviceTaintEffect"})]
+TolerationOperator = Annotated[str, msgspec.Meta(extra={"go_type": f"{GROUP}.DeviceTolerationOperator"})]
+ShareId = Annotated[str | None, msgspec.Meta(extra={"go_type": "types.UID"})]
 
 # allocationMode
 EXACT_COUNT = "ExactCount"
@@ -116,9 +126,9 @@ class DeviceToleration(Record, frozen=True):
     """Which taints a request puts up with."""
 
     key: str = ""
-    operator: str = ""
+    operator: TolerationOperator = ""
     value: str = ""
-    effect: str = ""
+    effect: TaintEffect = ""
     toleration_seconds: int | None = None
 
 
@@ -140,7 +150,7 @@ class ExactDeviceRequest(Record, frozen=True):
 
     device_class_name: Always[str] = ""
     selectors: tuple[DeviceSelector, ...] = ()
-    allocation_mode: str = ""
+    allocation_mode: AllocationMode = ""
     count: int = 0
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] = ()
@@ -154,7 +164,7 @@ class DeviceSubRequest(Record, frozen=True):
     name: Always[str] = ""
     device_class_name: Always[str] = ""
     selectors: tuple[DeviceSelector, ...] = ()
-    allocation_mode: str = ""
+    allocation_mode: AllocationMode = ""
     count: int = 0
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
@@ -173,8 +183,8 @@ class DeviceConstraint(Record, frozen=True):
     """An attribute that all devices of some requests share, or in which all differ."""
 
     requests: tuple[str, ...] = ()
-    match_attribute: str | None = None
-    distinct_attribute: str | None = None
+    match_attribute: FullyQualifiedName = None
+    distinct_attribute: FullyQualifiedName = None
 
 
 class DeviceClaimConfiguration(Record, frozen=True):
@@ -209,15 +219,15 @@ class DeviceRequestAllocationResult(Record, frozen=True):
     tolerations: tuple[DeviceToleration, ...] = ()
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
-    share_id: str | None = msgspec.field(name="shareID", default=None)
+    share_id: ShareId = msgspec.field(name="shareID", default=None)
     consumed_capacity: Annotated[Mapping[str, Quantity], AMOUNTS] = {}
-    skip_node_operations: Alpha[tuple[str, ...]] = ()
+    skip_node_operations: Alpha[tuple[SkipNodeOperation, ...]] = ()
 
 
 class DeviceAllocationConfiguration(Record, frozen=True):
     """Configuration to use, with where it came from."""
 
-    source: Always[str] = ""
+    source: Always[AllocationConfigSource] = ""
     requests: tuple[str, ...] = ()
     opaque: Configuration = None
 
@@ -243,7 +253,7 @@ class ResourceClaimConsumerReference(Record, frozen=True):
     api_group: str = ""
     resource: Always[str] = ""
     name: Always[str] = ""
-    uid: Always[str] = ""
+    uid: Always[Uid] = ""
 
 
 class NetworkDeviceData(Record, frozen=True):
@@ -370,14 +380,14 @@ class DeviceTaint(Record, frozen=True):
 
     key: Always[str] = ""
     value: str = ""
-    effect: Always[str] = ""
+    effect: Always[TaintEffect] = ""
     time_added: datetime | None = None
 
 
 class NodeAllocatableMapping(Record, frozen=True):
     """How a device's use counts against a node resource (alpha in 1.37)."""
 
-    capacity_key: str | None = None
+    capacity_key: QualifiedName = None
     capacity_multiplier: Quantity | None = None
     device_multiplier: Quantity | None = None
 
@@ -433,8 +443,8 @@ class ResourceSliceSpec(Record, frozen=True):
     devices: tuple[Device, ...] = ()
     per_device_node_selection: bool | None = None
     shared_counters: tuple[CounterSet, ...] = ()
-    partition_type_attribute: Alpha[str | None] = None
-    skip_node_operations: Alpha[tuple[str, ...]] = ()
+    partition_type_attribute: Alpha[FullyQualifiedName] = None
+    skip_node_operations: Alpha[tuple[SkipNodeOperation, ...]] = ()
 
 
 class ResourceSlice(KubernetesObject, frozen=True):

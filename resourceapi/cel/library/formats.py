@@ -8,14 +8,10 @@ from datetime import date
 from typing import Any
 
 from resourceapi.cel.declarations import Function, Overload, group
-from resourceapi.cel.library.urls import Url, UrlError
+from resourceapi.cel.library.urls import UrlError, check_request_uri
 from resourceapi.cel.values import NONE, Optional, register_type
+from resourceapi.objects import names
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
-_KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_VALUE = f"({_KEY})?"
 _UUID = r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$"
 _TIME = r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))"
 _TIME_LENGTH = len(rf"^{_TIME}$")
@@ -35,105 +31,6 @@ class NamedFormat:
 register_type(NamedFormat, "kubernetes.NamedFormat", "cel.Format", lambda left, right: bool(left.name == right.name))
 
 
-def _example(message: str, pattern: str, *examples: str) -> str:
-    quoted = " or ".join(f"'{example}', " for example in examples)
-    return f"{message} (e.g. {quoted}regex used for validation is '{pattern}')"
-
-
-_LABEL_ERROR = _example(
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with"
-    " an alphanumeric character",
-    _LABEL,
-    "my-name",
-    "123-abc",
-)
-_SUBDOMAIN_ERROR = _example(
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
-    " end with an alphanumeric character",
-    _SUBDOMAIN,
-    "example.com",
-)
-_LABEL_1035_ERROR = _example(
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character,"
-    " and end with an alphanumeric character",
-    _LABEL_1035,
-    "my-name",
-    "abc-123",
-)
-_KEY_ERROR = _example(
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric"
-    " character",
-    _KEY,
-    "MyName",
-    "my.name",
-    "123-abc",
-)
-_VALUE_ERROR = _example(
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and"
-    " end with an alphanumeric character",
-    _VALUE,
-    "MyValue",
-    "my_value",
-    "12345",
-)
-
-
-def _too_long(text: str, limit: int, unit: str) -> list[str]:
-    return [f"must be no more than {limit} {unit}"] if len(text.encode()) > limit else []
-
-
-def _label(text: str) -> list[str]:
-    problems = _too_long(text, 63, "bytes")
-    if not re.fullmatch(_LABEL, text):
-        problems.append("must not contain dots" if re.fullmatch(_SUBDOMAIN, text) else _LABEL_ERROR)
-    return problems
-
-
-def _subdomain(text: str) -> list[str]:
-    problems = _too_long(text, 253, "bytes")
-    if not re.fullmatch(_SUBDOMAIN, text):
-        problems.append(_SUBDOMAIN_ERROR)
-    return problems
-
-
-def _label_1035(text: str) -> list[str]:
-    problems = _too_long(text, 63, "bytes")
-    if not re.fullmatch(_LABEL_1035, text):
-        problems.append(_LABEL_1035_ERROR)
-    return problems
-
-
-def _qualified_name(text: str) -> list[str]:
-    parts = text.split("/")
-    problems: list[str] = []
-    if len(parts) == 2:
-        if not parts[0]:
-            problems.append("prefix part must be non-empty")
-        else:
-            problems += [f"prefix part {problem}" for problem in _subdomain(parts[0])]
-    elif len(parts) > 2:
-        message = _KEY_ERROR.removeprefix("name part must consist").strip()
-        return [
-            f"a valid label key must consist {message} with an optional DNS subdomain prefix and '/'"
-            " (e.g. 'example.com/MyName')"
-        ]
-    name = parts[-1]
-    if not name:
-        problems.append("name part must be non-empty")
-    else:
-        problems += [f"name part {problem}" for problem in _too_long(name, 63, "bytes")]
-    if not re.fullmatch(_KEY, name):
-        problems.append(_KEY_ERROR)
-    return problems
-
-
-def _label_value(text: str) -> list[str]:
-    problems = _too_long(text, 63, "bytes")
-    if not re.fullmatch(_VALUE, text):
-        problems.append(_VALUE_ERROR)
-    return problems
-
-
 def _prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     """The check of a prefix, which may end with a dash."""
 
@@ -147,7 +44,7 @@ def _prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
 
 def _uri(text: str) -> list[str]:
     try:
-        Url(text)
+        check_request_uri(text)
     except UrlError as error:
         return [str(error)]
     return []
@@ -179,14 +76,14 @@ def _matching(test: Callable[[str], Any], message: str) -> Callable[[str], list[
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
 
 FORMATS = {
-    "dns1123Label": NamedFormat("DNS1123Label", _label, 30),
-    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", _subdomain, 60),
-    "dns1035Label": NamedFormat("DNS1035Label", _label_1035, 30),
-    "qualifiedName": NamedFormat("QualifiedName", _qualified_name, 60),
-    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _prefix(_label), 30),
-    "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", _prefix(_subdomain), 60),
-    "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _prefix(_label_1035), 30),
-    "labelValue": NamedFormat("LabelValue", _label_value, 40),
+    "dns1123Label": NamedFormat("DNS1123Label", names.dns_label, 30),
+    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", names.dns_subdomain, 60),
+    "dns1035Label": NamedFormat("DNS1035Label", names.dns_1035_label, 30),
+    "qualifiedName": NamedFormat("QualifiedName", names.label_key, 60),
+    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _prefix(names.dns_label), 30),
+    "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", _prefix(names.dns_subdomain), 60),
+    "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _prefix(names.dns_1035_label), 30),
+    "labelValue": NamedFormat("LabelValue", names.label_value, 40),
     "uri": NamedFormat("URI", _uri, 1103),
     "uuid": NamedFormat(
         "uuid", _matching(lambda text: re.search(_UUID, text), "does not match the UUID format"), len(_UUID)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from resourceapi.cel.declarations import Function, Overload, group
@@ -13,29 +15,29 @@ from resourceapi.cel.values import register_type
 
 _UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
 _PATH = _UNRESERVED | frozenset(b"$&+,/:;=@")
-_ENCODED_PATH = _PATH | frozenset(b"!'()*[]%")
 _HOST = _UNRESERVED | frozenset(b"!$&'()*+,;=:[]<>\"")
-_FRAGMENT = _UNRESERVED | frozenset(b"$&+,/:;=?@!()*'")
+_FRAGMENT = _UNRESERVED | frozenset(b"$&+,/:;=?@!()*")
 _USER = _UNRESERVED | frozenset(b"$&+,;=")
+_ENCODED = frozenset(b"!$&'()*+,;=:@[]%")
 _USERINFO = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
+_ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}")
 
 
 class Url:
-    """A parsed URL; `host` includes the port, `user` the @, `path` is unescaped and `raw_path` as written."""
+    """A parsed URL; `host` includes the port, `user` the @; path and fragment are unescaped, and `raw_` as written."""
 
     __slots__ = (
-        *("fragment", "has_authority", "has_query", "host", "opaque", "path", "query", "raw_path", "scheme", "user"),
+        *("fragment", "has_authority", "has_query", "host", "opaque", "path", "query", "raw_fragment", "raw_path"),
+        *("scheme", "user"),
     )
 
     def __init__(self, text: str) -> None:
-        """Read a URL as a request would: absolute, or starting with a slash. Raises UrlError."""
-        self.has_authority = self.has_query = False
-        self.scheme = self.user = self.host = self.opaque = self.path = self.raw_path = self.query = ""
-        _parse(self, text)
-        # A request has no fragment, but the value has.
-        without, _, self.fragment = text.partition("#")
-        if without != text:
-            _parse(self, without)
+        """Read a URL that a request could have: absolute, or starting with a slash. Raises UrlError."""
+        check_request_uri(text)
+        without, _, self.raw_fragment = text.partition("#")  # a request has none, and reads it as what stands before
+        self._parse(without, of_request=False)
+        with _naming(text):
+            self.fragment = _unescape(self.raw_fragment)
 
     def __str__(self) -> str:
         text = f"{self.scheme}:" if self.scheme else ""
@@ -48,8 +50,54 @@ class Url:
         if self.has_query:
             text += f"?{self.query}"
         if self.fragment:
-            text += "#" + _escape(_unescape(self.fragment), _FRAGMENT)
+            text += "#" + _as_written(self.raw_fragment, self.fragment, _FRAGMENT)
         return text
+
+    def _parse(self, text: str, *, of_request: bool) -> None:
+        """Read everything but a fragment. Raises UrlError."""
+        self.has_authority = self.has_query = False
+        self.scheme = self.user = self.host = self.opaque = self.path = self.raw_path = self.query = ""
+        with _naming(text):
+            if any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
+                raise UrlError("net/url: invalid control character in URL")
+            if not text and of_request:
+                raise UrlError("empty url")
+            if text == "*":
+                self.path = "*"
+                return
+            rest, question, self.query = self._take_scheme(text).partition("?")
+            self.has_query = bool(question)
+            if not rest.startswith("/"):
+                if self.scheme:
+                    self.opaque = rest  # such as mailto:x
+                    return
+                if of_request:
+                    raise UrlError("invalid URI for request")
+            may_omit_scheme = not of_request and not rest.startswith("///")
+            if rest.startswith("//") and (self.scheme or may_omit_scheme):
+                authority, slash, path = rest[2:].partition("/")
+                rest = slash + path
+                self.has_authority = True
+                self._take_authority(authority)
+            self.raw_path = rest
+            self.path = _unescape(rest)
+
+    def _take_scheme(self, text: str) -> str:
+        scheme, colon, rest = text.partition(":")
+        if not colon or not re.fullmatch(r"([A-Za-z][A-Za-z0-9+.\-]*)?", scheme):
+            return text
+        if not scheme:
+            raise UrlError("missing protocol scheme")
+        self.scheme = scheme.lower()
+        return rest
+
+    def _take_authority(self, authority: str) -> None:
+        user, at, host = authority.rpartition("@")
+        self.host = _parse_host(self.scheme, host)
+        if at and not _USERINFO.fullmatch(user):
+            raise UrlError("net/url: invalid userinfo")
+        name, colon, password = user.partition(":")
+        self.user = f"{_escape(_unescape(name), _USER)}{colon}{_escape(_unescape(password), _USER)}{at}"
 
 
 class UrlError(Exception):
@@ -59,89 +107,38 @@ class UrlError(Exception):
 register_type(Url, "kubernetes.URL", "cel.URL", lambda left, right: str(left) == str(right))
 
 
-def _parse(url: Url, text: str) -> None:
-    if any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
-        raise UrlError(f"parse {go_quote(text)}: net/url: invalid control character in URL")
+def check_request_uri(text: str) -> None:
+    """Raises UrlError unless a request could have the text as its URL."""
+    Url.__new__(Url)._parse(text, of_request=True)
+
+
+@contextmanager
+def _naming(text: str) -> Iterator[None]:
+    """Errors name the text that is read."""
     try:
-        _parse_parts(url, text)
+        yield
     except UrlError as error:
         raise UrlError(f"parse {go_quote(text)}: {error}") from None
 
 
-def _parse_parts(url: Url, text: str) -> None:
-    if not text:
-        raise UrlError("empty url")
-    if text == "*":
-        url.path = "*"
-        return
-    rest = _take_scheme(url, text)
-    rest, question, query = rest.partition("?")
-    url.has_query, url.query = bool(question), query
-    if not rest.startswith("/"):
-        if url.scheme:
-            url.opaque = rest  # such as mailto:x
-            return
-        raise UrlError("invalid URI for request")
-    if rest.startswith("//") and (url.scheme or not rest.startswith("///")):
-        authority, slash, path = rest[2:].partition("/")
-        rest = slash + path
-        url.has_authority = True
-        _take_authority(url, authority)
-    url.raw_path = rest
-    url.path = _unescape(rest)
-
-
-def _take_scheme(url: Url, text: str) -> str:
-    for index, char in enumerate(text):
-        if char.isascii() and char.isalpha():
-            continue
-        if char.isascii() and (char.isdigit() or char in "+-."):
-            if index == 0:
-                return text
-            continue
-        if char == ":":
-            if index == 0:
-                raise UrlError("missing protocol scheme")
-            url.scheme = text[:index].lower()
-            return text[index + 1 :]
-        return text
-    return text
-
-
-def _take_authority(url: Url, authority: str) -> None:
-    user, at, host = authority.rpartition("@")
-    if at and not _USERINFO.fullmatch(user):
-        raise UrlError("net/url: invalid userinfo")
-    name, colon, password = user.partition(":")
-    url.user = f"{_escape(_unescape(name), _USER)}{colon}{_escape(_unescape(password), _USER)}{at}"
-    url.host = _parse_host(host)
-
-
-def _parse_host(host: str) -> str:
+def _parse_host(scheme: str, host: str) -> str:
     if "[" in host[1:]:
         raise UrlError("invalid IP-literal")
     if host.startswith("["):
-        closing = host.rfind("]")
-        if closing < 0:
+        name, closing, port = host[1:].rpartition("]")
+        if not closing:
             raise UrlError("missing ']' in host")
-        _check_port(host[closing + 1 :])
-        name, _, _ = host.partition("%25")  # behind it is the zone
-    else:
-        name = host
-        colon = host.find(":")
-        if colon >= 0:
-            _check_port(host[colon:])
-    for char in host.encode():
-        if char < 0x80 and char not in _HOST and char != ord("%"):
-            raise UrlError(f"invalid character {go_quote(chr(char))} in host name")
-    if "%" in name:
-        match = re.search(r"%(?![89A-Fa-f][0-9A-Fa-f])[^%]{0,2}", name)
-        if match is not None:
-            raise UrlError(f"invalid URL escape {go_quote(match.group())}")
-    unescaped = _unescape(host)
-    if host.startswith("["):
-        _check_literal(unescaped[1 : unescaped.rfind("]")])
-    return unescaped
+        _check_port(port)
+        unescaped_port = _unescape(port, _is_host_escape)
+        name, percent, zone = name.partition("%25")
+        address = _unescape(name, _is_host_escape) + _unescape(percent + zone, _is_zone_escape)
+        _check_literal(address)
+        return f"[{address}]{unescaped_port}"
+    # Some databases have lists of hosts with ports: other schemes may have more than one colon.
+    colon = host.find(":") if scheme in ("http", "https") else host.rfind(":")
+    if colon >= 0:
+        _check_port(host[colon:])
+    return _unescape(host, _is_host_escape)
 
 
 def _check_literal(text: str) -> None:
@@ -159,20 +156,51 @@ def _check_port(port: str) -> None:
         raise UrlError(f"invalid port {go_quote(port)} after host")
 
 
-def _unescape(text: str) -> str:
-    match = re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", text, re.DOTALL)
-    if match is not None:
-        raise UrlError(f"invalid URL escape {go_quote(match.group())}")
-    if "%" not in text:
-        return text
-    parts = re.split(r"%([0-9A-Fa-f]{2})", text)
-    raw = b"".join(part.encode() if index % 2 == 0 else bytes([int(part, 16)]) for index, part in enumerate(parts))
-    return raw.decode("utf-8", "surrogateescape")
+def _is_host_escape(byte: int) -> bool:
+    """Whether a host may have this byte escaped: what is not ASCII, and the sign of a zone."""
+    return byte >= 0x80 or byte == ord("%")
+
+
+def _is_zone_escape(byte: int) -> bool:
+    return byte in b"% " or byte in _HOST
+
+
+def _unescape(text: str, may_be_escaped: Callable[[int], bool] | None = None) -> str:
+    """The text without escapes; a part of a host says which bytes it may escape, and has no others plainly."""
+    raw = text.encode("utf-8", "surrogateescape")
+    plain, position = bytearray(), 0
+    while position < len(raw):
+        byte = raw[position]
+        if byte == ord("%"):
+            escape = raw[position : position + 3]
+            value = int(escape[1:], 16) if _ESCAPE.fullmatch(escape) else -1
+            if value < 0 or (may_be_escaped is not None and not may_be_escaped(value)):
+                raise UrlError(f"invalid URL escape {go_quote(escape.decode('utf-8', 'surrogateescape'))}")
+            plain.append(value)
+            position += 3
+            continue
+        if may_be_escaped is not None and byte < 0x80 and byte not in _HOST:
+            raise UrlError(f"invalid character {go_quote(chr(byte))} in host name")
+        plain.append(byte)
+        position += 1
+    return plain.decode("utf-8", "surrogateescape")
 
 
 def _escape(text: str, allowed: frozenset[int]) -> str:
     raw = text.encode("utf-8", "surrogateescape")
     return "".join(chr(byte) if byte in allowed else f"%{byte:02X}" for byte in raw)
+
+
+def _as_written(raw: str, plain: str, allowed: frozenset[int]) -> str:
+    """A path or a fragment as it was written, if that is well encoded, or else encoded again."""
+    if raw and all(byte in allowed or byte in _ENCODED for byte in raw.encode()):
+        return raw
+    return "*" if plain == "*" else _escape(plain, allowed)
+
+
+def _escaped_path(url: Url) -> str:
+    """The path as a request has it."""
+    return _as_written(url.raw_path, url.path, _PATH)
 
 
 def _url(text: str) -> Url:
@@ -184,7 +212,7 @@ def _url(text: str) -> Url:
 
 def _is_url(text: str) -> bool:
     try:
-        Url(text)
+        check_request_uri(text)
     except UrlError:
         return False
     return True
@@ -198,12 +226,6 @@ def _host_and_port(url: Url) -> tuple[str, str]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     return host, port
-
-
-def _escaped_path(url: Url) -> str:
-    if url.raw_path and all(byte in _ENCODED_PATH for byte in url.raw_path.encode()):
-        return url.raw_path
-    return "*" if url.path == "*" else _escape(url.path, _PATH)
 
 
 def _query(url: Url) -> dict[Any, Any]:
@@ -229,7 +251,7 @@ def functions() -> list[Function]:
             Overload("url_get_host", "URL.getHost() -> string", lambda url: url.host),
             Overload("url_get_hostname", "URL.getHostname() -> string", lambda url: _host_and_port(url)[0]),
             Overload("url_get_port", "URL.getPort() -> string", lambda url: _host_and_port(url)[1]),
-            Overload("url_get_escaped_path", "URL.getEscapedPath() -> string", _escaped_path),
+            Overload("url_get__escaped_path", "URL.getEscapedPath() -> string", _escaped_path),
             Overload("url_get_query", "URL.getQuery() -> map(string, list(string))", _query),
             Overload("is_url_string", "isURL(string) -> bool", _is_url),
         ]

@@ -19,6 +19,7 @@ from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Http, Ru
 from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, SPEC, definition
 
 MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
 YAML = "application/yaml"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -192,6 +193,45 @@ def test_who_never_reads_and_who_never_ends_a_request_keep_nobody_waiting(server
         assert other.send("GET", MAPS).status == 200
     with server.http() as again:
         assert again.send("GET", "/healthz").status == 200
+
+
+def _pod_of(number: int) -> dict[str, Any]:
+    containers = [{"name": f"c{each}", "image": "i"} for each in range(number)]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}, "spec": {"containers": containers}}
+
+
+def test_what_etcd_would_not_take_is_refused_and_stops_nobody(server: Running) -> None:
+    headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=60)
+    with contextlib.closing(connection), server.http() as other:
+        connection.request("POST", PODS, json.dumps(_pod_of(40_000)).encode(), headers)
+        answered = 0
+        while not select.select([connection.sock], [], [], 0)[0]:
+            assert other.send("GET", "/api/v1/namespaces/default").status == 200
+            answered += 1
+        assert answered > 20, "the loop was held"
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["message"].partition(" (")[0]) == (
+            500,
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max",
+        )
+        assert other.send("GET", f"{PODS}/p40000").status == 404
+
+
+def test_an_object_that_is_too_large_with_its_managed_fields_is_stored_without_them(api: Http) -> None:
+    assert "managedFields" in api.ok("POST", PODS, _pod_of(7000))["metadata"]
+    assert "managedFields" not in api.ok("POST", PODS, _pod_of(9000))["metadata"]
+    pod = api.send("PATCH", f"{PODS}/p9000", {"metadata": {"labels": {"a": "b"}}}, content=MERGE)
+    assert (pod.status, "managedFields" in pod.body["metadata"]) == (200, False)
+    grown = api.send("PATCH", f"{PODS}/p9000", {"metadata": {"annotations": {"a": "x" * 200_000}}}, content=MERGE)
+    assert grown.status == 200
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}}
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    refused = api.send("POST", path, lease | {"spec": {"holderIdentity": "x" * 1_600_000}})
+    assert (refused.status, refused.message) == (500, "etcdserver: request is too large")
+    api.ok("POST", path, lease)
+    refused = api.send("PATCH", f"{path}/l", {"spec": {"holderIdentity": "x" * 1_600_000}}, content=MERGE)
+    assert (refused.status, refused.message) == (500, "etcdserver: request is too large")
 
 
 def test_many_fields_are_given_up(api: Http) -> None:

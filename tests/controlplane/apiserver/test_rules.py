@@ -152,6 +152,13 @@ def test_selectors_of_workloads(api: Http, kind: str) -> None:
     spec = {"selector": SELECTOR, "template": {**TEMPLATE, "spec": {"containers": [{"name": "c"}]}}}
     found = refused(api, kind, path, {"spec": spec}, api_version="apps/v1")
     assert found == ["spec.template.spec.containers[0].image: Required value"]
+    unread = {"matchExpressions": [{"key": "a", "operator": "X"}]}
+    pod = {"containers": [{"name": "c"}], "restartPolicy": "Never"}
+    spec = {"selector": unread, "template": {**TEMPLATE, "spec": pod}}
+    found = refused(api, kind, path, {"spec": spec}, api_version="apps/v1")
+    about_pods = ["containers[0].image", "restartPolicy"] if kind == "DaemonSet" else ["restartPolicy"]
+    looked_at = [text.partition(": ")[0] for text in found if "template" in text]
+    assert looked_at == [f"spec.template.spec.{name}" for name in about_pods if kind.endswith("Set") and kind[0] != "R"]
     body = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "x"}}
     api.ok("POST", path, {**body, "spec": {"selector": SELECTOR, "template": TEMPLATE}})
     change = {"spec": {"selector": {"matchLabels": {"a": "c"}}, "template": {"metadata": {"labels": {"a": "c"}}}}}

@@ -110,6 +110,13 @@ def _plain(value: dict[str, Any]) -> Any:
         ("cidr('10.1.2.3/8').masked().ip() == ip('10.0.0.0') && cidr('::/0').containsIP('fe80::1')", True),
         ("url('https://user@h:8080/a%20b?q=1&q=2').getQuery()['q']", ["1", "2"]),
         ("url('https://h:8080/a b').getEscapedPath() + url('/x').getHost()", "/a%20b"),
+        (
+            "url('db://a:1:2').getPort() + url('/x').getHost() + url('http://[::1%25a%20b]:8/').getHostname()",
+            "2::1%a b",
+        ),
+        ("isURL('// x/y') && isURL('//[/') && url('//h/y').getHost() == 'h'", True),  # a request has no host there
+        (f"format.dns1123LabelPrefix().validate('{'a' * 64}').value()", ["must be no more than 63 characters"]),
+        (f"format.labelValue().validate('{'a' * 64}').value()", ["must be no more than 63 bytes"]),
         ("url('https://') == url('https:') && url('http://u%41:p%3a@h') == url('http://uA:p%3A@h')", True),
         ("['::1', 'fe80::1%25en0', '::ffff:1.2.3.4'].all(x, isURL('http://[' + x + ']:80/'))", True),
         ("['1.2.3.4', 'v1.a', 'fe80::1%25', '::%31'].exists(x, isURL('http://[' + x + ']:80/'))", False),
@@ -148,6 +155,7 @@ def test_values(source: str, expected: Any) -> None:
         ("dyn({}) + 1", "no such overload: _+_"),
         ("dyn(1).charAt(0)", "no such overload: charAt(int, int)"),
         ("double('NaN') < 1.0", "NaN values cannot be ordered"),
+        ("dyn(double('NaN')) < dyn('a')", "NaN values cannot be ordered"),
         ("timestamp('9999-12-31T23:59:59Z') + duration('1s')", "timestamp overflow"),
         ("timestamp(0).getHours('Nowhere/Land')", "unknown time zone Nowhere/Land"),
         ("'abc'.charAt(9)", "index out of range: 9"),
@@ -168,6 +176,17 @@ def test_values(source: str, expected: Any) -> None:
             "ip('1.2.3.256')",
             'IP Address "1.2.3.256" parse error during conversion from string: ParseAddr("1.2.3.256"):'
             " IPv4 field has value >255",
+        ),
+        *(
+            (f"url('{text}')", f'URL parse error during conversion from string: parse "{text}": {problem}')
+            for text, problem in (
+                ("http://a%41b c/", 'invalid URL escape "%41"'),  # what comes first is told
+                ("http://a b%41/", 'invalid character " " in host name'),
+                ("http://a%%41b/", 'invalid URL escape "%%4"'),
+                ("http://[::1%25a%0a]/", 'invalid URL escape "%0a"'),
+                ("http://a:1:2/", 'invalid port ":1:2" after host'),
+                ("http://h/#%zz", 'invalid URL escape "%zz"'),
+            )
         ),
         ("url('a b')", 'URL parse error during conversion from string: parse "a b": invalid URI for request'),
         (

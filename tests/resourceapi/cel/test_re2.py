@@ -36,6 +36,7 @@ def all_matches(pattern: str, text: str) -> list[str]:
         (r"(a|ab)(c|bcd)(d*)", "abcd", ["abcd"]),
         (r"(?P<n>a)\x{62}\143", "abc", ["abc"]),
         ("a{,2}", "a{,2}", ["a{,2}"]),
+        ("a{02}", "aa a{02}", ["a{02}"]),
         ("(a+)+b", "xaab", ["aab"]),
         ("(|a)*x", "aax", ["aax"]),
         ("((|a))+", "a", ["", ""]),

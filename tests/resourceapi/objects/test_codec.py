@@ -1,6 +1,7 @@
 """Reading and writing: what is kept, what is refused and where, and that nothing is lost."""
 
 import copy
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -164,6 +165,33 @@ def test_free_form_values_have_no_problems() -> None:
 def test_a_known_name_can_be_unknown_elsewhere() -> None:
     sample = samples.changed(samples.NODE, "unknownFields", {"a": 1})
     assert write_object(read_object(sample))["unknownFields"] == {"a": 1}
+
+
+def test_what_a_type_refuses_is_told_before_another_type_that_stands_before() -> None:
+    device = {"name": 1, "capacity": {"a": {"value": True}, "b": {"value": "many"}}, "taints": [{"effect": 2}]}
+    with pytest.raises(DecodeError, match=r"^spec\.devices\[0\]\.capacity\[a\]\.value: quantities must match"):
+        from_dict(v1.ResourceSlice, {"spec": {"driver": 1, "devices": [device]}})
+    device["capacity"] = {"c": 1}
+    with pytest.raises(DecodeError, match=r"^spec\.driver: .* ResourceSliceSpec\.spec\.driver of type string"):
+        from_dict(v1.ResourceSlice, {"spec": {"driver": 1, "devices": [device]}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "go_type"),
+    [
+        ({"devices": [{"taints": [{"effect": 1}]}]}, "v1.DeviceTaintEffect"),
+        ({"skipNodeOperations": ["*", 1]}, "v1.SkipNodeOperation"),
+        ({"skipNodeOperations": 1}, "[]v1.SkipNodeOperation"),
+        ({"partitionTypeAttribute": 1}, "v1.FullyQualifiedName"),
+        (
+            {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [{"operator": 1}]}]}},
+            "v1.NodeSelectorOperator",
+        ),
+    ],
+)
+def test_a_mismatch_names_the_type_of_a_text(spec: dict[str, Any], go_type: str) -> None:
+    with pytest.raises(DecodeError, match=rf"of type {re.escape(go_type)}$"):
+        from_dict(v1.ResourceSlice, {"spec": spec})
 
 
 @pytest.mark.parametrize(
