@@ -72,11 +72,11 @@ def test_rules_that_a_pool_can_break() -> None:
     assert _seen(slice_("1", [draws]), features=Features(partitionable_devices=False)) == ["drv/pool"]
     far = slice_("2", [draws], count=2, nodeName="other")
     assert _seen(slice_("1", [device("y")], count=2), far) == ["drv/pool (counter set set not found)"]
-    draws = slice_("1", [draws], count=2)
+    here = slice_("1", [draws], count=2)
     there = counters("2", m="1")
-    assert _seen(draws, replace(there, spec=replace(there.spec, node_name="other"))) == ["drv/pool"]
-    named_alike = replace(there, metadata=draws.metadata, spec=replace(there.spec, node_name="other"))
-    assert _seen(draws, named_alike) == ["drv/pool (counter set set not found)"], "upstream tells them apart by name"
+    assert _seen(here, replace(there, spec=replace(there.spec, node_name="other"))) == ["drv/pool"]
+    named_alike = replace(there, metadata=here.metadata, spec=replace(there.spec, node_name="other"))
+    assert _seen(here, named_alike) == ["drv/pool (counter set set not found)"], "upstream tells them apart by name"
 
 
 def test_a_faulty_node_selector_is_an_error_whatever_the_node() -> None:
