@@ -189,7 +189,12 @@ async def test_the_socket_goes_with_the_daemon_and_one_that_was_left_is_replaced
     assert f"there is no {left}: no daemon runs" in result.stderr
 
 
-async def test_a_socket_that_somebody_removes_is_made_again(asked: Asked, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_socket_that_somebody_removes_is_made_again(
+    asked: Asked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "nodeplug.control.conversation.SECONDS_TO_ASK", 60.0
+    )  # a slow machine takes longer for all this
     await asked.start(FUSE)
     path = asked.state / SOCKET_NAME
     with connect(asked.state, 30) as asking:
