@@ -22,6 +22,7 @@ from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bound, opene
 
 _MOST_BYTES = 1 << 20  # that are buffered of a question: see protocol.py
 _SECONDS_TO_LEAVE = 3.0  # for answers that are under way at the end
+_SECONDS_TO_ACCEPT = 0.1  # who connected just before the socket went: asyncio loses those that it has half accepted
 _AGAIN = 5.0  # seconds until the next try to listen
 _Identity: TypeAlias = tuple[int, int]  # device and inode
 log = logging.getLogger("nodeplug")
@@ -66,6 +67,7 @@ class ControlServer:
                 changed.clear()
             log.warning("%s was removed or replaced: it is made again", self._path)
             watch.pause()
+            await asyncio.sleep(_SECONDS_TO_ACCEPT)
         finally:
             server.close()
             if _is_at(self._path, identity):
@@ -80,7 +82,11 @@ class ControlServer:
                     listening = bound(folder)
                     # not start_server, which loads TLS to see that the socket has none
                     server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_MOST_BYTES)
-                    return server, _identity(self._path)
+                    try:
+                        return server, _identity(self._path)
+                    except OSError:  # it was removed just now
+                        server.close()
+                        raise
             except OSError as error:
                 log.log(
                     level, "cannot answer questions at %s: %s; it is tried again", self._path, error.strerror or error

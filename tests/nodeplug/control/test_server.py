@@ -192,12 +192,12 @@ async def test_the_socket_goes_with_the_daemon_and_one_that_was_left_is_replaced
 async def test_a_socket_that_somebody_removes_is_made_again(
     asked: Asked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "nodeplug.control.conversation.SECONDS_TO_ASK", 60.0
-    )  # a slow machine takes longer for all this
+    # a slow machine takes longer for all this
+    monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_ASK", 60.0)
     await asked.start(FUSE)
     path = asked.state / SOCKET_NAME
     with connect(asked.state, 30) as asking:
+        assert (await asked.run("leases", "list")).exit_code == 0  # who has connected before that is accepted by now
         for replaced in (False, True, False):
             path.unlink()
             if replaced:
