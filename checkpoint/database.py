@@ -209,7 +209,7 @@ class Database:
     def _commit(self, change: _Change, *, ends: bool, grows: bool = True) -> None:
         """Commit `change`; nothing but what `ends` leases is, unless there is room for the end of all of them.
 
-        How much that is is not asked again where nothing `grows`: the question is a tenth of a grant's write.
+        How much that is is not asked again where nothing `grows`.
         """
         connection = self._connection
         assert connection is not None

@@ -251,7 +251,7 @@ def functions() -> list[Function]:
             Overload("url_get_host", "URL.getHost() -> string", lambda url: url.host),
             Overload("url_get_hostname", "URL.getHostname() -> string", lambda url: _host_and_port(url)[0]),
             Overload("url_get_port", "URL.getPort() -> string", lambda url: _host_and_port(url)[1]),
-            Overload("url_get__escaped_path", "URL.getEscapedPath() -> string", _escaped_path),
+            Overload("url_get_escaped_path", "URL.getEscapedPath() -> string", _escaped_path),
             Overload("url_get_query", "URL.getQuery() -> map(string, list(string))", _query),
             Overload("is_url_string", "isURL(string) -> bool", _is_url),
         ]
