@@ -66,11 +66,19 @@ class ClusterStand(Stand):
     async def until_phase(self, name: str, phase: str) -> Json:
         """The pod, once it is in a phase."""
 
+        found: Json = {}
+
         async def reached() -> Json:
+            nonlocal found
             found = await self.get("Pod", name)
             return found if found.get("status", {}).get("phase") == phase else {}
 
-        return await self.until(reached)
+        try:
+            return await self.until(reached)
+        except TimeoutError as error:
+            said = [(x["reason"], x["message"]) for x in await self.all("Event")]
+            error.add_note(f"pod {name} is not {phase}: {found.get('status')}; events: {said}")
+            raise
 
     async def let_pass(self, seconds: float, kind: str, name: str, phase: str) -> Json:
         """Let the kubelet's clock go on until an object is in a phase."""
