@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from folderwatch import is_folder
 from grpcunix.builtin_server import BuiltinServer
 from grpcunix.channel import Transport, is_live
 from grpcunix.service import Handler
@@ -148,7 +149,7 @@ def remove_dead_sockets(folder: Path, is_ours: Callable[[str], bool]) -> None:
     be among them: it fails to take its name and tries again, as it does when its folder has gone.
     A missing folder has none. Raises OSError where they cannot be removed.
     """
-    if not folder.is_dir():
+    if not is_folder(folder):
         return
     for path in folder.iterdir():
         ours = is_ours(path.name) or _HIDDEN.fullmatch(path.name)

@@ -11,6 +11,7 @@ Rules of what comes through it:
 
 import errno
 import os
+import stat
 from functools import partial
 from pathlib import Path
 
@@ -111,7 +112,7 @@ def _tree_at(root: Path) -> Tree:
     if root == Path("/"):
         return Machine()
     try:
-        if (root / "sys").is_dir():
+        if _is_folder(root / "sys"):
             return Folder(str(root))
         if root.is_file():
             from hostdevices.recording import Recording  # brings gzip, which a daemon on its own host never needs
@@ -124,6 +125,14 @@ def _tree_at(root: Path) -> Tree:
     except OSError as error:
         raise HostDevicesError(f"{root}: {error.strerror}") from None
     raise HostDevicesError(f"{root}: no folder sys/ here; give a folder with sys/, proc/ and dev/, or a capture")
+
+
+def _is_folder(path: Path) -> bool:
+    """Tell whether a folder is there; unlike `Path.is_dir` not that it is none where it may not be looked at."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _is_text(name: str) -> bool:

@@ -13,12 +13,13 @@ from types import ModuleType
 from typing import Any
 
 _MODULES = (
+    "_colorize",  # traceback, since Python 3.13
     "ssl",
     "asyncio.sslproto",
     "calendar",  # protobuf's well-known types
     "google.protobuf.internal.python_message",  # messages in Python, where protobuf has no C library
     "google.protobuf.text_format",
-    "inspect",  # asyncio and typing_extensions; it brings the syntax trees
+    "inspect",  # asyncio and typing_extensions; it brings the syntax trees. Since Python 3.14 asyncio itself needs it
     "ipaddress",  # urllib.parse, and rules for claims that the API server applies
     "locale",  # subprocess, which asyncio imports
     "pickle",  # protobuf's containers

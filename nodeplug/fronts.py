@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from checkpoint import Ledger
 from checkpoint.reconciler import Witnesses
 from deviceplugin import DevicePlugins, Paths
-from folderwatch import FolderWatcher
+from folderwatch import FolderWatcher, is_there
 from hostdevices import Host
 from hostdevices.pod_cgroups import running_pods
 from hostdevices.presence import Presence
@@ -215,7 +215,7 @@ def node_features(config: Config) -> "NodeFeatures | None":
 def remove_features(settings: Settings) -> None:
     """Remove what was written for node-feature-discovery while the settings wanted it."""
     state = Path(settings.state_directory)
-    if settings.features_directory or not (state / "node-features").exists():
+    if settings.features_directory or not is_there(state / "node-features"):
         return
     from nodeplug.node_features import remove_left
 

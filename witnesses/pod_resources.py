@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from checkpoint.holdings import Listed
+from folderwatch import is_there
 from grpcunix import Client, RpcError, Transport, connect
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from witnesses.threads import in_thread
@@ -47,8 +48,11 @@ class PodResources:
         self.problem = ""
 
     def is_absent(self) -> bool:
-        """Tell whether there is no socket, and so no kubelet that could list anything."""
-        return not self._socket.exists()
+        """Tell whether there is no socket, and so no kubelet that could list anything; where nobody can tell, no."""
+        try:
+            return not is_there(self._socket)
+        except OSError:
+            return False
 
     async def listed(self) -> Listed | None:
         """Return what the kubelet lists; None where it does not answer, with the reason in `problem`."""

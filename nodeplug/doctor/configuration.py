@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from folderwatch import is_there
 from nodeplug.config import Config, ConfigError, Settings, from_environment, load, node_name
 from nodeplug.doctor.finding import Finding
 
@@ -21,7 +22,7 @@ def settings() -> Settings:
 def examine(path: Path) -> tuple[Config | None, list[Finding]]:
     """Return the configuration, if it can be used, and what there is to say of it."""
     try:
-        if not path.exists():
+        if not is_there(path):
             return None, [Finding("note", _SUBJECT, f"there is no {path}", "name the daemon's file with --config")]
     except PermissionError:
         pass  # whoever reads it says so

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from folderwatch import is_folder, is_there
 from grpcunix import is_live
 from nodeplug.config import Settings
 from nodeplug.doctor.finding import Finding
@@ -16,20 +17,20 @@ def examine(settings: Settings, *, needs_registry: bool) -> Iterator[Finding]:
     """Look at the kubelet's folders; `needs_registry`: something registers through its plugin watcher."""
     root = Path(settings.kubelet_root)
     plugins, registry = root / "device-plugins", root / "plugins_registry"
-    if not root.is_dir():
+    if not is_folder(root):
         yield Finding("wrong", _SUBJECT, f"there is no {root}: no kubelet has run here", _ROOT)
         return
     yield _socket(plugins / "kubelet.sock", "devices cannot be registered; start the kubelet")
     yield _socket(root / "pod-resources/kubelet.sock", "leases of ended pods stay until it answers")
     for folder in (plugins, *((registry,) if needs_registry else ())):
-        if not folder.is_dir():
+        if not is_folder(folder):
             yield Finding("wrong", _SUBJECT, f"there is no {folder}", f"a kubelet makes it when it starts; {_ROOT}")
         elif not os.access(folder, os.W_OK | os.X_OK):
             yield Finding("wrong", _SUBJECT, f"{folder} cannot be written to", "the daemon has to be root")
 
 
 def _socket(path: Path, without: str) -> Finding:
-    if not path.exists():
+    if not is_there(path):
         return Finding("wrong", _SUBJECT, f"there is no {path}", without)
     if not is_live(path):
         return Finding("wrong", _SUBJECT, f"nobody listens at {path}", without)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from folderwatch import is_folder
 from nodeplug.config import Settings
 from nodeplug.doctor.finding import Finding
 
@@ -53,7 +54,7 @@ def _without_password(url: str) -> str:
 
 
 def _features(directory: Path) -> Finding:
-    if directory.is_dir():
+    if is_folder(directory):
         return Finding("ok", "node features", f"{directory} is there")
     words = f"there is no {directory}; nodeplug makes it, and nobody may read it"
     return Finding("note", "node features", words, "node-feature-discovery has to run, and mount that folder")

@@ -29,7 +29,7 @@ def test_a_spec_that_is_no_text_is_none() -> None:
 @pytest.mark.parametrize("codec", [kubelet_devices, kubelet_claims])
 def test_a_deep_file_of_a_kubelet_is_none(codec: object) -> None:
     decode = kubelet_devices.decode if codec is kubelet_devices else kubelet_claims.decode
-    with pytest.raises(KubeletFileError, match="maximum recursion depth"):
+    with pytest.raises(KubeletFileError, match=r"maximum recursion depth|Stack overflow"):
         decode(b'{"x":' + b"[" * 100_000)
 
 

@@ -141,7 +141,7 @@ def test_no_pod_and_no_file_stops_it_from_answering(folder: Path) -> None:
             assert len(answer.output) < 1000
             assert answer.output.rstrip("\n").replace("\n", "").isprintable()
         assert nodeplug("status", "--dir", folder).exit_code == 0
-    deep = b'{"do":"admit","admit":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
+    deep = b'{"do":"admit","admit":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001
     with socket.socket(socket.AF_UNIX) as raw:
         raw.connect(str(folder / "control.sock"))
         raw.sendall(deep + b"\n")

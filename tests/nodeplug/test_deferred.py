@@ -38,6 +38,7 @@ def test_what_is_loaded_before_stays_as_it_is() -> None:
     assert output(f"{before}{_DAEMON}print(vars(t) == has)").splitlines()[-1] == "True"
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="asyncio has data classes, which need the syntax trees")
 def test_the_command_itself_loads_nothing_of_it_before_the_daemon_does() -> None:
     code = """
 import contextlib, sys
@@ -51,6 +52,7 @@ print([x for x in _MODULES if type(sys.modules[x]) is not _Deferred])
     assert output(code) == "[]\n"
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="asyncio has data classes, which need the syntax trees")
 def test_a_daemon_that_runs_until_a_signal_carries_no_syntax_trees(
     made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:

@@ -165,3 +165,8 @@ async def test_without_a_socket_there_is_no_kubelet(socket_dir: Path) -> None:
     assert asked.is_absent()
     assert await asked.listed() is None
     assert f"{none.socket} not found" in asked.problem
+
+
+def test_only_a_socket_that_is_certainly_not_there_is_absent(socket_dir: Path) -> None:
+    for name, is_absent in (("missing.sock", True), ("x" * 300, False)):
+        assert PodResources(socket_dir / name, lambda resource: True, DRIVER).is_absent() == is_absent

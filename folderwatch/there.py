@@ -1,0 +1,33 @@
+"""Whether something lies at a path, or nobody can tell.
+
+`Path.exists` and its like take every error for absence, since Python 3.14 in each method: a disk that fails, or a
+folder that may not be searched, would pass for one without the file.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+_NOTHING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether something lies at `path`, links followed. Raises OSError where nobody can tell."""
+    return _mode(path) is not None
+
+
+def is_folder(path: Path) -> bool:
+    """Tell whether a folder lies at `path`, links followed. Raises OSError where nobody can tell."""
+    mode = _mode(path)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except OSError as error:
+        if error.errno in _NOTHING:
+            return None
+        raise

@@ -1,0 +1,42 @@
+"""Whether something lies at a path: yes, no, or nobody can tell."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from folderwatch import is_folder, is_there
+
+
+def test_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert [is_there(tmp_path / x) for x in ("", "file", "link")] == [True, True, True]
+    assert [is_folder(tmp_path / x) for x in ("", "file", "link")] == [True, False, True]
+
+
+def test_what_is_not(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "circle").symlink_to("circle")
+    for name in ("missing", "missing/below", "file/below", "dangling", "circle"):
+        assert not is_there(tmp_path / name)
+        assert not is_folder(tmp_path / name)
+
+
+@pytest.mark.parametrize("ask", [is_there, is_folder])
+def test_what_cannot_be_looked_at_is_not_taken_for_absent(tmp_path: Path, ask: Callable[[Path], bool]) -> None:
+    with pytest.raises(OSError, match="File name too long"):
+        ask(tmp_path / ("a" * 300))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_a_folder_that_may_not_be_searched_says_nothing_of_what_lies_in_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(PermissionError):
+            is_there(tmp_path / "file")
+    finally:
+        os.seteuid(0)
