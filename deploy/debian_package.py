@@ -1,7 +1,8 @@
 """Build the Debian package: python -m deploy.debian_package WHEEL FOLDER [--architecture arm64].
 
-Debian 12's Python runs it, with libraries of its own in /opt/nodeplug: those of the image (requirements.lock). The same
-inputs give the same bytes. The service is not started: first a kubelet, and a configuration that is meant.
+The system's Python runs it, 3.11 to 3.14, with libraries of its own in /opt/nodeplug: those of the image
+(requirements.lock), with what is compiled for each Python. The same inputs give the same bytes. The service is not
+started: first a kubelet, and a configuration that is meant.
 """
 
 import argparse
@@ -20,7 +21,7 @@ Version: {version}
 Architecture: {architecture}
 Maintainer: the nodeplug project <nodeplug@localhost>
 Installed-Size: {kib}
-Depends: python3 (>= 3.11), python3 (<< 3.12)
+Depends: python3 (>= {oldest}), python3 (<< {too_new})
 Section: admin
 Priority: optional
 Description: the host's devices for the kubelet
@@ -70,7 +71,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         site = Path(scratch) / "site"
-        wheels.install(asked.architecture, site, asked.wheel.resolve())
+        wheels.install(asked.architecture, site, asked.wheel.resolve(), pythons=wheels.PYTHONS)
         sys.stdout.write(f"{write(site, asked.folder, asked.architecture, asked.wheel.name.split('-')[1])}\n")
 
 
@@ -93,7 +94,10 @@ def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
         completion = subprocess.run(_COMPLETION, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         _put(root / "usr/share/bash-completion/completions/nodeplug", completion)
         kib = sum(-(-path.stat().st_size // 1024) for path in root.rglob("*") if path.is_file())
-        _put(root / "DEBIAN/control", _CONTROL.format(version=version, architecture=architecture, kib=kib))
+        major, _, minor = wheels.PYTHONS[-1].partition(".")
+        pythons = {"oldest": wheels.PYTHONS[0], "too_new": f"{major}.{int(minor) + 1}"}
+        control = _CONTROL.format(version=version, architecture=architecture, kib=kib, **pythons)
+        _put(root / "DEBIAN/control", control)
         _put(root / "DEBIAN/conffiles", "/etc/nodeplug/config.yaml\n")
         for name, text in _SCRIPTS.items():
             _put(root / "DEBIAN" / name, text, 0o755)

@@ -32,10 +32,11 @@ def main() -> None:
         for pin, sha256 in _resolve(tracing, architecture).items():
             if pin not in pins:
                 of_tracing.setdefault(pin, set()).add(sha256)
-        compiled = [pin for pin in pins if pin.startswith("msgspec==")]  # nodeplug.pyz has it for each Python
-        for python in wheels.PYTHONS:
-            for pin, sha256 in _resolve(compiled, architecture, python).items():
-                pins[pin].add(sha256)
+        for found in (pins, of_tracing):
+            for python in wheels.PYTHONS[1:]:  # which the Debian package and nodeplug.pyz run on, too
+                for pin, sha256 in _resolve([*found], architecture, python).items():
+                    if pin in found:
+                        found[pin].add(sha256)
     debian.LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in debs))
     for lock, found in ((wheels.LOCK, pins), (wheels.TRACING_LOCK, of_tracing)):
         lines = (

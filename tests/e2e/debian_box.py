@@ -1,5 +1,8 @@
 """A box that systemd has booted: the real one, as PID 1 of namespaces, above this machine's files.
 
+`NODEPLUG_E2E_BOX` names the root of another Debian or Ubuntu to boot instead, as
+`debootstrap --include=python3,systemd trixie FOLDER` makes it.
+
 What it writes goes to a tmpfs and is forgotten. It has a cgroup, a mount and a PID namespace of its own and no network
 but where it is given this machine's, so that the sandbox of a unit is what systemd makes of it. Its /sys is a made-up
 one, and its /tmp is empty: systemd would remove all that this machine has there, one by one.
@@ -9,12 +12,12 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+ROOT = Path(os.environ.get("NODEPLUG_E2E_BOX", "/"))
 SYSTEMD = Path("/lib/systemd/systemd")
 _BOOT_SECONDS = 120.0  # three on a quiet machine
 _ENVIRONMENT = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8")
@@ -22,7 +25,7 @@ _BOOT = """
 set -e
 mount -t tmpfs box {scratch}
 mkdir {scratch}/upper {scratch}/work {scratch}/root
-mount -t overlay overlay -o lowerdir=/,upperdir={scratch}/upper,workdir={scratch}/work {scratch}/root
+mount -t overlay overlay -o lowerdir={root},upperdir={scratch}/upper,workdir={scratch}/work {scratch}/root
 root={scratch}/root
 mount -t proc proc $root/proc
 mount --bind {sys} $root/sys
@@ -43,10 +46,8 @@ def why_not() -> str:
     """Return why no box can be booted here; empty when one can."""
     if os.geteuid() != 0:
         return "namespaces with systemd need root"
-    if not SYSTEMD.exists() or not shutil.which("apt-get"):
-        return "no systemd, or no Debian"
-    if "VERSION_CODENAME=bookworm" not in Path("/etc/os-release").read_text():
-        return "the package is for Debian 12"
+    if not all((ROOT / x).exists() for x in ("usr/lib/systemd/systemd", "usr/bin/apt-get", "usr/bin/python3")):
+        return f"{ROOT}: no systemd, no Python, or no Debian"
     return "" if _cgroup2() else "there is no cgroup2 to give a part of"
 
 
@@ -82,7 +83,7 @@ def booted(scratch: Path, sys: Path, binds: Mapping[str, Path], *, has_network: 
     lines = [
         f"mkdir -p $root{there}; mount --rbind {shlex.quote(str(here))} $root{there}" for there, here in binds.items()
     ]
-    script = _BOOT.format(scratch=scratch, sys=sys, systemd=SYSTEMD, binds="\n".join(lines))
+    script = _BOOT.format(root=ROOT, scratch=scratch, sys=sys, systemd=SYSTEMD, binds="\n".join(lines))
     cgroup = Path(_cgroup2()) / f"nodeplug-box-{os.getpid()}"
     cgroup.mkdir()
     network = "" if has_network else "--net"

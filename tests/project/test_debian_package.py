@@ -37,6 +37,8 @@ def test_it_has_program_unit_and_configuration(package: Path, tmp_path: Path) ->
     root = tmp_path / "root"
     subprocess.run(["dpkg-deb", "-R", package, root], check=True)
     assert (root / "DEBIAN/conffiles").read_text() == "/etc/nodeplug/config.yaml\n"
+    control = (root / "DEBIAN/control").read_text()
+    assert "\nDepends: python3 (>= 3.11), python3 (<< 3.15)\n" in control
     for ours, there in (
         ("systemd/nodeplug.service", "lib/systemd/system/nodeplug.service"),
         ("systemd/config.yaml", "etc/nodeplug/config.yaml"),
