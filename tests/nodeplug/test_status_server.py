@@ -86,13 +86,22 @@ async def test_why_it_is_not_ready() -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "code"),
-    [("GET", "/", 404), ("GET", "/metrics/x", 404), ("POST", "/metrics", 405), ("HEAD", "/livez", 405)],
+    [("GET", "/", 404), ("GET", "/metrics/x", 404), ("POST", "/metrics", 405), ("HEAD", "/x", 404)],
 )
 async def test_nothing_else_is_there(method: str, path: str, code: int) -> None:
     async with serving() as server:
         found, headers, _ = await get(server, path, method)
         assert found == code
-        assert headers.get("Allow") == ("GET" if code == 405 else None)
+        assert headers.get("Allow") == ("GET, HEAD" if code == 405 else None)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/livez", "/readyz", "/x"])
+async def test_head_is_get_without_a_body(path: str) -> None:
+    async with serving(not_ready=["resource a/b is not registered"]) as server:
+        got = await ask(server, f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        head, end, body = got.partition(b"\r\n\r\n")
+        assert body
+        assert await ask(server, f"HEAD {path} HTTP/1.1\r\n\r\n".encode()) == head + end
 
 
 @pytest.mark.parametrize(
