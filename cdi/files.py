@@ -22,6 +22,7 @@ from cdi.spec import Spec, encode
 from cdi.validate import own_problems, validate
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:-]*")
+FILE_PREFIX = "nodeplug-"
 _OWNER = re.compile(r"[a-z0-9-]+")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _OTHERS, _READ_BY_OTHERS = 0o066, 0o044  # what may be done by those whose file it is not
@@ -84,7 +85,7 @@ class CdiDirectory:
             raise CdiError(f'owner "{owner}" must have only lower-case letters, digits and "-"')
         self.path = path
         self._folder = os.fspath(path)
-        self._prefix = f"nodeplug-{owner}~"
+        self._prefix = f"{FILE_PREFIX}{owner}~"
         self._marks: dict[str, _Mark | None] = {}  # of what we left, by name; None while it is written
 
     def write(self, name: str, spec: Spec) -> bool:
