@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from nodeplug.accepting import ONE_AT_ONCE, let_others_wait
 from nodeplug.metrics import CONTENT_TYPE, Metric, render
 
 if TYPE_CHECKING:
@@ -96,8 +97,16 @@ class StatusServer:
             return _Connection(self._open, self._answer, self._shows if self._make_page is not None else None)
 
         if self._address.startswith("/"):
-            return await loop.create_unix_server(connection, self._address)  # in the place of one that was left
-        return await loop.create_server(connection, self._host, self.port)
+            # in the place of one that was left
+            server = await loop.create_unix_server(connection, self._address, backlog=ONE_AT_ONCE)
+        else:
+            server = await loop.create_server(connection, self._host, self.port, backlog=ONE_AT_ONCE)
+        try:
+            let_others_wait(server)
+        except OSError:
+            server.close()
+            raise
+        return server
 
     def _shows(self, line: bytes, head: bytes, transport: asyncio.Transport) -> bool:
         """Have the page answer a request, if it is for that; tell whether it is."""

@@ -15,6 +15,7 @@ from nodeplug import probe
 from nodeplug.metrics import Metric
 from nodeplug.page.site import Site
 from nodeplug.status_server import MOST_CONNECTIONS, StatusServer
+from tests.descriptors import no_more_descriptors
 from tests.held import HeldSince
 from tests.running import running, until
 from tests.threads import no_more_threads
@@ -134,6 +135,23 @@ async def test_strange_requests_have_an_answer(request_: bytes, status: bytes) -
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections last a moment."""
     monkeypatch.setattr("nodeplug.status_server.SECONDS", 0.3)
+
+
+async def test_who_comes_while_no_descriptor_is_left_waits_and_that_is_said_once_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving() as server:
+        with socket.socket() as client:
+            client.setblocking(False)
+            with no_more_descriptors():
+                with contextlib.suppress(BlockingIOError):
+                    client.connect(("127.0.0.1", server.port))
+                await until(lambda: "out of system resource" in caplog.text)
+            assert caplog.text.count("out of system resource") == 1
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(client, b"HEAD /livez HTTP/1.1\r\n\r\n")
+            answer = await asyncio.wait_for(loop.sock_recv(client, 4096), 30)
+        assert answer.startswith(b"HTTP/1.1 200 OK")
 
 
 async def test_half_requests_are_given_up(short: None) -> None:
