@@ -4,7 +4,8 @@ Rules:
 1. A file is complete when it appears: written beside, renamed. Writing what is there already does nothing.
 2. Only our own files are ever listed or removed: `nodeplug-<owner>~<name>.json`.
 3. The directory may vanish at any time (/var/run is empty after a reboot): missing means empty, writing makes it again.
-4. Nothing is synced. What our files say is on record elsewhere, and is compared and written again at every start: a
+4. What somebody else has removed, edited, replaced or kept from readers is no longer as it was written (`is_touched`).
+5. Nothing is synced. What our files say is on record elsewhere, and is compared and written again at every start: a
    power cut may leave one empty, or bring one back, on a disk as it does in memory.
 """
 
@@ -14,15 +15,22 @@ import re
 import stat
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from cdi.errors import CdiError, InvalidSpec
 from cdi.spec import Spec, encode
 from cdi.validate import own_problems, validate
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:-]*")
+FILE_PREFIX = "nodeplug-"
 _OWNER = re.compile(r"[a-z0-9-]+")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OTHERS, _READ_BY_OTHERS = 0o066, 0o044  # what may be done by those whose file it is not
 _LONGEST_NAME = 160  # leaves room for our prefix and a temporary name's suffix in the 255 bytes of a file name
+
+_Mark: TypeAlias = tuple[int, ...]
+"""How a file looks: which it is, whose, with what rights, how long, and when it was written to. Not when it was
+labelled or linked, which changes nothing for its readers."""
 
 
 def file_name(kind: str, key: str = "") -> str:
@@ -36,11 +44,11 @@ def file_name(kind: str, key: str = "") -> str:
     return name
 
 
-def replace_file(path: str | Path, data: bytes) -> None:
-    """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
+def replace_file(path: str | Path, data: bytes) -> os.stat_result:
+    """Make `path` a file with this content, readable by all, which is complete when it appears; return its status.
 
-    Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps it as it was.
-    After a power cut it may be empty: for what is looked at and written again at every start.
+    Raises OSError. Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps
+    it as it was. After a power cut it may be empty: for what is looked at and written again at every start.
     """
     folder, name = os.path.split(path)
     temporary = f"{folder}/.{name}.{os.urandom(4).hex()}.tmp"  # runtimes read *.json and *.yaml only
@@ -54,9 +62,11 @@ def replace_file(path: str | Path, data: bytes) -> None:
             os.fchmod(descriptor, 0o644)  # whatever the umask
             while data:
                 data = data[os.write(descriptor, data) :]
+            status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
         os.rename(temporary, path)
+        return status
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -75,7 +85,8 @@ class CdiDirectory:
             raise CdiError(f'owner "{owner}" must have only lower-case letters, digits and "-"')
         self.path = path
         self._folder = os.fspath(path)
-        self._prefix = f"nodeplug-{owner}~"
+        self._prefix = f"{FILE_PREFIX}{owner}~"
+        self._marks: dict[str, _Mark | None] = {}  # of what we left, by name; None while it is written
 
     def write(self, name: str, spec: Spec) -> bool:
         """Put `spec` in place under `name` (see `file_name`) and tell whether anything changed.
@@ -86,18 +97,35 @@ class CdiDirectory:
         if problems:
             raise InvalidSpec(f"CDI spec {name}", problems)
         target, data = self.file(name), encode(spec)
-        if _content(target, len(data)) == data:
+        if (mark := _mark_of_content(target, data)) is not None:
+            self._marks[name] = mark
             return False
-        replace_file(target, data)
+        self._marks[name] = None
+        try:
+            status = replace_file(target, data)
+        except BaseException:
+            del self._marks[name]
+            raise
+        self._marks[name] = _mark_of(status)
         return True
 
     def remove(self, name: str) -> bool:
         """Remove the file and tell whether it was there. Raises OSError of the disk."""
+        target = self.file(name)
+        self._marks.pop(name, None)
         try:
-            os.unlink(self.file(name))
+            os.unlink(target)
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+    def is_touched(self, name: str) -> bool:
+        """Tell whether somebody else has changed, made or removed a file since it was written, compared or removed.
+
+        By how it looks, without reading it; `name` may be any.
+        """
+        mark = self._marks.get(name, ())
+        return mark is not None and mark != _mark(self._path(name))
 
     def ours(self) -> tuple[str, ...]:
         """Return the names of our files, sorted; none where the directory is missing."""
@@ -110,10 +138,6 @@ class CdiDirectory:
     def is_ours(self, entry: str) -> bool:
         """Tell whether what is called `entry` in the directory is a file of ours."""
         return entry.startswith(self._prefix) and entry.endswith(".json")
-
-    def lacks(self, names: Iterable[str]) -> bool:
-        """Tell whether one of our files is not there. Raises `CdiError` as `file`."""
-        return not all(map(os.path.lexists, map(self.file, names)))
 
     def sync(self, wanted: Iterable[tuple[str, Spec]], stale: Iterable[str] | None = None) -> None:
         """Make our files exactly `wanted`: at start, after a reboot, after a crash. Raises as `write` does.
@@ -145,6 +169,9 @@ class CdiDirectory:
         """Return where a spec lies. Raises `CdiError` for a name that `file_name` did not make."""
         if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
             raise CdiError(f'"{name}" cannot be a file name of ours; make it with file_name()')
+        return self._path(name)
+
+    def _path(self, name: str) -> str:
         return f"{self._folder}/{self._prefix}{name}.json"
 
     def _entries(self) -> list[str]:
@@ -154,17 +181,33 @@ class CdiDirectory:
             return []
 
 
-def _content(path: str, size: int) -> bytes | None:
-    """Return the bytes of a regular file of this size, None for what is missing or anything else."""
+def _mark(path: str) -> _Mark:
+    """Return how what lies at a path looks; empty where there is nothing."""
+    try:
+        return _mark_of(os.lstat(path))
+    except OSError:
+        return ()
+
+
+def _mark_of(found: os.stat_result) -> _Mark:
+    return found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns
+
+
+def _mark_of_content(path: str, data: bytes) -> _Mark | None:
+    """Return how a file looks that has this content and is as we make ours; None for what is missing or is otherwise.
+
+    Everybody can read it, and its owner, who we are, alone write to it.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if not is_ours or found.st_mode & _OTHERS != _READ_BY_OTHERS or found.st_size != len(data):
             return None
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(size)
+            return _mark_of(found) if file.read(len(data)) == data else None
     finally:
         os.close(descriptor)

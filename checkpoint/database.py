@@ -395,8 +395,8 @@ class Database:
         os.chmod(self._directory, 0o700)  # a hostPath is made readable for all
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.fchmod(lock, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(lock, 0o600)  # who waits must not: the owner looks at the file's time of change (`Held`)
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):

@@ -53,7 +53,7 @@ class Specs:
             self._wanted = self._written = self._described = specs  # the same of devices that there are now
 
     def recheck(self) -> None:
-        """Have what is on disk compared with what is wanted: somebody may have removed it."""
+        """Have what is on disk compared with what is wanted: somebody may have changed it."""
         self._written = None
         self._asked += 1
         self._wake.set()
@@ -64,10 +64,10 @@ class Specs:
         return bool(self._wanted or self._described)
 
     async def keep(self, watcher: FolderWatcher) -> None:
-        """Have the specs on disk to ourselves, and those written again that somebody removes, until cancelled."""
+        """Have the specs on disk to ourselves, and those written again that others change, until cancelled."""
         self._removes_others = True
         self.recheck()
-        self._watch = watcher.watch(self._directory.path, self._look, self._directory.is_ours)
+        self._watch = watcher.watch(self._directory.path, self._look, self._directory.is_ours, contents=True)
         try:
             await asyncio.Event().wait()
         finally:
@@ -75,11 +75,12 @@ class Specs:
             self._watch = None
 
     def _look(self) -> None:
-        """Have written again what somebody has removed. What is being written is looked at afterwards."""
+        """Have written again what somebody has changed. What is being written is looked at afterwards."""
         if self._watch is None or self._written is None:
             return
-        if self._directory.lacks(map(cdi.file_name, self._written)):
-            log.warning("CDI specs were removed from %s: they are written again", self._directory.path)
+        if any(map(self._directory.is_touched, map(cdi.file_name, self._written))):
+            text = "CDI specs in %s were removed or changed by somebody: they are written again"
+            log.warning(text, self._directory.path)
             self._watch.pause()
             self.recheck()
 

@@ -140,7 +140,8 @@ class FolderWatcher:
         """Call `changed` on the running loop whenever names in `folder` come, go or move, and when itself does.
 
         With `concerns` only changes of the names for which it is true count. With `contents` a file that was written
-        to has changed, too, once it is closed; where the kernel has no watch left that is not noticed.
+        to has changed, too, once it is closed, and one that others may or may not read now; where the kernel has no
+        watch left that is not noticed.
         """
         path = os.path.abspath(folder)
         known = self._folders.get(path)
@@ -148,7 +149,7 @@ class FolderWatcher:
         watch = FolderWatch(entry, changed, concerns)
         entry.watches.append(watch)
         if contents:
-            entry.mask |= flags.CLOSE_WRITE
+            entry.mask |= flags.CLOSE_WRITE | flags.ATTRIB
         if known is None or contents:
             self._place(entry)
         if self._timer is None:

@@ -34,7 +34,7 @@ from grpcunix.service import Handler, Method, encode
 from grpcunix.status import RpcError, Status
 
 BACKLOG: Final = 4_096  # dials that wait, or what the kernel allows: a client that is refused waits a second
-ACCEPTED_AT_ONCE: Final = 16  # so that a crowd of them costs others the time of that many
+ACCEPTED_AT_ONCE: Final = 1  # for each that no descriptor is left for asyncio tries again, and again for each of those
 HANDSHAKE: Final = 10.0  # seconds in which a client must have begun to speak HTTP/2
 log = logging.getLogger("nodeplug.grpcunix")
 _POT: Final = Pot()

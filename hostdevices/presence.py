@@ -6,10 +6,13 @@ any more (a group that the configuration does not have today) is there as long a
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct, structs
 
+from hostdevices.certainty import certainly
 from hostdevices.device import Device, Devnode
+from hostdevices.errors import HostExhausted
 from hostdevices.host import Host
 from hostdevices.inventory import known_ids
 from hostdevices.verify import Fingerprint, Fingerprints, fingerprint
@@ -79,8 +82,14 @@ class Presence:
         return frozenset(x.id for x in self._scanned.values() if any(n.path in paths for n in x.devnodes))
 
     def why_changed(self, device: Device) -> str:
-        """Return what makes an offered or leased device another one than at the scan; empty when nothing does."""
-        return self._fingerprints.why_changed(device)
+        """Return what makes an offered or leased device another one than at the scan; empty when nothing does.
+
+        Where that cannot be read for want of a file descriptor, that is said, and not that the device is gone.
+        """
+        try:
+            return certainly(partial(self._fingerprints.why_changed, device))
+        except HostExhausted as error:
+            return str(error)
 
     def seen(self, device: Device) -> Seen:
         """Return an offered device as it is now, for a record; it was checked with `why_changed`."""

@@ -46,10 +46,10 @@ _header = msgspec.json.Decoder(Header)
 _entry = msgspec.json.Decoder(Entry)
 
 
-def save(file: Path, entries: Iterable[Entry], *, masked: bool) -> None:
-    """Write a recording; the same entries give the same bytes. Raises OSError."""
+def packed(entries: Iterable[Entry], *, masked: bool) -> bytes:
+    """Return a recording's bytes; the same entries give the same."""
     lines = [msgspec.json.encode(Header(masked=masked)), *map(msgspec.json.encode, sorted(entries))]
-    file.write_bytes(gzip.compress(b"\n".join(lines) + b"\n", mtime=0))
+    return gzip.compress(b"\n".join(lines) + b"\n", mtime=0)
 
 
 class Recording(StoredTree):

@@ -23,24 +23,24 @@ def undescribed(host: Host, config: Config, assigned: Mapping[str, Sequence[Devi
     if not naming or not host.root.is_dir():
         return
     folders = tuple(dict.fromkeys((*_FOLDERS, config.settings.cdi_directory)))
-    described, problems = _described(host, folders)
+    files, problems = described(Folder("" if host.is_live() else str(host.root)), folders)
     yield from problems
+    known = set().union(*files.values())
     for resource in naming:
         for device in assigned[resource.name]:
             for name in () if device.unavailable else foreign_names(resource.cdi_devices, device):
-                if name not in described:
+                if name not in known:
                     reason = f"no CDI spec in {', '.join(folders)} has {name}, so its container would not start"
                     yield Problem(
                         f"{resource.name} {device.id}", f"{reason}; make one (NVIDIA: nvidia-ctk cdi generate)"
                     )
 
 
-def _described(host: Host, folders: Iterable[str]) -> tuple[set[str], list[Problem]]:
-    """Return the qualified names of all devices that specs describe, and the files that cannot be read."""
+def described(tree: Folder, folders: Iterable[str]) -> tuple[dict[str, set[str]], list[Problem]]:
+    """Return the qualified names of the devices that each spec describes, by its path, and the files that are none."""
     from resourceapi.manifests import ManifestError, read_yaml  # yaml: only where a resource names foreign devices
 
-    tree = Folder("" if host.is_live() else str(host.root))
-    found: set[str] = set()
+    found: dict[str, set[str]] = {}
     problems: list[Problem] = []
     for folder in folders:
         for name in sorted(tree.names(folder)):
@@ -52,7 +52,7 @@ def _described(host: Host, folders: Iterable[str]) -> tuple[set[str], list[Probl
             except ManifestError as error:
                 problems.append(Problem(path, str(error)))
                 continue
-            found.update(_names(spec))
+            found[path] = set(_names(spec))
     return found, problems
 
 

@@ -5,6 +5,7 @@ written (see `hostdevices/shown.py`): whatever is in it, an event without a trac
 characters, and a traceback has at most 100 lines more.
 """
 
+import io
 import logging
 import sys
 import time
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from hostdevices.shown import shown
+from nodeplug.log_handler import UnblockedHandler
 
 _FIELDS = ("resource", "device", "claim", "holder")
 _LONGEST_MESSAGE, _LONGEST_FIELD = 4_000, 500  # characters
@@ -24,16 +26,30 @@ LogFormat = Literal["auto", "text", "json"]
 
 
 def setup(level: str = "info", form: LogFormat = "auto", stream: TextIO | None = None) -> None:
-    """Send the logs of the whole process to `stream` (standard error by default), replacing what was set up before."""
-    stream = stream or sys.stderr
-    text = form == "text" or (form == "auto" and stream.isatty())
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Text() if text else _Json())
+    """Send the logs of the whole process to `stream`, replacing what was set up before.
+
+    Without one to standard error, for which nobody waits; where that is closed, nowhere.
+    """
     root = logging.getLogger()
-    root.handlers[:] = [handler, _recent_handler() or _Recent(logging.WARNING)]
+    root.handlers[:] = [_recent_handler() or _Recent(logging.WARNING)]
+    if (handler := _handler(stream)) is not None:
+        text = form == "text" or (form == "auto" and (stream or sys.stderr).isatty())
+        handler.setFormatter(_Text() if text else _Json())
+        root.addHandler(handler)
     root.setLevel(level.upper())
     for library in ("grpc", "urllib3", "watchdog"):  # their debug lines are about themselves
         logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def _handler(stream: TextIO | None) -> logging.Handler | None:
+    if stream is not None:
+        return logging.StreamHandler(stream)
+    if sys.stderr is None:  # the process was started so
+        return None
+    try:
+        return UnblockedHandler(sys.stderr.fileno())
+    except io.UnsupportedOperation:  # somebody in this process reads it
+        return logging.StreamHandler(sys.stderr)
 
 
 class Logged(Struct, frozen=True, omit_defaults=True):

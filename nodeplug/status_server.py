@@ -7,6 +7,8 @@
 | /readyz | 200, or 503 and a line for each reason why the daemon is not ready |
 | / | the page to look at, where that is asked for (package page); its connections have limits of their own |
 
+HEAD is answered as GET is, without the body: load balancers ask so.
+
 Anybody may be able to connect, and nobody has to behave. So everything has a limit: connections, the bytes of a
 request, and the time from a connection's beginning to its end, which is for readers that do not read, too. A connection
 carries one request; nothing of it is looked at but its first line.
@@ -17,6 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from nodeplug.accepting import ONE_AT_ONCE, let_others_wait
 from nodeplug.metrics import CONTENT_TYPE, Metric, render
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ SECONDS = 5.0
 """That a connection lasts at the most."""
 _MOST_AFTERWARDS = 64 * 1024  # bytes after the request
 _AGAIN = 5.0  # seconds until the next try to listen
+_END_OF_HEAD = b"\r\n\r\n"
 _PLAIN = "text/plain; charset=utf-8"
 log = logging.getLogger("nodeplug")
 
@@ -93,8 +97,16 @@ class StatusServer:
             return _Connection(self._open, self._answer, self._shows if self._make_page is not None else None)
 
         if self._address.startswith("/"):
-            return await loop.create_unix_server(connection, self._address)  # in the place of one that was left
-        return await loop.create_server(connection, self._host, self.port)
+            # in the place of one that was left
+            server = await loop.create_unix_server(connection, self._address, backlog=ONE_AT_ONCE)
+        else:
+            server = await loop.create_server(connection, self._host, self.port, backlog=ONE_AT_ONCE)
+        try:
+            let_others_wait(server)
+        except OSError:
+            server.close()
+            raise
+        return server
 
     def _shows(self, line: bytes, head: bytes, transport: asyncio.Transport) -> bool:
         """Have the page answer a request, if it is for that; tell whether it is."""
@@ -107,8 +119,12 @@ class StatusServer:
         return True
 
     def _answer(self, line: bytes) -> bytes:
-        """Return the answer to a request line."""
+        """Return the answer to a request line; to HEAD what GET is answered, without the body."""
         method, _, rest = line.partition(b" ")
+        answer = self._response(method, rest)
+        return answer[: answer.index(_END_OF_HEAD) + len(_END_OF_HEAD)] if method == b"HEAD" else answer
+
+    def _response(self, method: bytes, rest: bytes) -> bytes:
         target, _, version = rest.rpartition(b" ")
         if not version.startswith(b"HTTP/1.") or not target.startswith(b"/"):
             return _response("400 Bad Request", "not HTTP/1.1\n")
@@ -116,8 +132,8 @@ class StatusServer:
         if path not in (b"/metrics", b"/livez", b"/readyz"):
             page = ", and the page at /" if self._make_page is not None else ""
             return _response("404 Not Found", f"there are /metrics, /livez and /readyz{page}\n")
-        if method != b"GET":
-            return _response("405 Method Not Allowed", "only GET\n", allow="GET")
+        if method not in (b"GET", b"HEAD"):
+            return _response("405 Method Not Allowed", "only GET and HEAD\n", allow="GET, HEAD")
         if path == b"/metrics":
             return _response("200 OK", render(self._metrics()), kind=CONTENT_TYPE)
         if path == b"/readyz" and (reasons := self._not_ready()):
@@ -161,7 +177,7 @@ class _Connection(asyncio.Protocol):
             return
         self._received += data
         head = bytes(self._received[:MOST_BYTES])
-        if b"\r\n\r\n" in head or b"\n\n" in head:
+        if _END_OF_HEAD in head or b"\n\n" in head:
             line = head.partition(b"\n")[0].rstrip(b"\r")
             if self._shows is not None and self._shows(line, head, self._transport):
                 self.connection_lost(None)  # it is another's now

@@ -75,24 +75,18 @@ class ClaimFiles:
         """Tell whether a file of this name in the CDI directory is one of ours."""
         return self._cdi.is_ours(entry)
 
-    def lost(self, changed: Iterable[str]) -> set[str]:
-        """Return the uids of claims of which a CDI spec is gone, by the names of what has `changed` in the directory.
+    def touched(self, changed: Iterable[str]) -> set[str]:
+        """Return the uids of claims of which somebody has changed a CDI spec, of what has `changed` in the directory.
 
         A name that holds no uid, for its length, is passed over.
         """
         kinds = [f"{each}~" for each in self._names("")]
-        gone = [self._cdi.name_of(x) for x in changed if not os.path.lexists(f"{self._cdi.path}/{x}")]
-        return {name.removeprefix(kind) for name in gone for kind in kinds if name.startswith(kind)}
+        names = [name for name in map(self._cdi.name_of, changed) if self._cdi.is_touched(name)]
+        return {name.removeprefix(kind) for name in names for kind in kinds if name.startswith(kind)}
 
-    def are_there(self, record: Record) -> bool:
-        """Tell whether a claim's CDI specs are there; of devices that are gone there is none (`claim_spec`)."""
-        devices, metadata = self._names(record.claim.uid)
-        if record.metadata and self._cdi.lacks([metadata]):
-            return False
-        try:
-            return not self._cdi.lacks([devices]) or self._describe(record) is None
-        except _FAILURES:
-            return True  # it cannot be described, as whoever writes it says
+    def are_touched(self, uid: str) -> bool:
+        """Tell whether somebody has changed or removed a CDI spec of a claim."""
+        return any(map(self._cdi.is_touched, self._names(uid)))
 
     def sync(self, records: Sequence[Record], kept: Sequence[ClaimRef] | None) -> list[str]:
         """Put the files of these claims in place, and remove those of all but `kept`; None: of nobody.

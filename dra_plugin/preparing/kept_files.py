@@ -1,4 +1,4 @@
-"""CDI specs of claims that somebody removes while the daemon runs: no container of theirs could start.
+"""CDI specs of claims that somebody removes or changes while the daemon runs: no container of theirs could start.
 
 Who has a claim's turn may be about to write them, or to remove them, or only wait for an API server that does not
 answer: they are looked at again after a pause.
@@ -19,7 +19,7 @@ log = logging.getLogger("nodeplug.dra")
 
 
 class KeptFiles:
-    """Has claims repaired of which somebody has removed a CDI spec."""
+    """Has claims repaired of which somebody has changed a CDI spec."""
 
     def __init__(self, preparer: Preparer, folder: Path, watcher: FolderWatcher, repair: Callable[[], None]) -> None:
         """Prepare; `repair` is called on the loop."""
@@ -28,7 +28,7 @@ class KeptFiles:
         self._watcher = watcher
         self._repair = repair
         self._watch: FolderWatch | None = None
-        self._busy: set[str] = set()  # claims that lack some, and for which somebody works
+        self._busy: set[str] = set()  # claims of which some were changed, and for which we work
         self._again: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -37,7 +37,7 @@ class KeptFiles:
         def changed() -> None:
             self._look(None if watch.names is None else self._preparer.claims_of(watch.names))
 
-        watch = self._watch = self._watcher.watch(self._folder, changed, self._preparer.concerns)
+        watch = self._watch = self._watcher.watch(self._folder, changed, self._preparer.concerns, contents=True)
         try:
             self._look(None)
             await asyncio.Event().wait()
@@ -48,9 +48,10 @@ class KeptFiles:
                 self._again.cancel()
 
     def _look(self, uids: Collection[str] | None) -> None:
-        is_lost, busy = self._preparer.lost_files(uids)
-        if is_lost and self._watch is not None:
-            log.warning("CDI specs of claims were removed from %s: they are written again", self._folder)
+        is_touched, busy = self._preparer.touched_files(uids)
+        if is_touched and self._watch is not None:
+            text = "CDI specs of claims in %s were removed or changed by somebody: they are written again"
+            log.warning(text, self._folder)
             self._watch.pause()
             self._repair()
         self._busy |= busy

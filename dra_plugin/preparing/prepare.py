@@ -156,16 +156,16 @@ class Preparer:
         return self._files.concerns(entry)
 
     def claims_of(self, changed: Iterable[str]) -> set[str]:
-        """Return the uids of claims of which a CDI spec is gone, by the names of what has `changed` there."""
-        return self._files.lost(changed)
+        """Return the uids of claims of which somebody has changed a CDI spec, of what has `changed` there."""
+        return self._files.touched(changed)
 
-    def lost_files(self, uids: Collection[str] | None = None) -> tuple[bool, set[str]]:
-        """Tell whether CDI specs are gone of these claims, None: of all; and of which where somebody works for them."""
+    def touched_files(self, uids: Collection[str] | None = None) -> tuple[bool, set[str]]:
+        """Tell whether others have changed CDI specs of these claims, None: of any; and of which we work for now."""
         leases = self._dra_leases() if uids is None else self._leases_of(uids)
         records = (x for x in _records(leases) if x.claim.uid not in self._undone)
-        lost = [x.claim.uid for x in records if not self._files.are_there(x)]
-        busy = {uid for uid in lost if self._turns.is_busy(uid)}
-        return len(busy) < len(lost), busy
+        touched = [x.claim.uid for x in records if self._files.are_touched(x.claim.uid)]
+        busy = {uid for uid in touched if self._turns.is_busy(uid)}
+        return len(busy) < len(touched), busy
 
     async def repair(self) -> bool:
         """Undo what is half done, put back the files of what is done, remove old ones; tell whether all of it worked.

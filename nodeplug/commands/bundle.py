@@ -5,8 +5,6 @@ is wrong.
 """
 
 import contextlib
-import os
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import click
 from hostdevices import Host, HostDevicesError
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
+from nodeplug.commands.new_file import STANDARD_OUTPUT, write_new
 from nodeplug.commands.options import live_root_option
 from nodeplug.commands.running_daemon import config_option
 from nodeplug.config import ConfigError, from_environment, load, node_name
@@ -47,16 +46,9 @@ def bundle(file: Path | None, path: Path, root: Path) -> None:
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
     content, missing = pack(collect(path, settings, host))
-    if file == Path("-"):
-        sys.stdout.buffer.write(content)
-    else:
-        made = file or Path(time.strftime("nodeplug-bundle-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime()))
-        try:
-            with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-                out.write(content)
-        except OSError as error:
-            click.echo(f"Error: {made}: {error.strerror}", err=True)
-            sys.exit(1)
+    made = file or Path(time.strftime("nodeplug-bundle-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime()))
+    write_new(made, content)
+    if made != STANDARD_OUTPUT:
         click.echo(f"{made}: {len(content) / 1024:.0f} KiB; look at what is in it before you give it away", err=True)
     for line in missing:
         click.echo(f"missing: {escaped(line)}", err=True)

@@ -7,32 +7,36 @@ import click
 
 from hostdevices import Host, HostDevicesError
 from hostdevices.capture import capture as entries_of
-from hostdevices.recording import save
+from hostdevices.recording import packed
 from nodeplug.commands.examples import examples
+from nodeplug.commands.new_file import write_new
 from nodeplug.commands.options import live_root_option
 
 
-@click.command(epilog=examples("nodeplug capture --mask node.gz"))
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.command(
+    epilog=examples(
+        "nodeplug capture --mask node.gz",
+        "kubectl exec -n nodeplug ds/nodeplug -- python3 -m nodeplug capture - >node.gz",
+    )
+)
+@click.argument("file", type=click.Path(allow_dash=True, dir_okay=False, path_type=Path))
 @click.option("--mask", is_flag=True, help="Replace serial numbers, MAC addresses and UUIDs, consistently.")
 @live_root_option
 def capture(file: Path, mask: bool, root: Path) -> None:
-    """Record what the device tree says to FILE, as text, compressed.
+    """Record what the device tree says to FILE, as text, compressed; `-` is standard output.
 
     Needs no privilege; as root it records also what only root may read. Device nodes are recorded by type and number,
-    never opened.
+    never opened. An existing FILE stays as it is.
     """
     started = time.monotonic()
     try:
         entries = entries_of(Host(root), masked=mask)
-        save(file, entries, masked=mask)
+        content = packed(entries, masked=mask)
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
-    except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from None
-    size = file.stat().st_size / 1024
+    write_new(file, content)
     click.echo(
-        f"{file}: {len(entries)} entries, {size:.0f} KiB, in {time.monotonic() - started:.1f} s"
+        f"{file}: {len(entries)} entries, {len(content) / 1024:.0f} KiB, in {time.monotonic() - started:.1f} s"
         f"{', masked' if mask else '; serial numbers and addresses are in it (--mask replaces them)'}",
         err=True,
     )

@@ -96,6 +96,7 @@ def check(
         # once: it may be a pipe, and both answers are about the same
         content = sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
         config = loads(content, str(file), node or node_name(), from_environment(), _labels(labels))
+        _check_whose(config, file, node)
         host = Host(root)
         inventory = HealthTracker().sample(host, scan(host, (*READERS, paths_reader(config.path_globs))))
         leases = Book() if state is None else _leases(state)
@@ -181,6 +182,14 @@ def _check_together(against: str, state: Path | None, node: str, *, is_elsewhere
         option, about = ("--node", "node") if node else ("--root", "devices")
         hint = f"leave {option} out to ask it, or --against to see what FILE offers there"
         raise click.UsageError(f"the running daemon knows its own {about} alone: {hint}")
+
+
+def _check_whose(config: Config, file: Path, node: str) -> None:
+    """Raise `click.UsageError` where the file names the node itself, which goes before what was typed."""
+    named = config.settings.node_name
+    if node and named not in ("", node):
+        hint = "with this file every node calls itself so: leave that out of the file, or --node out"
+        raise click.UsageError(f"--node {node}: settings.nodeName in {file} is {named}, which goes before; {hint}")
 
 
 def _changes(content: bytes, source: str, against: str, output: Output) -> "Changes":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from folderwatch import FolderWatch, FolderWatcher
+from nodeplug.accepting import ONE_AT_ONCE, let_others_wait
 from nodeplug.control.running import Running
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bound, opened
 
@@ -81,8 +82,11 @@ class ControlServer:
                 with opened(self._path.parent) as folder:  # asyncio looks once more where the socket was bound
                     listening = bound(folder)
                     # not start_server, which loads TLS to see that the socket has none
-                    server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_MOST_BYTES)
+                    server = await asyncio.start_unix_server(
+                        self._serve, sock=listening, limit=_MOST_BYTES, backlog=ONE_AT_ONCE
+                    )
                     try:
+                        let_others_wait(server)
                         return server, _identity(self._path)
                     except OSError:  # it was removed just now
                         server.close()

@@ -1,7 +1,7 @@
 """The container runtime: does it know CDI, without which claims and `cdi: true` start containers without their devices.
 
 containerd has CDI on since 2.0; before that `enable_cdi` of its CRI plugin says so. CRI-O has it on. Nothing but the
-files tells: a runtime that ignores the names reports nothing.
+files tells: a runtime that ignores the names reports nothing. And does somebody else describe devices of ours?
 """
 
 import tomllib
@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cdi.files import FILE_PREFIX
 from hostdevices import Host
+from hostdevices.tree import Folder
 from nodeplug.config import Config, Settings
 from nodeplug.doctor.finding import Finding, Outcome
+from nodeplug.foreign_specs import described
 
 _SUBJECT = "runtime"
 _CONTAINERD = (
@@ -69,6 +72,19 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
     if folder not in (Path("/var/run/cdi"), Path("/run/cdi"), Path("/etc/cdi")):
         hint = f"add {folder} to the runtime's cdi_spec_dirs"
         yield Finding("note", _SUBJECT, f"CDI specs are written to {folder}, where no runtime looks by itself", hint)
+    yield from _described_twice(folder)
+
+
+def _described_twice(folder: Path) -> Iterator[Finding]:
+    """Yield each file of somebody else that describes a device of ours: of two a runtime takes neither."""
+    files, _ = described(Folder(""), [str(folder)])
+    ours = {path: names for path, names in files.items() if Path(path).name.startswith(FILE_PREFIX)}
+    all_ours = set().union(*ours.values())
+    for path, names in files.items():
+        if path not in ours and (both := sorted(names & all_ours)):
+            more = f" (and {len(both) - 1} more)" if len(both) > 1 else ""
+            says = f"{path} describes {both[0]}{more} as we do: no container that has it starts"
+            yield Finding("wrong", _SUBJECT, says, "remove that file, or have who writes it use another CDI kind")
 
 
 def _text(path: Path) -> str | None:

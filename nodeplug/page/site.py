@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import ipaddress
 import logging
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -115,20 +116,25 @@ class Site:
         assert this is not None
         try:
             request = parsed(head)
+            has_body = request is None or request.method != "HEAD"
+            refuse = partial(_plain, writer, has_body)
             if request is None:
-                await _plain(writer, "400 Bad Request", "not HTTP/1.1 with one Host")
+                await refuse("400 Bad Request", "not HTTP/1.1 with one Host")
             elif not is_own_name(request.host):
-                await _plain(writer, "421 Misdirected Request", "ask by the address, or as localhost")
+                await refuse("421 Misdirected Request", "ask by the address, or as localhost")
             elif self._is_local and not is_near(writer.get_extra_info("peername")[0]):
-                await _plain(writer, "403 Forbidden", "statusPage: local shows this on the node alone")
+                await refuse("403 Forbidden", "statusPage: local shows this on the node alone")
             elif request.path not in (f"{self._prefix}/", f"{self._prefix}/live"):
-                await _plain(writer, "404 Not Found", "there is / here")
-            elif request.method != "GET":
-                await _plain(writer, "405 Method Not Allowed", "only GET", "Allow: GET")
-            elif request.path.endswith("/live"):
+                await refuse("404 Not Found", "there is / here")
+            elif request.method not in ("GET", "HEAD"):
+                await refuse("405 Method Not Allowed", "only GET and HEAD", "Allow: GET, HEAD")
+            elif not request.path.endswith("/live"):
+                await self._document(writer, has_body)
+            elif has_body:
                 await self._live(this, reader, writer)
             else:
-                await self._document(writer)
+                await _send(writer, _STREAM)
+                await _finish(writer)
         finally:
             writer.transport.abort()
 
@@ -140,18 +146,19 @@ class Site:
         if busy:
             await asyncio.wait(busy)
 
-    async def _document(self, writer: asyncio.StreamWriter) -> None:
+    async def _document(self, writer: asyncio.StreamWriter, has_body: bool) -> None:
         found = document()
         policy = f"Content-Security-Policy: {found.policy}"
         await _send(
             writer, _head("200 OK", "text/html; charset=utf-8", f"Content-Length: {len(found.content)}", policy)
         )
-        await _send(writer, found.content)
+        if has_body:
+            await _send(writer, found.content)
         await _finish(writer)
 
     async def _live(self, this: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._looking) >= MOST_LOOKING:
-            await _plain(writer, "503 Service Unavailable", f"{MOST_LOOKING} look already", "Retry-After: 10")
+            await _plain(writer, True, "503 Service Unavailable", f"{MOST_LOOKING} look already", "Retry-After: 10")
             return
         self._looking.add(this)
         telling = asyncio.create_task(self._tell(writer))
@@ -168,7 +175,7 @@ class Site:
 
     async def _tell(self, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(_PIECE)
-        await _send(writer, _head("200 OK", "text/event-stream"))
+        await _send(writer, _STREAM)
         async with contextlib.aclosing(self._feed.messages()) as messages:
             async for message in messages:
                 await _send(writer, message)
@@ -194,10 +201,13 @@ def _head(status: str, kind: str, *more: str) -> bytes:
     return "\r\n".join((f"HTTP/1.1 {status}", f"Content-Type: {kind}", *_HEADERS, *more, "", "")).encode()
 
 
-async def _plain(writer: asyncio.StreamWriter, status: str, text: str, *more: str) -> None:
+_STREAM: Final = _head("200 OK", "text/event-stream")
+
+
+async def _plain(writer: asyncio.StreamWriter, has_body: bool, status: str, text: str, *more: str) -> None:
     content = f"{text}\n".encode()
     length = f"Content-Length: {len(content)}"
-    await _send(writer, _head(status, "text/plain; charset=utf-8", length, *more) + content)
+    await _send(writer, _head(status, "text/plain; charset=utf-8", length, *more) + (content if has_body else b""))
     await _finish(writer)
 
 

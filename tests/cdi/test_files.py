@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdi import CdiDirectory, CdiError, ContainerEdits, Device, DeviceNode, Hook, InvalidSpec, Spec, decode, file_name
+from tests.cdi.tampering import WAYS, as_written
 from tests.held import HeldSince
 
 
@@ -41,6 +42,42 @@ def test_the_same_content_is_not_written_again(tmp_path: Path) -> None:
     assert not folder.write("a", spec())
     assert (tmp_path / "nodeplug-dra~a.json").stat().st_ino == before.st_ino
     assert folder.write("a", spec("/dev/other"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("way", WAYS)
+def test_what_somebody_does_to_a_file_is_noticed_and_undone(tmp_path: Path, way: str) -> None:
+    folder, path = CdiDirectory(tmp_path, "dra"), tmp_path / "nodeplug-dra~a.json"
+    folder.write("a", spec())
+    before = as_written(path)
+    assert not folder.is_touched("a")
+    WAYS[way](path)
+    assert folder.is_touched("a")
+    assert folder.write("a", spec())
+    assert as_written(path) == before
+    assert not folder.is_touched("a")
+
+
+def test_what_changes_nothing_for_readers_is_no_touch(tmp_path: Path) -> None:
+    folder, path = CdiDirectory(tmp_path, "dra"), tmp_path / "nodeplug-dra~a.json"
+    folder.write("a", spec())
+    path.read_bytes()
+    os.link(path, tmp_path / "backup")
+    assert not folder.is_touched("a")
+    path.touch()
+    assert folder.is_touched("a")  # without reading it that cannot be told from an edit
+    assert not folder.write("a", spec())
+    assert not folder.is_touched("a")
+
+
+def test_a_file_that_we_removed_is_touched_once_somebody_puts_one_there(tmp_path: Path) -> None:
+    folder, path = CdiDirectory(tmp_path, "dra"), tmp_path / "nodeplug-dra~a.json"
+    folder.write("a", spec())
+    folder.remove("a")
+    assert not folder.is_touched("a")
+    path.touch()
+    assert folder.is_touched("a")
+    assert not folder.is_touched("no name/of ours\n")
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from checkpoint import LedgerUnavailable, StateLocked, Withheld
+from checkpoint import Ledger, LedgerUnavailable, StateLocked, Withheld
 from checkpoint.database import Database
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS
 from tests.checkpoint.build import PLACED, lease, opened
@@ -513,6 +513,25 @@ async def test_a_whole_directory_that_is_copied_back_with_its_times_takes_no_lea
     again = await opened(tmp_path / "killed")
     assert again.leases() == (lease("a"), lease("b"), lease("c"))
     await again.close()
+
+
+async def test_who_waits_for_the_state_and_reads_it_is_not_taken_for_somebody_who_writes_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger, waiting = await opened(tmp_path / "state"), Ledger(tmp_path / "state", "this-boot")
+    await ledger.grant([lease("a")])
+    await waiting.read()
+    for unit in "bc":
+        with pytest.raises(StateLocked):
+            await waiting.take(0.0)
+        await ledger.grant([lease(unit)])
+    with pytest.raises(StateLocked):
+        await waiting.take(0.0)
+    await ledger.close()
+    assert "written to by somebody else" not in caplog.text
+    await waiting.take(0.0)
+    assert waiting.leases() == (lease("a"), lease("b"), lease("c"))
+    await waiting.close()
 
 
 async def test_a_directory_that_others_can_read_becomes_ours_alone_and_their_locks_do_not_count(tmp_path: Path) -> None:

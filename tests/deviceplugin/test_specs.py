@@ -1,5 +1,6 @@
 """CDI specs while they are written: what is described before and after is described meanwhile."""
 
+import os
 import shutil
 import threading
 import time
@@ -19,6 +20,7 @@ from folderwatch.watcher import PAUSE
 from hostdevices import Device
 from resources.resource import Resource
 from resources.selector import NOTHING
+from tests.cdi.tampering import WAYS, as_written
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.hostdevices.made import device
 from tests.running import running, until
@@ -140,6 +142,28 @@ async def test_what_somebody_removes_is_written_again(start: StartPlugins, paths
     for _ in range(2):
         shutil.rmtree(paths.cdi) if how == "all" else min(before).unlink()
         await until(lambda: specs() == before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_somebody_does_to_a_spec_is_undone_and_said(
+    paths: Paths, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    specs, said = (
+        Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None),
+        f"CDI specs in {paths.cdi} were removed",
+    )
+    specs.want(of_kind(KIND))
+    async with running(specs.run(), specs.keep(FolderWatcher())):
+        await until(lambda: list(paths.cdi.glob("*.json")))
+        await specs.settled(30)
+        (path,) = paths.cdi.glob("*.json")
+        before = as_written(path)
+        for times in (1, 2):
+            WAYS[way](path)
+            await until(lambda: caplog.text.count(said) == times)  # noqa: B023
+            await until(lambda: as_written(path) == before)
+            await specs.settled(30)
 
 
 async def test_once_an_instance_has_the_state_the_specs_are_its_own(

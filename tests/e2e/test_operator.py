@@ -24,6 +24,7 @@ from tests.e2e.realnode import NODE, RELEASE, RealNode, pod
 
 pytestmark = pytest.mark.e2e
 FUSE, KVM, TUN = "e2e.example/fuse", "e2e.example/kvm", "e2e.example/tun"
+ENDED_BY_CTRL_C = ("env", "--default-signal=INT")  # who runs tests in the background has it ignored
 RESOURCES: list[dict[str, Any]] = [
     {"name": FUSE, "select": "fuse", "shares": 2},
     {"name": KVM, "select": "kvm", "api": "both", "cdi": True},
@@ -51,11 +52,12 @@ class Operator:
 
     def following(self) -> "subprocess.Popen[str]":
         """`events --follow`, beside everything else."""
-        command = [*PROGRAM, "events", "--follow", "-o", "json", *self._state]
+        command = [*ENDED_BY_CTRL_C, *PROGRAM, "events", "--follow", "-o", "json", *self._state]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def page(self) -> "subprocess.Popen[str]":
-        return subprocess.Popen([*PROGRAM, "ui", *self._state], stdout=subprocess.PIPE, text=True)
+        command = [*ENDED_BY_CTRL_C, *PROGRAM, "ui", *self._state]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def of_the_kubelet(node: RealNode) -> set[tuple[str, str, str]]:

@@ -15,6 +15,7 @@ from grpcunix.socket import UnixServer, _remove_if_dead, remove_dead_sockets
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.descriptors import no_more_descriptors
 from tests.grpcunix.hanging import hang_listening
+from tests.running import until
 
 SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
@@ -33,6 +34,21 @@ def test_nobody_is_taken_for_gone_because_nobody_can_ask(tmp_path: Path) -> None
     with no_more_descriptors():
         assert is_live(tmp_path / "p.sock")
     assert not is_live(tmp_path / "p.sock")
+
+
+async def test_who_dials_while_no_descriptor_is_left_is_said_once_and_served_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = server_at(tmp_path / "p.sock")
+    await server.start()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        with no_more_descriptors():
+            client.connect(str(tmp_path / "p.sock"))
+            await until(lambda: "out of system resource" in caplog.text)
+        assert caplog.text.count("out of system resource") == 1
+        assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 4096), 30)  # its settings
+    await server.stop()
 
 
 async def test_a_live_socket_is_never_taken_over(tmp_path: Path, serving: Transport) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hostdevices import Host, HostDevicesError, Inventory, recording, scan
 from hostdevices.capture import capture
 from hostdevices.readers import Finding, Reader
-from hostdevices.recording import Entry, save
+from hostdevices.recording import Entry, packed
 from tests.hostdevices.tree import Tree
 
 
@@ -27,7 +27,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def replayed(entries: list[Entry], file: Path) -> Inventory:
-    save(file, entries, masked=False)
+    file.write_bytes(packed(entries, masked=False))
     return scan(Host(file))
 
 
@@ -58,10 +58,10 @@ def test_no_process_number_is_recorded() -> None:
 
 def test_a_capture_of_a_capture_is_the_same(tree: Tree, tmp_path: Path) -> None:
     entries = capture(tree.host)
-    save(tmp_path / "one.jsonl.gz", entries, masked=False)
+    (tmp_path / "one.jsonl.gz").write_bytes(packed(entries, masked=False))
     again = capture(Host(tmp_path / "one.jsonl.gz"))
     assert again == entries
-    save(tmp_path / "two.jsonl.gz", again, masked=False)
+    (tmp_path / "two.jsonl.gz").write_bytes(packed(again, masked=False))
     assert (tmp_path / "one.jsonl.gz").read_bytes() == (tmp_path / "two.jsonl.gz").read_bytes()
 
 
@@ -103,7 +103,7 @@ def test_large_and_binary_files_are_recorded_as_far_as_they_are_read(tree: Tree)
 
 
 def test_the_file_is_text_sorted_by_path(tree: Tree, tmp_path: Path) -> None:
-    save(tmp_path / "node.jsonl.gz", capture(tree.host), masked=False)
+    (tmp_path / "node.jsonl.gz").write_bytes(packed(capture(tree.host), masked=False))
     header, *lines = gzip.decompress((tmp_path / "node.jsonl.gz").read_bytes()).decode().splitlines()
     assert header == '{"format":"nodeplug-capture","version":1,"masked":false}'
     assert lines == sorted(lines)
@@ -141,7 +141,7 @@ def test_what_is_no_capture_is_refused_with_file_and_line(tmp_path: Path, conten
 def test_a_capture_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "_MOST", 1 << 20)
     file = tmp_path / "large.jsonl.gz"
-    save(file, [Entry(f"/sys/{number}", "text", "x" * 10_000) for number in range(200)], masked=False)
+    file.write_bytes(packed([Entry(f"/sys/{number}", "text", "x" * 10_000) for number in range(200)], masked=False))
     assert file.stat().st_size < 20_000
     with pytest.raises(HostDevicesError, match=f"^{file}: more than 1 MiB unpacked$"):
         Host(file)
@@ -149,7 +149,7 @@ def test_a_capture_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeyp
 
 def test_a_path_of_very_many_folders_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     file = tmp_path / "deep.jsonl.gz"
-    save(file, [Entry("/a" * 100_000, "there")], masked=False)
+    file.write_bytes(packed([Entry("/a" * 100_000, "there")], masked=False))
     with pytest.raises(HostDevicesError, match=f"^{file}: more than 256 MiB of folders' paths$"):
         Host(file)
 
@@ -171,7 +171,7 @@ def test_a_capture_that_lies_breaks_nothing(tmp_path: Path) -> None:
         Entry(f"/sys/class/tty/ttyS{'9' * 5_000}/dev", "text", "4:64\n"),
         Entry("/sys/class/tty/ttyS1/dev", "text", "4:65\n"),
     ]
-    save(file, entries, masked=False)
+    file.write_bytes(packed(entries, masked=False))
     found = scan(Host(file))
     assert found.devices == {}
     assert not [problem for problem in found.problems if "digits" in str(problem)]

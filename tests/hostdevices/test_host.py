@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hostdevices import Devnode, Host, HostDevicesError, UnreadableFile
-from hostdevices.recording import Entry, save
+from hostdevices.recording import Entry, packed
 
 
 @pytest.fixture
@@ -216,7 +216,9 @@ class TestRoots:
 
     def test_a_capture(self, tmp_path: Path) -> None:
         file = tmp_path / "node.jsonl.gz"
-        save(file, [Entry("/sys/a/vendor", "text", "0x1\n"), Entry("/dev/x", "node", "b 7:0")], masked=False)
+        file.write_bytes(
+            packed([Entry("/sys/a/vendor", "text", "0x1\n"), Entry("/dev/x", "node", "b 7:0")], masked=False)
+        )
         host = Host(file)
         assert not host.is_live()
         assert host.list("/") == ["dev", "sys"]

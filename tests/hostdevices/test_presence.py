@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hostdevices import Device, Devnode
+from hostdevices import Device, Devnode, scan
 from hostdevices.presence import Presence, Seen
+from tests.descriptors import no_more_descriptors
 from tests.hostdevices.tree import Tree
 
 
@@ -31,6 +32,16 @@ def found(tree: Tree, given: Device, now: Device) -> list[tuple[str, str]] | Non
     presence.update({now.id: now}, [now])
     device = presence.find(Seen(given, ()))
     return None if device is None else [(x.path, x.container_path) for x in device.devnodes]
+
+
+def test_a_device_that_cannot_be_read_for_want_of_a_descriptor_is_not_called_gone(tree: Tree) -> None:
+    tree.device("/sys/devices/virtual/misc/fuse", group="class/misc", node="fuse", numbers="10:229")
+    presence, (device,) = Presence(tree.host), scan(tree.host).devices.values()
+    presence.update({device.id: device}, [device])
+    assert presence.why_changed(device) == ""
+    with no_more_descriptors():
+        assert presence.why_changed(device).startswith("the host cannot be read: Too many open files")
+    assert presence.why_changed(device) == ""
 
 
 def test_a_renumbered_device_is_where_its_container_saw_it(tree: Tree) -> None:

@@ -44,7 +44,11 @@ async def start(made_up: MadeUpHost, socket_dir: Path, tmp_path: Path) -> AsyncI
     running: list[Process] = []
 
     async def begin(
-        resources: object = None, environment: dict[str, str] | None = None, path: Path | None = None, **settings: Any
+        resources: object = None,
+        environment: dict[str, str] | None = None,
+        path: Path | None = None,
+        stderr: int = PIPE,
+        **settings: Any,
     ) -> Process:
         base = {
             "kubeletRoot": str(socket_dir),
@@ -58,7 +62,7 @@ async def start(made_up: MadeUpHost, socket_dir: Path, tmp_path: Path) -> AsyncI
             path.write_text(json.dumps({"settings": base | settings, "resources": resources or default}))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "nodeplug", "run", "--config", str(path), "--root", str(made_up.root)),
-            stderr=PIPE,
+            stderr=stderr,
             env=os.environ | (environment or {}),
         )
         running.append(process)

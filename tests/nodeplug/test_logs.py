@@ -1,8 +1,11 @@
 """A line of the log is a line, whatever somebody else has written into it."""
 
+import contextlib
 import io
 import json
 import logging
+import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -57,3 +60,57 @@ def test_a_traceback_ends_with_its_error_in_a_line(form: logs.LogFormat) -> None
     assert "\x1b" not in stream.getvalue()
     assert "ValueError: " in stream.getvalue()
     assert stream.getvalue().count("\n") <= 102
+
+
+class Pipe:
+    """The other end of a pipe that is standard error."""
+
+    def __init__(self, reader: int) -> None:
+        os.set_blocking(reader, False)
+        self.reader = reader
+
+    def read(self) -> str:
+        found = b""
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self.reader, 65_536):
+                found += piece
+        return found.decode()
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    reader, writer = os.pipe()
+    with open(writer, "w") as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stderr", stream)
+        logs.setup("info", "json")
+        yield Pipe(reader)
+    os.close(reader)
+
+
+def test_who_logs_waits_for_no_reader_and_what_is_lost_is_counted(pipe: Pipe) -> None:
+    for number in range(1_000):
+        log.info("line %d: %s", number, "x" * 1_000)
+    log.error("%s", "y" * 4_000)
+    first = pipe.read()
+    for _ in range(2):
+        log.info("somebody reads again: %s", "z" * 1_000)
+    found = [json.loads(line)["message"] for line in (first + pipe.read()).splitlines()]  # no line is cut
+    kept = [x for x in found if x.startswith("line ")]
+    assert [x.partition(":")[0] for x in kept] == [f"line {number}" for number in range(len(kept))]
+    assert len(kept) > 10
+    lost = f"{1_001 - len(kept)} lines of the log were lost here: nobody read them"
+    assert [x.partition(":")[0] for x in found[len(kept) :]] == [lost.partition(":")[0], *["somebody reads again"] * 2]
+
+
+def test_a_reader_that_is_gone_is_no_error(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
+    os.dup2(os.open("/dev/null", os.O_RDONLY), pipe.reader)
+    log.warning("to nobody")
+    assert capfd.readouterr().err == ""
+    assert logs.recent()[-1].message == "to nobody"
+
+
+def test_a_process_without_standard_error_logs_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    logs.setup()
+    log.warning("to nobody at all")
+    assert logs.recent()[-1].message == "to nobody at all"

@@ -1,6 +1,7 @@
 """`nodeplug run` and signals at every moment, and parts of it that end."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -15,7 +16,7 @@ from nodeplug.daemon import Daemon
 from nodeplug.signals import END_PATIENCE, _heard, run_until_signalled
 from telemetry import Telemetry
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.conftest import StartDaemon, ended, until_logged
+from tests.nodeplug.conftest import StartDaemon, ended, pod, until_logged
 from tests.threads import no_more_threads
 
 
@@ -45,6 +46,25 @@ async def test_an_instance_that_waits_for_a_kubelet_ends_when_it_is_told_to(
     process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(30):
         assert (await ended(process))[0] == 0
+
+
+async def test_an_instance_whose_log_nobody_reads_serves_and_ends_when_it_is_told_to(
+    start: StartDaemon, socket_dir: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    async with Node(socket_dir) as node:
+        process = await start(stderr=writer)
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+        assert (await node.admit(pod("a"))).phase == "Running"
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    os.close(writer)
+    os.close(reader)
 
 
 @pytest.mark.usefixtures("own_logging")

@@ -15,6 +15,7 @@ from nodeplug import probe
 from nodeplug.metrics import Metric
 from nodeplug.page.site import Site
 from nodeplug.status_server import MOST_CONNECTIONS, StatusServer
+from tests.descriptors import no_more_descriptors
 from tests.held import HeldSince
 from tests.running import running, until
 from tests.threads import no_more_threads
@@ -86,13 +87,22 @@ async def test_why_it_is_not_ready() -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "code"),
-    [("GET", "/", 404), ("GET", "/metrics/x", 404), ("POST", "/metrics", 405), ("HEAD", "/livez", 405)],
+    [("GET", "/", 404), ("GET", "/metrics/x", 404), ("POST", "/metrics", 405), ("HEAD", "/x", 404)],
 )
 async def test_nothing_else_is_there(method: str, path: str, code: int) -> None:
     async with serving() as server:
         found, headers, _ = await get(server, path, method)
         assert found == code
-        assert headers.get("Allow") == ("GET" if code == 405 else None)
+        assert headers.get("Allow") == ("GET, HEAD" if code == 405 else None)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/livez", "/readyz", "/x"])
+async def test_head_is_get_without_a_body(path: str) -> None:
+    async with serving(not_ready=["resource a/b is not registered"]) as server:
+        got = await ask(server, f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        head, end, body = got.partition(b"\r\n\r\n")
+        assert body
+        assert await ask(server, f"HEAD {path} HTTP/1.1\r\n\r\n".encode()) == head + end
 
 
 @pytest.mark.parametrize(
@@ -125,6 +135,23 @@ async def test_strange_requests_have_an_answer(request_: bytes, status: bytes) -
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections last a moment."""
     monkeypatch.setattr("nodeplug.status_server.SECONDS", 0.3)
+
+
+async def test_who_comes_while_no_descriptor_is_left_waits_and_that_is_said_once_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving() as server:
+        with socket.socket() as client:
+            client.setblocking(False)
+            with no_more_descriptors():
+                with contextlib.suppress(BlockingIOError):
+                    client.connect(("127.0.0.1", server.port))
+                await until(lambda: "out of system resource" in caplog.text)
+            assert caplog.text.count("out of system resource") == 1
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(client, b"HEAD /livez HTTP/1.1\r\n\r\n")
+            answer = await asyncio.wait_for(loop.sock_recv(client, 4096), 30)
+        assert answer.startswith(b"HTTP/1.1 200 OK")
 
 
 async def test_half_requests_are_given_up(short: None) -> None:

@@ -1,6 +1,7 @@
 """Repairing while the kubelet calls, as once a lost ledger is restored: nobody's work is undone."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from dra_plugin.driver import ClaimFailed
 from dra_plugin.serving.sockets import plugin_socket
 from hostdevices import Device
+from tests.cdi.tampering import WAYS, as_written
 from tests.dra_plugin.preparing.cluster import Cluster, Road
 from tests.dra_plugin.preparing.node import Node
 from tests.dra_plugin.preparing.world import DRIVER, World, claim, config, ref, result, uid
@@ -103,6 +105,21 @@ async def test_cdi_specs_of_claims_that_somebody_removes_are_written_again(
     assert not list(node.cdi.iterdir())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_somebody_does_to_a_spec_of_a_claim_is_undone_and_said(
+    node: Node, cluster: Cluster, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(wanted)
+    for path in tuple(node.cdi.glob("*.json")):
+        before, times = as_written(path), caplog.text.count("were removed or changed")
+        WAYS[way](path)
+        await until(lambda: as_written(path) == before)  # noqa: B023
+        await until(lambda: caplog.text.count("were removed or changed") == times + 1)  # noqa: B023
+    assert (await node.failures(ref(wanted)))[wanted.metadata.uid] is None
+
+
 async def test_a_spec_is_written_again_that_goes_while_the_kubelet_waits_for_its_claim_in_vain(
     node: Node, cluster: Cluster, road: Road
 ) -> None:
@@ -128,10 +145,10 @@ async def test_of_a_claim_that_is_half_undone_nobody_has_removed_the_files(world
         tool.execute("BEGIN IMMEDIATE")  # so that no lease can end
         assert isinstance((await world.failures(ref(wanted)))[wanted.metadata.uid], ClaimFailed)
     assert not world.files()
-    assert world.preparer.lost_files() == (False, set())
+    assert world.preparer.touched_files() == (False, set())
     await world.prepare(wanted)
     shutil.rmtree(world.cdi)
-    assert world.preparer.lost_files() == (True, set())
+    assert world.preparer.touched_files() == (True, set())
 
 
 async def test_files_of_another_daemon_that_shares_the_folder_stay(node: Node, cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from hostdevices import AttributeValue, Host, scan
 from hostdevices.capture import capture
-from hostdevices.recording import save
+from hostdevices.recording import packed
 from tests.dra_scenarios import scenario
 from tests.hostdevices.tree import Tree
 
@@ -62,5 +62,5 @@ def test_the_numa_node_is_one_number_where_the_kernel_knows_it(written: int, fou
 def test_a_recorded_host_says_the_same_as_its_folder(tree: Tree, tmp_path: Path) -> None:
     tree.pci("0000:02:00.0", bridges=("0000:01:00.0",), numa_node=1)
     file = tmp_path / "host.jsonl.gz"
-    save(file, capture(tree.host), masked=False)
+    file.write_bytes(packed(capture(tree.host), masked=False))
     assert standard(Host(file)) == standard(tree.host) != {}

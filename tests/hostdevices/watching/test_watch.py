@@ -13,7 +13,7 @@ import pytest
 
 from hostdevices import Device, Host, Inventory, Scanner
 from hostdevices.readers import Reader
-from hostdevices.recording import Entry, save
+from hostdevices.recording import Entry, packed
 from hostdevices.watching.uevents import Gaps, Wake
 from hostdevices.watching.watch import NEVER, Change, Pace, Watcher, default_sources
 from tests.descriptors import no_more_descriptors
@@ -155,10 +155,9 @@ async def test_nodes_that_nvidia_makes_without_an_event_are_seen(root: Path) -> 
 
 
 def test_a_capture_has_no_sources(tmp_path: Path) -> None:
-    save(
-        tmp_path / "node.jsonl.gz", [Entry("/sys/class", "there"), Entry("/proc/driver/nvidia", "there")], masked=False
-    )
-    assert default_sources(Host(tmp_path / "node.jsonl.gz"), ["/dev/*"]) == []
+    file = tmp_path / "node.jsonl.gz"
+    file.write_bytes(packed([Entry("/sys/class", "there"), Entry("/proc/driver/nvidia", "there")], masked=False))
+    assert default_sources(Host(file), ["/dev/*"]) == []
 
 
 async def test_events_that_change_nothing_give_no_change(root: Path) -> None:

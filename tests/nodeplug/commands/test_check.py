@@ -293,6 +293,21 @@ def test_what_depends_on_labels_waits_for_them(tmp_path: Path) -> None:
     assert "write NAME=VALUE" in check(file, "--node-label", "pool").stderr
 
 
+def test_a_name_in_the_file_goes_before_none_that_was_typed(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "settings: {nodeName: node-a}\nresources: [{name: x/a, onNodes: node-a, select: kvm}, {name: x/b, select: tun}]"
+    )
+    root = Tree(tmp_path / "host").root
+    root.mkdir(exist_ok=True)
+    result = check(file, "--root", root, "--node", "node-b")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--node node-b: settings.nodeName in {file} is node-a, which goes before;" in result.stderr
+    for words in ((), ("--node", "node-a")):
+        found = json.loads(check(file, "--root", root, "-o", "json", *words).stdout)
+        assert [x["name"] for x in found["resources"]] == ["x/a", "x/b"]
+
+
 def test_what_is_merely_at_another_path_is_one_line(tmp_path: Path) -> None:
     tree = build_machine(tmp_path / "root")
     file = tmp_path / "node.yaml"

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 from hostdevices import Host, scan
 from nodeplug.cli import main
 from tests.hostdevices.tree import Tree
+from tests.small_disk import fill, mounted
 
 FUSE = {
     "id": "misc-fuse",
@@ -197,6 +199,25 @@ class TestCapture:
         result = run("capture", tmp_path / "node.jsonl.gz", "--root", root, "--mask")
         assert result.stderr.rstrip().endswith("masked")
         assert discover(tmp_path / "node.jsonl.gz")["devices"][1]["attributes"]["mac"] == "00:00:00:00:00:01"
+
+    def test_one_that_is_there_stays_as_it_is(self, root: Path, tmp_path: Path) -> None:
+        file = tmp_path / "node.jsonl.gz"
+        assert run("capture", file, "--root", root).exit_code == 0
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        before = file.read_bytes()
+        result = run("capture", file, "--root", root, "--mask")
+        words = f"Error: {file} is there already, and stays as it is: name a file that is not\n"
+        assert (result.exit_code, result.stderr) == (1, words)
+        assert file.read_bytes() == before
+        assert run("capture", "-", "--root", root).stdout_bytes == before
+
+    def test_of_one_that_the_disk_does_not_take_whole_nothing_is_left(self, root: Path, tmp_path: Path) -> None:
+        (tmp_path / "disk").mkdir()
+        with mounted(tmp_path / "disk", "size=1m") as disk:
+            fill(disk)
+            result = run("capture", disk / "node.gz", "--root", root)
+            assert (result.exit_code, result.stderr) == (1, f"Error: {disk}/node.gz: No space left on device\n")
+            assert os.listdir(disk) == ["rest"]
 
     def test_what_cannot_be_read_or_written_is_an_error_in_words(self, root: Path, tmp_path: Path) -> None:
         result = run("capture", tmp_path / "missing/node.gz", "--root", root)

@@ -81,7 +81,8 @@ async def test_a_node_with_a_daemon(asked: Asked, tmp_path: Path) -> None:
     assert "-u nodeplug.service" in found["log.txt"]
     assert json.loads(found["versions.json"])["libraries"]["msgspec"]
     again = await bundled(asked.path, file)
-    assert (again.exit_code, again.stderr) == (1, f"Error: {file}: File exists\n")
+    words = f"Error: {file} is there already, and stays as it is: name a file that is not\n"
+    assert (again.exit_code, again.stderr) == (1, words)
 
 
 async def test_a_node_without_one_says_what_is_missing(tmp_path: Path, journal: Path, made_up: MadeUpHost) -> None:

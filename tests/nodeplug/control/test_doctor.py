@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from hostdevices import Host
 from kubelet.node import Node
 from nodeplug.cli import main
-from nodeplug.config import Settings
-from nodeplug.doctor import cluster
+from nodeplug.config import Settings, load
+from nodeplug.doctor import cluster, runtime
 from nodeplug.doctor.examination import findings
 from nodeplug.doctor.observers import examine
 from tests.deviceplugin.host import MadeUpHost
@@ -22,6 +23,7 @@ from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, Asked
 from tests.nodeplug.machine import Machine
 from tests.resourceapi.client.peer import Request, serving
+from tests.running import until
 
 _NOBODY = 65534
 CRI = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
@@ -146,6 +148,27 @@ async def test_a_runtime(asked: Asked, said: str | None, cdi: object, outcome: s
     ((judged, _, says),) = [x for x in found if x[1] == "runtime"]
     assert judged == outcome
     assert words in says
+
+
+async def test_a_spec_of_somebody_else_that_describes_our_devices(asked: Asked) -> None:
+    await asked.start({**FUSE, "cdi": True})
+    settings = load(asked.path).settings
+    folder = Path(settings.cdi_directory)
+    await until(lambda: list(folder.glob("nodeplug-*.json")))
+    (ours,) = folder.glob("nodeplug-*.json")
+
+    def found() -> list[str]:
+        return [x.says for x in runtime.examine(Host(asked.root), settings, None) if x.outcome == "wrong"]
+
+    text = ours.read_text()
+    (folder / "other.yaml").write_text(text.replace("misc-fuse", "another"))
+    (folder / "vendor.json").write_text(text.replace("example.com/fuse", "vendor.example/fuse"))
+    (folder / "nonsense.json").write_text("{")
+    assert found() == []
+    (folder / "copy.yaml").write_text(text)
+    assert found() == [
+        f"{folder}/copy.yaml describes example.com/fuse=misc-fuse as we do: no container that has it starts"
+    ]
 
 
 async def test_a_runtime_of_a_distribution(asked: Asked) -> None:

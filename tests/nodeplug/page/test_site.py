@@ -15,6 +15,7 @@ from nodeplug.control.client import NotRunning
 from nodeplug.control.picture import Tile
 from nodeplug.page.site import MOST_LOOKING, is_near, is_own_name, parsed
 from tests.nodeplug.page.asked import Answers, Looker, looking, served
+from tests.nodeplug.test_status_server import ask
 from tests.running import until
 
 A, B = Tile("a", "misc"), Tile("b", "misc", state="unhealthy", reason="hot")
@@ -66,6 +67,16 @@ async def test_one_document_that_may_load_nothing_and_be_used_by_nobody_else() -
 async def test_who_may_ask(path: str, host: str, status: str) -> None:
     async with served(Answers(A)) as server, looking(server.port, path, host) as looker:
         assert (await looker.head()).startswith(f"HTTP/1.1 {status}\r\n")
+
+
+@pytest.mark.parametrize("path", ["/", "/live", "/nope"])
+async def test_head_is_get_without_a_body(path: str) -> None:
+    answers = Answers()
+    async with served(answers) as server:
+        async with looking(server.port, path) as looker:
+            got = await looker.head()
+        answer = await ask(server, f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert answer.decode() == got
 
 
 def test_names_that_are_ours() -> None:

@@ -1,0 +1,73 @@
+"""The log's way out: a pipe or socket whose reader may hang (a runtime, journald), and whom nobody here waits for.
+
+A write to a full pipe blocks, and the loop logs: Allocate, probes and SIGTERM would wait for whoever reads the log. So
+nothing is written that could block. A line for which there is no room within `PATIENCE` is dropped, each one after it
+at once until there is room, and then a line says how many were lost. A line that was begun is ended first.
+"""
+
+import logging
+import os
+import select
+from typing import Final
+
+PATIENCE: Final = 0.1
+"""Seconds for a reader that is merely slow, once in each hold-up."""
+_ROOM = 4096  # bytes that a pipe or socket takes without blocking where poll() says that it can be written to
+
+
+class UnblockedHandler(logging.Handler):
+    """Writes lines to a descriptor, and waits for nobody."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Write to `descriptor`, which stays as it is, its flags too: others may write there."""
+        super().__init__()
+        self._descriptor = descriptor
+        self._writable = select.poll()
+        self._writable.register(descriptor, select.POLLOUT)
+        self._is_held_up = False
+        self._rest = b""  # of a line that was begun
+        self._lost = 0  # lines since one was written
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, or drop it: also where the descriptor takes nothing (closed, a full disk)."""
+        try:
+            line = self._line(record)
+        except Exception:  # a defect of who logs, which is said as every handler says it
+            self.handleError(record)
+            return
+        try:
+            if self._lost and self._begin(self._words_of_loss()):
+                self._lost = 0
+            if self._lost or not self._begin(line):
+                self._lost += 1
+        except OSError:
+            self._rest = b""
+            self._lost += 1
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode(errors="backslashreplace")
+
+    def _words_of_loss(self) -> bytes:
+        text = "%d lines of the log were lost here: nobody read them"
+        return self._line(logging.LogRecord("nodeplug", logging.WARNING, __file__, 0, text, (self._lost,), None))
+
+    def _begin(self, line: bytes) -> bool:
+        """Write a line as far as there is room; tell whether it was begun."""
+        if not self._end() or not self._has_room():
+            return False
+        self._rest = line
+        self._end()
+        return True
+
+    def _end(self) -> bool:
+        """Write what is left of the line that was begun; tell whether nothing is."""
+        while self._rest and self._has_room():
+            try:
+                self._rest = self._rest[os.write(self._descriptor, self._rest[:_ROOM]) :]
+            except BlockingIOError:  # others write there, too
+                return False
+        return not self._rest
+
+    def _has_room(self) -> bool:
+        self._is_held_up = not self._writable.poll(0 if self._is_held_up else PATIENCE * 1000)
+        return not self._is_held_up

@@ -1,0 +1,56 @@
+"""A backup of the ledger that is put back while the daemon is stopped, as docs/operating.md has it."""
+
+import asyncio
+import shutil
+import sqlite3
+from asyncio.subprocess import Process
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kubelet.node import Node
+from tests.nodeplug.conftest import StartDaemon, ended, pod
+from tests.running import until
+
+UNITS = ["misc-fuse.0", "misc-fuse.1"]
+
+
+async def stopped(process: Process) -> str:
+    """Stop a daemon; return what it has logged."""
+    process.terminate()
+    async with asyncio.timeout(30):
+        code, log = await ended(process)
+    assert code == 0, log
+    return log
+
+
+@pytest.mark.parametrize("is_said", [True, False], ids=["unrestored", "without a word"])
+async def test_what_was_granted_since_is_leased_again(
+    start: StartDaemon, socket_dir: Path, tmp_path: Path, is_said: bool
+) -> None:
+    ledger, backup, mark = tmp_path / "state/ledger.sqlite3", tmp_path / "backup", tmp_path / "state/unrestored"
+
+    def leased() -> list[str]:
+        with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as reader:
+            return [unit for (unit,) in reader.execute("select unit from lease order by unit")]
+
+    async with Node(socket_dir) as node:
+        daemon = await start()
+        for name in "ab":
+            await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+            assert (await node.admit(pod(name))).phase == "Running"
+            await stopped(daemon)
+            if name == "a":
+                shutil.copy(ledger, backup)
+                assert leased() == UNITS[:1]
+                daemon = await start()
+        shutil.copy(backup, ledger)
+        if is_said:
+            mark.touch()
+        daemon = await start()
+        await until(lambda: leased() == UNITS)
+        await until(lambda: not mark.exists())
+        log = await stopped(daemon)
+        assert "lease restored: the kubelet has given the device out, our record was lost" in log
+        assert ("the lease database was empty or lost; what pods hold is leased" in log) == is_said
