@@ -7,7 +7,8 @@
 
 A function whose vDPA device is driven through vhost is told of as that, by whose node CNI plugins attach it.
 
-Sources: Device Information Specification 3.1.3, 4.1; sriov-network-device-plugin, `PCIDEVICE_..._INFO`.
+Sources: Device Information Specification 3.1.3, 4.1; sriov-network-device-plugin 3.11: `StoreDeviceInfoFile` of
+pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`).
 """
 
 import re
@@ -24,7 +25,8 @@ VERSION = "1.1.0"
 _VFIO = "/dev/vfio/vfio"
 _RDMA_NODES = ("uverbs", "umad", "issm", "rdma_cm")
 _VHOST_VDPA = re.compile(r"/dev/vhost-vdpa-[0-9]+")
-_GROUP = re.compile(r"/dev/vfio/(?:devices/vfio)?[0-9]+")
+_UIO = re.compile(r"/dev/uio[0-9]+")
+_GROUP = re.compile(r"/dev/vfio/(?:devices/vfio|noiommu-)?[0-9]+")
 
 Part: TypeAlias = Callable[[str], Device | None]
 """Returns a device by its id."""
@@ -86,8 +88,10 @@ def _told(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, st
         rdma["rdma_dev"] = name
     if rdma:
         found["rdma"] = rdma
-    if group := next((path for path in paths if _GROUP.fullmatch(path)), ""):
-        found["vfio"] = {"mount": _VFIO, "dev-mount": group}
+    if group := next(filter(_GROUP.fullmatch, paths), ""):
+        found["vfio"] = {"mount": _VFIO, "dev-mount": group} if _VFIO in paths else {"dev-mount": group}
+    if uio := next(filter(_UIO.fullmatch, paths), ""):
+        found["uio"] = {"mount": uio}
     if path := _vdpa_path(device):
         found["vdpa"] = {"mount": path}
     if vhost_net:

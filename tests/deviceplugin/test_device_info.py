@@ -83,13 +83,26 @@ def test_the_variable_has_where_the_nodes_are() -> None:
         "rdma_cm": "/dev/infiniband/rdma_cm",
     }
     assert told == {ADDRESS: {"generic": {"deviceID": ADDRESS}, "rdma": rdma}}
-    bound = Device("vfio-42", "vfio", "42", attributes={PCI_BUS_ID: PF}, devnodes=(
-        Devnode("/dev/vfio/42", "c", 240, 0), Devnode("/dev/vfio/vfio", "c", 10, 196),
-    ))  # fmt: skip
-    assert json.loads(variable([bound], part, of=VARIABLE))[PF] == {
-        "generic": {"deviceID": PF},
-        "vfio": {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/42"},
-    }
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        (["vfio/42", "vfio/vfio"], {"vfio": {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/42"}}),
+        (["vfio/noiommu-3", "vfio/vfio"], {"vfio": {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/noiommu-3"}}),
+        (["vfio/devices/vfio0", "iommu"], {"vfio": {"dev-mount": "/dev/vfio/devices/vfio0"}}),
+        (["uio2"], {"uio": {"mount": "/dev/uio2"}}),
+    ],
+)
+def test_the_variable_says_how_a_program_in_user_space_opens_a_function(
+    nodes: list[str], told: dict[str, dict[str, str]]
+) -> None:
+    """sriov-network-device-plugin 3.11, pkg/infoprovider: `GetEnvVal` of vfioInfoProvider and uioInfoProvider."""
+    device = structs.replace(function(*(f"/dev/{node}" for node in nodes)), children=())
+    assert json.loads(variable([device], part, of=VARIABLE)) == {ADDRESS: {"generic": {"deviceID": ADDRESS}, **told}}
+
+
+def test_what_is_too_long_for_a_variable_is_refused_by_its_name() -> None:
     many = [function(*NODES, **{PCI_BUS_ID: f"0000:{i:02x}:00.0"}) for i in range(256)]
     with pytest.raises(ValueTooLong, match=VARIABLE):
         variable(many, part, of=VARIABLE)
