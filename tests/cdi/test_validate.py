@@ -32,6 +32,8 @@ def with_hook(hook: Hook) -> Spec:
         (with_node(DeviceNode(path="/dev/a", type="x")), 'device "/dev/a": invalid type "x"'),
         (with_node(DeviceNode(path="/dev/a", permissions="rx")), 'device "/dev/a": invalid permissions "rx"'),
         (with_node(DeviceNode(path="/dev/a", permissions="no")), 'device "/dev/a": invalid permissions "no"'),
+        (with_node(DeviceNode(path="/dev/a", major=-1)), 'device "/dev/a": invalid (negative) device number -1:0'),
+        (with_node(DeviceNode(path="/dev/a", minor=-1)), 'device "/dev/a": invalid (negative) device number 0:-1'),
         (
             with_edits(ContainerEdits(net_devices=(NetDevice(host_interface_name="", name="a"),))),
             "invalid linux net device",
