@@ -71,9 +71,8 @@ def _edit_problems(edits: ContainerEdits) -> Iterator[str]:
             yield f'device "{node.path}": invalid type "{node.type}"'
         if node.permissions != "none" and set(node.permissions) - set("rwm"):
             yield f'device "{node.path}": invalid permissions "{node.permissions}"'
-        if (node.major or 0) < 0 or (node.minor or 0) < 0:  # cgroups take -1 for every device; CDI's library since 1.1.2
-            number = f"{node.major or 0}:{node.minor or 0}"
-            yield f'device "{node.path}": invalid (negative) device number {number}'
+        if min(numbers := (node.major or 0, node.minor or 0)) < 0:  # -1 is every device to cgroups; CDI 1.1.2's library
+            yield f'device "{node.path}": invalid (negative) device number {numbers[0]}:{numbers[1]}'
     if edits.net_devices:
         yield from _net_device_problems(edits.net_devices)
     for hook in edits.hooks:
