@@ -5,10 +5,12 @@
 | Multus and CNI plugins | a file of the Device Information Specification, version 1.1.0 (k8snetworkplumbingwg) |
 | the container | `PCIDEVICE_<NAME>_INFO`: by address what kind of device it is and where its nodes are |
 
+Multus takes the file of a claim's device by what slices say for it, `k8s.cni.cncf.io/resourceName` and `.../deviceID`.
 A function whose vDPA device is driven through vhost is told of as that, by whose node CNI plugins attach it.
 
 Sources: Device Information Specification 3.1.3, 4.1; sriov-network-device-plugin 3.11: `StoreDeviceInfoFile` of
-pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`).
+pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`); of claims Multus after
+4.3 (pkg/draclient, `GetPodResourceMap`; pkg/multus, `CmdAdd`) and dra-driver-sriov (pkg/devicestate/deviceinfo.go).
 """
 
 import re
@@ -18,7 +20,7 @@ from typing import TypeAlias
 import msgspec
 
 from hostdevices.device import PCI_BUS_ID, Device
-from resources.resource import VHOST_NET
+from resources.resource import VHOST_NET, Resource
 from resources.template import MOST_BYTES, ValueTooLong
 
 VERSION = "1.1.0"
@@ -35,6 +37,12 @@ Part: TypeAlias = Callable[[str], Device | None]
 def file_name(resource: str, unit: str) -> str:
     """Return the name of the file about a unit (specification 4.1)."""
     return f"{resource}-{unit}-device.json".replace("/", "-")
+
+
+def files_of(resource: Resource, units: Mapping[str, Device], part: Part) -> dict[str, bytes]:
+    """Return the files about a resource's units, by name."""
+    found = {unit: file_content(device, part, vhost_net=resource.vhost_net) for unit, device in units.items()}
+    return {file_name(resource.name, unit): content for unit, content in found.items() if content}
 
 
 def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> bytes:

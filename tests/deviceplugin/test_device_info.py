@@ -181,6 +181,24 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
     assert (folder / others).exists()
 
 
+async def test_what_only_claims_can_have_has_files_too(start: StartPlugins, made_up: MadeUpHost, paths: Paths) -> None:
+    """Also when a resource moves from one API to the other."""
+    of_claims = (sriov(api="dra"), functions(made_up)[:1])
+    file = paths.device_info / file_name(NAME, "0000:3b:00.0")
+    side = await start([], grace=GRACE)
+    side.plugins.update({}, claimed=[of_claims])
+    await until(file.exists)
+    file.write_text("of another time")
+    offer(side, *functions(made_up))
+    await until(lambda: len([*paths.device_info.iterdir()]) == 2)
+    assert json.loads(file.read_text())["pci"] == {"pci-address": "0000:3b:00.0"}
+    side.plugins.configure([])
+    side.plugins.update({}, claimed=[of_claims])
+    await until(lambda: [*paths.device_info.iterdir()] == [file])
+    side.plugins.update({})
+    await until(lambda: not file.exists())
+
+
 async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = DeviceInfoFiles(tmp_path, retry=0.01)
     files.want([NAME], {file_name(NAME, ADDRESS): b"{}"}, ())

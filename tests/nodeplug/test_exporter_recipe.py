@@ -112,8 +112,10 @@ async def test_an_exporter_is_told_of_other_names_and_of_shares(
 async def pods_of(node: Node) -> Sequence[podresources.PodResources]:
     """What the kubelet says that pods have."""
     async with connect(node.pod_resources_socket) as channel:
-        asked = podresources.ListPodResourcesRequest()
-        return (await Client(channel, LISTER).call("List", asked, timeout=10)).pod_resources
+        listed: podresources.ListPodResourcesResponse = await Client(channel, LISTER).call(
+            "List", podresources.ListPodResourcesRequest(), timeout=10
+        )
+    return listed.pod_resources
 
 
 def here(made: Json) -> Json:
