@@ -72,6 +72,11 @@ ENVIRONMENT = {
     "DPDK": ("PCIDEVICE_EXAMPLE_COM_DPDK", {"0000:3b:00.4"}),
     "A card for a virtual machine of KubeVirt": ("PCI_RESOURCE_EXAMPLE_COM_CARD", {"0000:41:00.0"}),
 }
+IDS = {  # by which an exporter of the vendor finds the pod
+    "NVIDIA GPUs with the container toolkit": [UUID],
+    "All GPUs for an exporter": [UUID],
+    "AMD GPUs": ["0000:c1:00.0"],  # device-metrics-exporter 1.5, pkg/exporter/scheduler/k8s.go: ListWorkloads
+}
 FOREIGN = {"NVIDIA GPUs with the container toolkit": f"nvidia.com/gpu={UUID}"}
 
 
@@ -147,6 +152,7 @@ async def test_a_pod_gets_it(heading: str, root: Path, tmp_path: Path, socket_di
             assert tuple(x for x in given.nodes if x not in besides) in OFFERED[heading][resource.name]
             variable, values = ENVIRONMENT.get(heading, ("", {None}))
             assert given.env.get(variable) in values
+            assert given.ids == IDS.get(heading, given.ids)
             assert FOREIGN.get(heading, "") in ("", *given.cdi)
             assert bool(resource.userspace) == ("/usr/local/nvidia" in given.mounts)
 
