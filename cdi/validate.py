@@ -22,7 +22,7 @@ def validate(spec: Spec) -> list[str]:
 
 
 def own_problems(spec: Spec) -> list[str]:
-    """Return what we refuse to write: hooks (they run as root on the host) and paths that are not absolute."""
+    """Return what we refuse to write: hooks (they run as root on the host), paths that are not absolute, `none`."""
     return [problem for _, edits in _all_edits(spec) for problem in _own_edit_problems(edits)]
 
 
@@ -131,6 +131,9 @@ def _annotation_problems(annotations: Mapping[str, str]) -> Iterator[str]:
 def _own_edit_problems(edits: ContainerEdits) -> Iterator[str]:
     for hook in edits.hooks:
         yield f"a hook ({hook.path}) would run as root on the host; we never write one"
+    for node in edits.device_nodes:
+        if node.permissions == "none":
+            yield f'device "{node.path}": CDI\'s library before 1.1.1 refuses the file for the permissions "none"'
     paths = [path for node in edits.device_nodes for path in (node.path, node.host_path) if path]
     paths += [path for mount in edits.mounts for path in (mount.host_path, mount.container_path)]
     for path in paths:

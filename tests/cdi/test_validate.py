@@ -119,6 +119,7 @@ def test_all_problems_are_told_at_once() -> None:
     [
         ContainerEdits(hooks=(Hook(hook_name="prestart", path="/bin/true"),)),
         ContainerEdits(device_nodes=(DeviceNode(path="dev/a"),)),
+        ContainerEdits(device_nodes=(DeviceNode(path="/dev/a", permissions="none"),)),
         ContainerEdits(device_nodes=(DeviceNode(path="/dev/a", host_path="/dev/../etc/shadow"),)),
         ContainerEdits(mounts=(Mount(host_path="lib", container_path="/lib"),)),
         ContainerEdits(mounts=(Mount(host_path="/lib", container_path="/\0"),)),

@@ -92,7 +92,7 @@ class Chance:
         made = DeviceNode.of(
             path,
             container_path=pick(("", "/dev/inside")),
-            permissions="rx" if self._goes_wrong() else pick(("", "r", "rw", "none")),
+            permissions="rx" if self._goes_wrong() else pick(("", "r", "rw")),
             uid=pick((None, 0, 107)),
             gid=pick((None, 107)),
             file_mode=pick((None, 0o600, 0o660)),
