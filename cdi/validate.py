@@ -22,7 +22,7 @@ def validate(spec: Spec) -> list[str]:
 
 
 def own_problems(spec: Spec) -> list[str]:
-    """Return what we refuse to write: hooks (they run as root on the host) and paths that are not absolute."""
+    """Return what we refuse to write: hooks (they run as root on the host), paths that are not absolute, `none`."""
     return [problem for _, edits in _all_edits(spec) for problem in _own_edit_problems(edits)]
 
 
@@ -71,6 +71,8 @@ def _edit_problems(edits: ContainerEdits) -> Iterator[str]:
             yield f'device "{node.path}": invalid type "{node.type}"'
         if node.permissions != "none" and set(node.permissions) - set("rwm"):
             yield f'device "{node.path}": invalid permissions "{node.permissions}"'
+        if min(numbers := (node.major or 0, node.minor or 0)) < 0:  # -1 is every device to cgroups; CDI 1.1.2's library
+            yield f'device "{node.path}": invalid (negative) device number {numbers[0]}:{numbers[1]}'
     if edits.net_devices:
         yield from _net_device_problems(edits.net_devices)
     for hook in edits.hooks:
@@ -129,6 +131,9 @@ def _annotation_problems(annotations: Mapping[str, str]) -> Iterator[str]:
 def _own_edit_problems(edits: ContainerEdits) -> Iterator[str]:
     for hook in edits.hooks:
         yield f"a hook ({hook.path}) would run as root on the host; we never write one"
+    for node in edits.device_nodes:
+        if node.permissions == "none":
+            yield f'device "{node.path}": CDI\'s library before 1.1.1 refuses the file for the permissions "none"'
     paths = [path for node in edits.device_nodes for path in (node.path, node.host_path) if path]
     paths += [path for mount in edits.mounts for path in (mount.host_path, mount.container_path)]
     for path in paths:

@@ -5,9 +5,12 @@
 | Multus and CNI plugins | a file of the Device Information Specification, version 1.1.0 (k8snetworkplumbingwg) |
 | the container | `PCIDEVICE_<NAME>_INFO`: by address what kind of device it is and where its nodes are |
 
+Multus takes the file of a claim's device by what slices say for it, `k8s.cni.cncf.io/resourceName` and `.../deviceID`.
 A function whose vDPA device is driven through vhost is told of as that, by whose node CNI plugins attach it.
 
-Sources: Device Information Specification 3.1.3, 4.1; sriov-network-device-plugin, `PCIDEVICE_..._INFO`.
+Sources: Device Information Specification 3.1.3, 4.1; sriov-network-device-plugin 3.11: `StoreDeviceInfoFile` of
+pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`); of claims Multus after
+4.3 (pkg/draclient, `GetPodResourceMap`; pkg/multus, `CmdAdd`) and dra-driver-sriov (pkg/devicestate/deviceinfo.go).
 """
 
 import re
@@ -17,14 +20,15 @@ from typing import TypeAlias
 import msgspec
 
 from hostdevices.device import PCI_BUS_ID, Device
-from resources.resource import VHOST_NET
+from resources.resource import VHOST_NET, Resource
 from resources.template import MOST_BYTES, ValueTooLong
 
 VERSION = "1.1.0"
 _VFIO = "/dev/vfio/vfio"
 _RDMA_NODES = ("uverbs", "umad", "issm", "rdma_cm")
 _VHOST_VDPA = re.compile(r"/dev/vhost-vdpa-[0-9]+")
-_GROUP = re.compile(r"/dev/vfio/(?:devices/vfio)?[0-9]+")
+_UIO = re.compile(r"/dev/uio[0-9]+")
+_GROUP = re.compile(r"/dev/vfio/(?:devices/vfio|noiommu-)?[0-9]+")
 
 Part: TypeAlias = Callable[[str], Device | None]
 """Returns a device by its id."""
@@ -33,6 +37,12 @@ Part: TypeAlias = Callable[[str], Device | None]
 def file_name(resource: str, unit: str) -> str:
     """Return the name of the file about a unit (specification 4.1)."""
     return f"{resource}-{unit}-device.json".replace("/", "-")
+
+
+def files_of(resource: Resource, units: Mapping[str, Device], part: Part) -> dict[str, bytes]:
+    """Return the files about a resource's units, by name."""
+    found = {unit: file_content(device, part, vhost_net=resource.vhost_net) for unit, device in units.items()}
+    return {file_name(resource.name, unit): content for unit, content in found.items() if content}
 
 
 def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> bytes:
@@ -86,8 +96,10 @@ def _told(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, st
         rdma["rdma_dev"] = name
     if rdma:
         found["rdma"] = rdma
-    if group := next((path for path in paths if _GROUP.fullmatch(path)), ""):
-        found["vfio"] = {"mount": _VFIO, "dev-mount": group}
+    if group := next(filter(_GROUP.fullmatch, paths), ""):
+        found["vfio"] = {"mount": _VFIO, "dev-mount": group} if _VFIO in paths else {"dev-mount": group}
+    if uio := next(filter(_UIO.fullmatch, paths), ""):
+        found["uio"] = {"mount": uio}
     if path := _vdpa_path(device):
         found["vdpa"] = {"mount": path}
     if vhost_net:

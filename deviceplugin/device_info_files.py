@@ -60,7 +60,9 @@ class DeviceInfoFiles:
             except HostExhausted as error:
                 self._problem = str(error)
             if self._problem and self._problem != before:
-                log.error("cannot write device-info files: %s; it is tried again", self._problem)
+                log.error(
+                    "cannot write device-info files: %s; it is tried again, and matters to Multus alone", self._problem
+                )
 
     def _sync(self, resources: Iterable[str], wanted: Mapping[str, bytes], kept: frozenset[str]) -> str:
         """Make the files so, as many as can be; return the first thing that went wrong, in words."""

@@ -20,6 +20,7 @@ import cdi
 from checkpoint import Lease, Ledger
 from checkpoint.holdings import UnitEntry
 from deviceplugin.descriptions import Descriptions
+from deviceplugin.device_info import files_of
 from deviceplugin.folder import PluginFolder, new_instance, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
@@ -35,6 +36,7 @@ from hostdevices.presence import Presence
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.resource import Resource
 from resources.selector import NOTHING
+from resources.unit_names import unit_name
 from telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ class DevicePlugins:
         self._stopping: dict[str, set[asyncio.Task[None]]] = {}  # what served a resource before and has not ended
         self._group: asyncio.TaskGroup | None = None
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
+        self._claimed: tuple[tuple[Resource, tuple[Device, ...]], ...] = ()
         self._related: Mapping[str, Sequence[tuple[ResourcePlugin, Device]]] = {}
         self._updated = asyncio.Event()
         ledger.observe(self._leases_changed)
@@ -112,12 +115,19 @@ class DevicePlugins:
             if not plugin.configure(self._resources.get(name) or _without_devices(name)):
                 self._drop(name)
 
-    def update(self, assigned: Mapping[str, tuple[Device, ...]], noticed_at: float | None = None) -> None:
+    def update(
+        self,
+        assigned: Mapping[str, tuple[Device, ...]],
+        noticed_at: float | None = None,
+        claimed: Iterable[tuple[Resource, tuple[Device, ...]]] = (),
+    ) -> None:
         """Take over which devices each resource has now; lists and CDI specs follow.
 
-        `noticed_at` is when the host said so, by the loop's clock.
+        `noticed_at` is when the host said so, by the loop's clock. `claimed` is what only claims can have: Multus is
+        told of that by files in the same folder.
         """
         self._assigned = assigned
+        self._claimed = tuple(each for each in claimed if each[0].device_info)
         self._choose_resources()
         for name, plugin in self._plugins.items():
             plugin.update(assigned.get(name, ()) if name in self._resources else (), noticed_at)
@@ -285,7 +295,7 @@ class DevicePlugins:
     def _describe_for_multus(self) -> None:
         """Have the device-info files of what is offered or held."""
         wanting = [each for each in self._plugins.values() if each.resource.device_info]
-        if wanting and self._device_info is None:
+        if (wanting or self._claimed) and self._device_info is None:
             from deviceplugin.device_info_files import DeviceInfoFiles  # for those who have any
 
             self._device_info = DeviceInfoFiles(self._paths.device_info)
@@ -293,8 +303,11 @@ class DevicePlugins:
                 self._group.create_task(self._device_info.run(), name="device-info files")
         if self._device_info is not None:
             files = {name: content for each in wanting for name, content in each.device_info().items()}
+            for resource, devices in self._claimed:
+                files |= files_of(resource, {unit_name("pciBusID", x): x for x in devices}, self._presence.get)
             kept = {name for each in self._plugins.values() for name in each.held_device_info()}
-            self._device_info.want((each.resource.name for each in wanting), files, kept)
+            names = [each.resource.name for each in wanting] + [resource.name for resource, _ in self._claimed]
+            self._device_info.want(names, files, kept)
 
     def _specs_changed(self) -> None:
         """Offer what needs a CDI spec and has one now, and no more what has none."""

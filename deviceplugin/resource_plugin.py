@@ -17,7 +17,7 @@ from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import NOT_DESCRIBED, Allocator
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.descriptions import Descriptions, Terms
-from deviceplugin.device_info import file_content, file_name
+from deviceplugin.device_info import file_name, files_of
 from deviceplugin.limits import why_too_long
 from deviceplugin.peers import peer_lease
 from deviceplugin.response import cdi_device
@@ -168,11 +168,7 @@ class ResourcePlugin:
 
     def device_info(self) -> dict[str, bytes]:
         """Return the device-info files of what is offered, by name."""
-        part = self._presence.get
-        vhost_net = self.resource.vhost_net
-        units = self.allocator.units.items()
-        found = {unit: file_content(device, part, vhost_net=vhost_net) for unit, device in units}
-        return {file_name(self.resource.name, unit): content for unit, content in found.items() if content}
+        return files_of(self.resource, self.allocator.units, self._presence.get)
 
     def held_device_info(self) -> list[str]:
         """Return the names of the device-info files of what somebody has."""

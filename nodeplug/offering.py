@@ -245,6 +245,8 @@ class Offering:
     def _give(self, config: Config, assignment: Assignment, noticed_at: float | None = None) -> None:
         """Give the two fronts their devices. `noticed_at` is when the host said so, by the loop's clock."""
         devices = with_withheld(assignment, self._ledger.withheld).devices
-        self._plugins.update({x.name: devices[x.name] for x in of_device_plugins(config)}, noticed_at)
+        listed = {x.name: devices[x.name] for x in of_device_plugins(config)}
+        claimed = ((x, devices[x.name]) for x in config.resources if x.name not in listed)
+        self._plugins.update(listed, noticed_at, claimed)
         if self._dra is not None:
             self._dra.update(devices, noticed_at)

@@ -139,8 +139,9 @@ class Resource(Struct, frozen=True, rename="camel"):
     `topology`: the kubelet's topology manager is told the NUMA nodes of devices.
     `identity`: what a device is known by: itself, or its USB port, for one that becomes another device there.
     `ids`: by which name the device plugin API knows a device (unit_names.py). `device_info`: the variable that tells
-    containers more of their PCI devices; with it Multus is told, too (deviceplugin/device_info.py). `additional_info`
-    is what it says besides, by the address of a device, or by `*` of all.
+    containers more of their PCI devices, in the device plugin API; with it Multus is told, too, in both
+    (deviceplugin/device_info.py). `additional_info` is what the variable says besides, by the address of a device, or
+    by `*` of all.
     `vhost_net`: containers get `VHOST_NET` beside their devices.
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `cdi_devices`: names of CDI devices that others describe, which go with each device (foreign_cdi.py).

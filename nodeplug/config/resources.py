@@ -159,7 +159,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         topology=entry.topology,
         identity=entry.identity,
         ids="identity" if entry.api == "dra" else ids,
-        device_info="" if entry.api == "dra" else wanted.device_info,
+        device_info=wanted.device_info,
         additional_info=entry.additional_info,
         vhost_net=entry.vhost_net,
         health=entry.health,

@@ -32,6 +32,8 @@ def with_hook(hook: Hook) -> Spec:
         (with_node(DeviceNode(path="/dev/a", type="x")), 'device "/dev/a": invalid type "x"'),
         (with_node(DeviceNode(path="/dev/a", permissions="rx")), 'device "/dev/a": invalid permissions "rx"'),
         (with_node(DeviceNode(path="/dev/a", permissions="no")), 'device "/dev/a": invalid permissions "no"'),
+        (with_node(DeviceNode(path="/dev/a", major=-1)), 'device "/dev/a": invalid (negative) device number -1:0'),
+        (with_node(DeviceNode(path="/dev/a", minor=-1)), 'device "/dev/a": invalid (negative) device number 0:-1'),
         (
             with_edits(ContainerEdits(net_devices=(NetDevice(host_interface_name="", name="a"),))),
             "invalid linux net device",
@@ -117,6 +119,7 @@ def test_all_problems_are_told_at_once() -> None:
     [
         ContainerEdits(hooks=(Hook(hook_name="prestart", path="/bin/true"),)),
         ContainerEdits(device_nodes=(DeviceNode(path="dev/a"),)),
+        ContainerEdits(device_nodes=(DeviceNode(path="/dev/a", permissions="none"),)),
         ContainerEdits(device_nodes=(DeviceNode(path="/dev/a", host_path="/dev/../etc/shadow"),)),
         ContainerEdits(mounts=(Mount(host_path="lib", container_path="/lib"),)),
         ContainerEdits(mounts=(Mount(host_path="/lib", container_path="/\0"),)),

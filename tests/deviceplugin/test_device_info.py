@@ -83,13 +83,26 @@ def test_the_variable_has_where_the_nodes_are() -> None:
         "rdma_cm": "/dev/infiniband/rdma_cm",
     }
     assert told == {ADDRESS: {"generic": {"deviceID": ADDRESS}, "rdma": rdma}}
-    bound = Device("vfio-42", "vfio", "42", attributes={PCI_BUS_ID: PF}, devnodes=(
-        Devnode("/dev/vfio/42", "c", 240, 0), Devnode("/dev/vfio/vfio", "c", 10, 196),
-    ))  # fmt: skip
-    assert json.loads(variable([bound], part, of=VARIABLE))[PF] == {
-        "generic": {"deviceID": PF},
-        "vfio": {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/42"},
-    }
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        (["vfio/42", "vfio/vfio"], {"vfio": {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/42"}}),
+        (["vfio/noiommu-3", "vfio/vfio"], {"vfio": {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/noiommu-3"}}),
+        (["vfio/devices/vfio0", "iommu"], {"vfio": {"dev-mount": "/dev/vfio/devices/vfio0"}}),
+        (["uio2"], {"uio": {"mount": "/dev/uio2"}}),
+    ],
+)
+def test_the_variable_says_how_a_program_in_user_space_opens_a_function(
+    nodes: list[str], told: dict[str, dict[str, str]]
+) -> None:
+    """sriov-network-device-plugin 3.11, pkg/infoprovider: `GetEnvVal` of vfioInfoProvider and uioInfoProvider."""
+    device = structs.replace(function(*(f"/dev/{node}" for node in nodes)), children=())
+    assert json.loads(variable([device], part, of=VARIABLE)) == {ADDRESS: {"generic": {"deviceID": ADDRESS}, **told}}
+
+
+def test_what_is_too_long_for_a_variable_is_refused_by_its_name() -> None:
     many = [function(*NODES, **{PCI_BUS_ID: f"0000:{i:02x}:00.0"}) for i in range(256)]
     with pytest.raises(ValueTooLong, match=VARIABLE):
         variable(many, part, of=VARIABLE)
@@ -166,6 +179,24 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
     await until_ended(side, ledger, address)
     await until(lambda: not files())
     assert (folder / others).exists()
+
+
+async def test_what_only_claims_can_have_has_files_too(start: StartPlugins, made_up: MadeUpHost, paths: Paths) -> None:
+    """Also when a resource moves from one API to the other."""
+    of_claims = (sriov(api="dra"), functions(made_up)[:1])
+    file = paths.device_info / file_name(NAME, "0000:3b:00.0")
+    side = await start([], grace=GRACE)
+    side.plugins.update({}, claimed=[of_claims])
+    await until(file.exists)
+    file.write_text("of another time")
+    offer(side, *functions(made_up))
+    await until(lambda: len([*paths.device_info.iterdir()]) == 2)
+    assert json.loads(file.read_text())["pci"] == {"pci-address": "0000:3b:00.0"}
+    side.plugins.configure([])
+    side.plugins.update({}, claimed=[of_claims])
+    await until(lambda: [*paths.device_info.iterdir()] == [file])
+    side.plugins.update({})
+    await until(lambda: not file.exists())
 
 
 async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

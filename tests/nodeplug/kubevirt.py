@@ -1,12 +1,14 @@
 """What virt-launcher does to find the devices of its machine.
 
-Facts of KubeVirt: pkg/virt-launcher/virtwrap/device/hostdevice (AddressPool), pkg/util (ResourceNameToEnvVar), the USB
-plugin's `bus:device`; VEP 10 for claims (KEP-5304 metadata: `mdevUUID` goes before the address).
+Facts of KubeVirt 1.9: pkg/virt-launcher/virtwrap/device/hostdevice (AddressPool, createUSBHostDevice; of claims
+createHostDeviceForHostDevice: `mdevUUID` goes before the address), pkg/util (ResourceNameToEnvVar), pkg/dra
+(resolveDevice).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+VERSION = "metadata.resource.k8s.io/v1alpha1"
 PCI, MDEV, USB = "PCI_RESOURCE", "MDEV_PCI_RESOURCE", "USB_RESOURCE"
 
 
@@ -27,9 +29,17 @@ def usb(address: str) -> tuple[int, int]:
     return int(bus), int(number)
 
 
-def from_metadata(content: Mapping[str, Any], request: str) -> tuple[str, str]:
-    """Find a claim's device in its metadata: what it is known by, and that."""
-    (device,) = next(x["devices"] for x in content["requests"] if x["name"] == request)
+def from_metadata(stream: Iterable[Mapping[str, Any]], request: str) -> tuple[str, str]:
+    """Find a claim's device in the metadata of one request: what it is known by, and that.
+
+    `decodeMetadataFromStream` takes the first object of the one version that it knows, `resolveDevice` the request of
+    exactly this name, with one device.
+    """
+    content = next(each for each in stream if each["apiVersion"] == VERSION)
+    requests = {each["name"]: each["devices"] for each in content["requests"]}
+    if request not in requests:
+        raise LookupError(f'request "{request}" not found (available requests: {[*requests]})')
+    (device,) = requests[request]
     found = device["attributes"]
     for name in ("mdevUUID", "resource.kubernetes.io/pciBusID"):
         if name in found:

@@ -1,7 +1,8 @@
 """docs/recipes.md, "All GPUs for an exporter": a claim that sees what others have, and takes nothing from them."""
 
+import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -9,10 +10,16 @@ import pytest
 import yaml
 
 from controlplane.apiserver import write_kubeconfig
+from grpcunix import Client, connect
+from kubelet import Node
+from kubeletapi.podresources.v1 import api_pb2 as podresources
+from nodeplug.config import loads
 from tests.controlplane.scheduler.kit import Json, device_class
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.machine import build_machine
+from tests.nodeplug import dcgm
 from tests.nodeplug.cluster import ClusterStand, using
+from tests.nodeplug.given import plugins_of
 from tests.nodeplug.machine import Machine
 from tests.userspace.driver_root import install
 
@@ -20,11 +27,12 @@ SECTION = (Path(__file__).parents[2] / "docs/recipes.md").read_text().partition(
 CONFIGURATION, OBJECTS = (
     list(yaml.safe_load_all(text)) for text in re.findall(r"(?s)```yaml\n(.*?)```", SECTION.partition("\n## ")[0])
 )
+LISTER = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
 GPUS = {"gpu-0000-82-00-0": 4, "gpu-0000-83-00-0": 5}  # with their minor numbers
 
 
 @pytest.fixture
-async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
+def host(tmp_path: Path) -> MadeUpHost:
     """Two whole GPUs, and one in MIG mode."""
     host = MadeUpHost(tmp_path / "host", "fuse")
     tree = build_machine(host.root)
@@ -35,6 +43,11 @@ async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
         tree.file(f"/proc/driver/nvidia/gpus/{address}/information", facts)
         tree.node(f"/dev/nvidia{minor}", f"195:{minor}")
     install(tree.root, "535.104.05")
+    return host
+
+
+@pytest.fixture
+async def machine(host: MadeUpHost, tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
     async with AsyncExitStack() as stack:
         stand = await stack.enter_async_context(ClusterStand(socket_dir))
         made = Machine(tmp_path, stand, host, socket_dir)
@@ -71,6 +84,38 @@ async def test_an_exporter_sees_every_gpu_while_a_pod_has_one(machine: Machine) 
     await stand.create(other)
     await stand.until_phase("other", "Running")
     assert sorted(api for api, *_ in machine.leases()) == ["device-plugin", "device-plugin", "dra", "dra"]
+    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    found = dcgm.pods_by_gpu(await pods_of(node), {x["name"]: x["value"] for x in container["env"]})
+    assert found.keys() == {"GPU-2", "GPU-3"}
+    assert sorted(name for names in found.values() for name in names) == ["other", "program"]
+
+
+async def test_an_exporter_is_told_of_other_names_and_of_shares(
+    host: MadeUpHost, tmp_path: Path, socket_dir: Path
+) -> None:
+    """The variables of the recipe's table, one after the other."""
+    shared = {**CONFIGURATION[0]["resources"][0], "name": "example.com/gpu", "shares": 4, "preferred": "packed"}
+    resources = loads(json.dumps({"resources": [shared]}).encode()).resources
+    env = {"DCGM_EXPORTER_KUBERNETES": "true"}
+    async with plugins_of(host.host, resources, tmp_path, socket_dir) as offering:
+        given = [await offering.given_to(name, "example.com/gpu") for name in ("first", "second")]
+        ((gpu,),) = {tuple(i.partition("::")[0] for i in each.ids) for each in given}
+        pods = await pods_of(offering.node)
+    assert dcgm.pods_by_gpu(pods, env) == {}
+    env["NVIDIA_RESOURCE_NAMES"] = "example.com/gpu"
+    assert len(dcgm.pods_by_gpu(pods, env)[gpu]) == 1
+    env["KUBERNETES_VIRTUAL_GPUS"] = "true"
+    assert dcgm.pods_by_gpu(pods, env) == {gpu: {"first", "second"}}
+    assert set(env) - {"DCGM_EXPORTER_KUBERNETES"} <= set(re.findall(r"`([A-Z_]+)", SECTION))
+
+
+async def pods_of(node: Node) -> Sequence[podresources.PodResources]:
+    """What the kubelet says that pods have."""
+    async with connect(node.pod_resources_socket) as channel:
+        listed: podresources.ListPodResourcesResponse = await Client(channel, LISTER).call(
+            "List", podresources.ListPodResourcesRequest(), timeout=10
+        )
+    return listed.pod_resources
 
 
 def here(made: Json) -> Json:

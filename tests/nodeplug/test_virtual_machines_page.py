@@ -109,11 +109,11 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
         yield made
 
 
-def metadata(world: Machine, prepared: tuple[PreparedDevice, ...]) -> Any:
+def metadata(world: Machine, prepared: tuple[PreparedDevice, ...]) -> list[Any]:
     """What a container reads of its devices."""
     inside = world.container(prepared)
     (path,) = (x for x in inside.mounts if "dra-device-attributes" in x)
-    return inside.metadata(path)[0]
+    return inside.metadata(path)
 
 
 async def test_a_card_by_a_claim(machine: Machine) -> None:
@@ -137,13 +137,22 @@ async def test_a_card_by_a_claim(machine: Machine) -> None:
     assert machine.kernel.drivers() == BEFORE
 
 
+async def test_a_card_of_a_request_with_alternatives_is_not_found(machine: Machine) -> None:
+    """What the page warns of: the metadata name the alternative, the machine names the request."""
+    mine = claim(result("pci-0000-41-00-0", "card/first"))
+    content = metadata(machine, await machine.prepare(mine))
+    with pytest.raises(LookupError, match=r"available requests: \['card/first'\]"):
+        kubevirt.from_metadata(content, "card")
+    await machine.unprepare(mine)
+
+
 def test_a_vgpu_by_a_claim(tree: Tree) -> None:
     wanted = resource("vgpu")
     offers = offering([wanted], {wanted.name: assign(scan(tree.host), [wanted]).devices[wanted.name]})
     (vgpu,) = offers
     device = {"attributes": {name: {"string": x.string_value} for name, x in offers.attributes(vgpu).items()}}
-    content = {"requests": [{"name": "vgpu", "devices": [device]}]}
-    assert kubevirt.from_metadata(content, "vgpu") == ("mdevUUID", MDEV_UUID)
+    content = {"apiVersion": kubevirt.VERSION, "requests": [{"name": "vgpu", "devices": [device]}]}
+    assert kubevirt.from_metadata([content], "vgpu") == ("mdevUUID", MDEV_UUID)
 
 
 async def test_dpdk(tmp_path: Path) -> None:

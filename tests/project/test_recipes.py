@@ -46,7 +46,7 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
         "example.com/coral-usb": [("/dev/bus/usb/001/041",)],
         "example.com/coral-pcie": [("/dev/apex_0",)],
     },
-    "SR-IOV with Multus": {"example.com/data": [(), ("/dev/vhost-vdpa-0",)]},
+    "SR-IOV with Multus": {"example.com/data": [()]},  # not the one for vDPA: sriov-cni 2.10, LoadConf
     "DPDK": {"example.com/dpdk": [VFIO]},
     "RDMA": {"example.com/rdma": [UVERBS]},
     "A camera with its microphone": {
@@ -68,9 +68,14 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
 ENVIRONMENT = {
     "A GPU shared through MPS": ("CUDA_MPS_PIPE_DIRECTORY", {"/run/nvidia-mps/pipe"}),
     "Gaudi accelerators": ("HABANA_VISIBLE_MODULES", {"5"}),
-    "SR-IOV with Multus": ("PCIDEVICE_EXAMPLE_COM_DATA", {"0000:3b:00.2", "0000:3b:00.3"}),
+    "SR-IOV with Multus": ("PCIDEVICE_EXAMPLE_COM_DATA", {"0000:3b:00.2"}),
     "DPDK": ("PCIDEVICE_EXAMPLE_COM_DPDK", {"0000:3b:00.4"}),
     "A card for a virtual machine of KubeVirt": ("PCI_RESOURCE_EXAMPLE_COM_CARD", {"0000:41:00.0"}),
+}
+IDS = {  # by which an exporter of the vendor finds the pod
+    "NVIDIA GPUs with the container toolkit": [UUID],
+    "All GPUs for an exporter": [UUID],
+    "AMD GPUs": ["0000:c1:00.0"],  # device-metrics-exporter 1.5, pkg/exporter/scheduler/k8s.go: ListWorkloads
 }
 FOREIGN = {"NVIDIA GPUs with the container toolkit": f"nvidia.com/gpu={UUID}"}
 
@@ -147,6 +152,7 @@ async def test_a_pod_gets_it(heading: str, root: Path, tmp_path: Path, socket_di
             assert tuple(x for x in given.nodes if x not in besides) in OFFERED[heading][resource.name]
             variable, values = ENVIRONMENT.get(heading, ("", {None}))
             assert given.env.get(variable) in values
+            assert given.ids == IDS.get(heading, given.ids)
             assert FOREIGN.get(heading, "") in ("", *given.cdi)
             assert bool(resource.userspace) == ("/usr/local/nvidia" in given.mounts)
 

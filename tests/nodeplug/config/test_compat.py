@@ -76,7 +76,7 @@ def test_through_dra_alone_devices_have_our_ids() -> None:
     found = one("select: sriov-vf\ncompat: sriov\napi: dra")
     assert (found.ids, found.device_info, list(found.dra.attributes)) == (
         "identity",
-        "",
+        "PCIDEVICE_X_Y_INFO",
         ["k8s.cni.cncf.io/deviceID", "k8s.cni.cncf.io/resourceName"],
     )
 

@@ -1,0 +1,127 @@
+"""CDI's own library, which container runtimes have, reads what we write, and finds wrong what we find wrong.
+
+It needs no node, but Go, and once the modules of its proxy.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from cdi import CdiDirectory, ContainerEdits, Device, DeviceNode, IntelRdt, Mount, NetDevice, Spec, encode, validate
+
+pytestmark = pytest.mark.e2e
+SOURCES = Path(__file__).with_name("cdi_library")
+CACHE = Path.home() / ".cache" / "nodeplug-cdi-library"
+HOST = ("/dev/null", "/dev/zero", "/dev/full")  # which are everywhere: the library looks them up
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    """The program; it is kept as long as its sources are the same."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("needs Go in PATH")
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))).hexdigest()
+    program = CACHE / digest[:16]
+    if not program.exists():
+        shutil.rmtree(CACHE, ignore_errors=True)  # of older sources
+        environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}
+        command = [go, "build", "-trimpath", "-o", str(program), "."]
+        done = subprocess.run(command, cwd=SOURCES, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode and ("dial tcp" in done.stderr or "proxy" in done.stderr):
+            pytest.skip(f"needs Go's module proxy once: {done.stderr.strip().splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr
+    return program
+
+
+def verdicts(library: Path, folder: Path) -> Mapping[str, Any]:
+    """What the library says of each file in a folder."""
+    done = subprocess.run([library, folder], capture_output=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+class Chance:
+    """Edits by chance, the same in every run. Those of `wrong` are refused, and are among others now and then."""
+
+    def __init__(self, seed: int, *, wrong: bool = False) -> None:
+        self._random = random.Random(seed)
+        self._wrong = wrong
+
+    def spec(self) -> Spec:
+        pick = self._random.choice
+        names = self._random.sample(("gpu-0", "0000:82:00.0", "usb.1_a", "9a"), self._random.randint(1, 2))
+        devices = [Device.of(name, self._edits()) for name in names]
+        common = self._edits() if self._random.random() < 0.2 else ContainerEdits()
+        annotations = pick(({}, {}, {"nodeplug.dev/of": "x"}))
+        made = Spec.of(pick(("example.com/gpu", "nodeplug.dev/claim", "a.b/c-d.e")), devices, common, annotations)
+        return replace(made, cdi_version=pick(("0.2.9", "0.3.0", "0.5.0", "1.1.0"))) if self._goes_wrong() else made
+
+    def _goes_wrong(self) -> bool:
+        return self._wrong and self._random.random() < 0.1
+
+    def _some(self, *found: Any) -> tuple[Any, ...]:
+        return tuple(self._random.sample(found, self._random.randint(0, len(found))))
+
+    def _edits(self) -> ContainerEdits:
+        rdt = IntelRdt(clos_id="a/b" if self._goes_wrong() else "gold")
+        edits = ContainerEdits(
+            env=(*self._some("A=1", "B="), *(["=C"] * self._goes_wrong())),
+            device_nodes=tuple(map(self._node, self._some(*HOST))),
+            net_devices=self._some(NetDevice(host_interface_name="eth1", name="net1")) * (1 + self._goes_wrong()),
+            mounts=self._some(
+                Mount.read_only("/usr", "/opt/usr"),
+                Mount(host_path="" if self._goes_wrong() else "/srv", container_path="/srv", options=("bind",)),
+                Mount(host_path="/dev/shm", container_path="/dev/shm", type="tmpfs"),
+            ),
+            intel_rdt=self._random.choice((None, None, rdt, replace(rdt, schemata=("L3:0=f",)))),
+            additional_gids=self._some(44, 107),
+        )
+        return edits if edits != ContainerEdits() or self._goes_wrong() else replace(edits, env=("A=1",))
+
+    def _node(self, path: str) -> DeviceNode:
+        pick = self._random.choice
+        made = DeviceNode.of(
+            path,
+            container_path=pick(("", "/dev/inside")),
+            permissions="rx" if self._goes_wrong() else pick(("", "r", "rw")),
+            uid=pick((None, 0, 107)),
+            gid=pick((None, 107)),
+            file_mode=pick((None, 0o600, 0o660)),
+        )
+        return replace(made, type="c", major=-1) if self._goes_wrong() else made
+
+
+def test_what_we_write_is_taken_in_the_lowest_version_that_it_needs(library: Path, tmp_path: Path) -> None:
+    chance = Chance(1)
+    specs = {f"s{number}": chance.spec() for number in range(300)}
+    directory = CdiDirectory(tmp_path, "test")
+    for name, spec in specs.items():
+        directory.write(name, spec)
+    found = verdicts(library, tmp_path)
+    assert len({spec.cdi_version for spec in specs.values()}) > 4
+    assert found == {
+        f"nodeplug-test~{name}.json": {"refused": "", "version": spec.cdi_version, "injected": ""}
+        for name, spec in specs.items()
+    }
+
+
+def test_what_we_refuse_to_write_is_what_a_runtime_would_refuse(library: Path, tmp_path: Path) -> None:
+    chance = Chance(2, wrong=True)
+    problems: dict[str, list[str]] = {}
+    for number in range(600):
+        spec = chance.spec()
+        name = f"{number}.json"
+        problems[name] = validate(spec)
+        (tmp_path / name).write_bytes(encode(spec))
+    refused = {name: said["refused"] for name, said in verdicts(library, tmp_path).items()}
+    assert {name for name, why in refused.items() if why} == {name for name, why in problems.items() if why}
+    assert 100 < sum(map(bool, problems.values())) < 500

@@ -1,0 +1,56 @@
+"""A virtual function that only claims can have: Multus finds it, and what is known of it, as of a function that the
+device plugin API gave.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from controlplane.apiserver import write_kubeconfig
+from tests.controlplane.scheduler.kit import Json, device_class, request, template
+from tests.deviceplugin.host import MadeUpHost
+from tests.hostdevices.machine import interface, rdma
+from tests.hostdevices.tree import Tree
+from tests.nodeplug import multus
+from tests.nodeplug.cluster import ClusterStand, using
+from tests.nodeplug.machine import Machine
+
+FUNCTION, PHYSICAL = "0000:3b:00.2", "0000:3b:00.0"
+DATA, FUSE = "example.com/data", {"name": "example.com/fuse", "select": "fuse", "api": "dra"}
+RESOURCE: Json = {"name": DATA, "select": "sriov-vf", "api": "dra", "compat": "sriov"}
+
+
+@pytest.fixture
+async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
+    """A card with one virtual function, which has RDMA."""
+    host = MadeUpHost(tmp_path / "host", "fuse")
+    tree = Tree(host.root)
+    physical = tree.pci(PHYSICAL, pci_class="020000", vendor="15b3", driver="mlx5_core", sriov_totalvfs=8)
+    function = tree.virtual_function(physical, FUNCTION, 0, pci_class="020000", vendor="15b3", driver="mlx5_core")
+    interface(tree, function, "ens1f0v0", mac="02:00:00:00:00:01")
+    rdma(tree, function, "mlx5_2", 2)
+    async with AsyncExitStack() as stack:
+        stand = await stack.enter_async_context(ClusterStand(socket_dir))
+        made = Machine(tmp_path, stand, host, socket_dir)
+        write_kubeconfig(made.kubeconfig, stand.server.url, stand.server.token)
+        stack.push_async_callback(made.end)
+        yield made
+
+
+async def test_what_a_claim_has_is_known_to_multus(machine: Machine, tmp_path: Path) -> None:
+    stand, folder = machine.stand, tmp_path / "devinfo"
+    await machine.start(resources=[RESOURCE, FUSE], deviceInfoDirectory=str(folder))
+    await stand.create(device_class("data", f'device.attributes["nodeplug.dev"].resource == "{DATA}"'))
+    await machine.until_published()
+    await stand.create(template("data", request(deviceClassName="data")))
+    await stand.create(using("p", ["net"], templates={"net": "data"}))
+    pod = await stand.let_pass(1.0, "Pod", "p", "Running")
+    found = multus.devices_of(pod, await stand.all("ResourceClaim"), await stand.all("ResourceSlice"))
+    assert found == {DATA: [FUNCTION]}
+    assert multus.device_info(folder, DATA, FUNCTION)["pci"] == {
+        "pci-address": FUNCTION,
+        "pf-pci-address": PHYSICAL,
+        "rdma-device": "mlx5_2",
+    }
