@@ -109,10 +109,11 @@ def _apply(connection: sqlite3.Connection, change: Change) -> None:
     if change.renewed:
         _renew(connection, change.renewed)
     if change.updated:
+        digests = _digests(lease.record for _, lease in change.updated)
         connection.executemany(
             "UPDATE lease SET holder = ?, pods = ?, checksum = ? WHERE resource = ? AND api = ? AND unit = ?",
             [
-                (lease.holder, _json(lease.pods), row_checksum(*_row(lease, record_digest(lease.record))), *lease.key)
+                (lease.holder, _json(lease.pods), row_checksum(*_row(lease, digests[lease.record])), *lease.key)
                 for _, lease in change.updated
             ],
         )
@@ -127,7 +128,7 @@ def _withhold(connection: sqlite3.Connection, devices: Iterable[Withheld]) -> No
 
 
 def _insert(connection: sqlite3.Connection, leases: Sequence[Lease]) -> None:
-    digests = _insert_records(connection, {lease.record for lease in leases})
+    digests = _insert_records(connection, (lease.record for lease in leases))
     connection.executemany(_INSERT, [_checked_row(lease, digests[lease.record]) for lease in leases])
 
 
@@ -135,7 +136,7 @@ def _renew(connection: sqlite3.Connection, renewed: Sequence[tuple[Lease, Lease]
     """Write leases into the rows of those that they renew, so that fewer pages change."""
     before, after = {old.record for old, _ in renewed}, {new.record for _, new in renewed}
     if before == after and len(after) == 1:
-        statement, digests = _RENEW, {body: record_digest(body) for body in after}
+        statement, digests = _RENEW, _digests(after)
     else:
         statement, digests = _RENEW_RECORD, _insert_records(connection, after)
     connection.executemany(statement, [_checked_row(new, digests[new.record]) for _, new in renewed])
@@ -147,10 +148,15 @@ def _renew(connection: sqlite3.Connection, renewed: Sequence[tuple[Lease, Lease]
 
 def _insert_records(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> dict[bytes, bytes]:
     """Write records that are not there yet; return the digests of all."""
-    digests = {body: record_digest(body) for body in bodies}
+    digests = _digests(bodies)
     rows = [(digest, body) for body, digest in digests.items()]
     connection.executemany("INSERT OR IGNORE INTO record VALUES (?, ?)", rows)
     return digests
+
+
+def _digests(bodies: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Return what each record is found by; leases of one call have the same one, which is read once."""
+    return {body: record_digest(body) for body in set(bodies)}
 
 
 def _checked_row(lease: Lease, record: bytes) -> tuple[Any, ...]:

@@ -1,7 +1,9 @@
 """What all tests share."""
 
+import fcntl
 import functools
 import gc
+import os
 import shutil
 import tarfile
 import tempfile
@@ -48,15 +50,20 @@ def socket_dir() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """Unpacks the archive of a machine once and returns its root; the files are for all tests and stay as they are."""
+    """Unpacks the archive of a machine once for all workers and returns its root; what is in it stays as it is."""
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
     @functools.cache
     def unpack(file: Path) -> Path:
-        folder = tmp_path_factory.mktemp("machine")
-        with tarfile.open(file) as archive:
-            # Not in Python 3.11.0 to 3.11.3; what it refuses is not in these archives.
-            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
-            archive.extractall(folder)
-        return next(folder.glob("**/sys")).parent
+        machine = folder / file.name
+        with (folder / f"{file.name}.lock").open("w") as lock, tarfile.open(file) as archive:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not machine.exists():
+                # Not in Python 3.11.0 to 3.11.3; what it refuses is not in these archives.
+                archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+                archive.extractall(folder / f"{file.name}.part")
+                (folder / f"{file.name}.part").rename(machine)
+        return next(machine.glob("**/sys")).parent
 
     return unpack

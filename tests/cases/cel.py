@@ -36,9 +36,12 @@ def _is_expressions(document: Document) -> bool:
 
 
 def _expressions(document: Document) -> Iterator[Case]:
+    # A few expressions are recorded twice under one name, with the answer to another one beside the right one.
+    recorded: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for entry in document.cases:
-        # A few expressions are recorded twice under one name, with the answer to another one beside the right one.
-        twins = [each for each in document.cases if each["name"] == entry["name"] and each["expr"] == entry["expr"]]
+        recorded.setdefault((entry["name"], entry["expr"]), []).append(entry)
+    for entry in document.cases:
+        twins = recorded[entry["name"], entry["expr"]]
         yield Case(entry["name"], partial(_run_expression, entry["expr"], twins))
 
 

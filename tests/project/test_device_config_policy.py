@@ -1,6 +1,7 @@
 """The admission policy for DeviceConfigs: what is refused when it is created, and nothing that a node would take."""
 
 import asyncio
+from functools import cache
 from typing import Any
 
 from hypothesis import given
@@ -45,10 +46,15 @@ _CONFIGS = st.fixed_dictionaries(
 )
 
 
+@cache
+def compiled() -> Policy:
+    return Policy(policy()[0]["spec"])
+
+
 def denials(parameters: Any, plural: str, driver: str = "nodeplug.dev") -> list[str]:
     request = {"operation": "CREATE", "resource": {"group": "resource.k8s.io", "version": "v1", "resource": plural}}
     inputs = {"object": with_parameters(plural, parameters, driver), "oldObject": None, "request": request}
-    return [each.message for each in Policy(policy()[0]["spec"]).denials(inputs)]
+    return [each.message for each in compiled().denials(inputs)]
 
 
 @given(_CONFIGS | _ANYTHING.filter(lambda x: isinstance(x, dict)), st.booleans())
@@ -73,7 +79,7 @@ def test_what_was_taken_before_can_be_changed_beside_it() -> None:
     labelled = old | {"metadata": {"name": "x", "labels": {"a": "b"}}}
     other = with_parameters("deviceclasses", GOOD | {"nonsense": 1})
     request = {"operation": "UPDATE", "resource": {"group": "resource.k8s.io", "resource": "deviceclasses"}}
-    judge = Policy(policy()[0]["spec"]).denials
+    judge = compiled().denials
     assert judge({"object": labelled, "oldObject": old, "request": request}) == []
     assert judge({"object": other, "oldObject": old, "request": request})
 

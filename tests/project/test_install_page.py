@@ -77,17 +77,21 @@ def test_the_kubeconfig_that_the_page_makes_can_be_used(tmp_path: Path) -> None:
 
 
 def test_the_first_path_works_as_it_is_written(tmp_path: Path) -> None:
-    """The wheel's libraries come from this environment, not from the network."""
+    """The wheel's libraries come from this environment, not from the network, and nothing comes from the checkout."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     venv.create(tmp_path / "nodeplug", symlinks=True)
     (site,) = (tmp_path / "nodeplug").glob("lib/python*/site-packages")
     libraries = next(path for path in sys.path if path.endswith("site-packages"))
     (site / "libraries.pth").write_text(libraries + "\n")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     lines = [line for line in SHELL if line.startswith("~/nodeplug/")]
     assert len(lines) == 3
     for line in lines:
         command = line.replace("~", str(tmp_path)).replace(
             "/bin/pip install", "/bin/python -m pip install -q --no-deps"
         )
-        subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True)
+        done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, check=False, capture_output=True)
+        assert (done.returncode, done.stdout != b"") == (0, "pip" not in command), done.stderr
+    assert (site / "nodeplug/__main__.py").exists()
+    assert not (site / "tests").exists()

@@ -21,33 +21,30 @@ MODULES = [path for package in PACKAGES for path in sorted((ROOT / package).rglo
 
 
 def test_every_module_and_public_function_says_what_it_is() -> None:
-    trees = {path: ast.parse(path.read_text()) for path in MODULES}
-    documented = {name for tree in trees.values() for name, node in public(tree) if ast.get_docstring(node)}
+    said: list[tuple[str, str, bool]] = []
     bases: dict[str, set[str]] = {}
-    for tree in trees.values():
+    for path in MODULES:  # one tree at a time: all of them together keep the garbage collector busy
+        tree = ast.parse(path.read_text())
+        said.append((f"{path.relative_to(ROOT)}:1", "the module", is_documented(tree)))
         for name, node in public(tree):
+            said.append((f"{path.relative_to(ROOT)}:{node.lineno}", name, is_documented(node)))
             if isinstance(node, ast.ClassDef):
                 bases.setdefault(name, set()).update(x.id for x in node.bases if isinstance(x, ast.Name))
+    documented = {name for _, name, is_said in said if is_said}
 
     def inherits(name: str) -> bool:
         """Whether a method without a docstring carries out what a base says."""
         form, _, method = name.rpartition(".")
         return any(f"{base}.{method}" in documented or inherits(f"{base}.{method}") for base in bases.get(form, ()))
 
-    silent = []
-    for path, tree in trees.items():
-        found = [(1, "the module", tree), *((node.lineno, name, node) for name, node in public(tree))]
-        silent += [
-            f"{path.relative_to(ROOT)}:{line} {name}"
-            for line, name, node in found
-            if not ast.get_docstring(node) and not inherits(name)
-        ]
-    assert not silent
+    assert [f"{where} {name}" for where, name, is_said in said if not is_said and not inherits(name)] == []
 
 
-def public(
-    tree: ast.Module | ast.ClassDef,
-) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+def is_documented(node: ast.Module | Definition) -> bool:
+    return bool(ast.get_docstring(node, clean=False))
+
+
+def public(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, Definition]]:
     for node in tree.body:
         if not isinstance(node, Definition) or node.name.startswith("_"):
             continue

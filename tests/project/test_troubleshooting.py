@@ -38,9 +38,9 @@ QUOTED = [
 
 
 @pytest.fixture(scope="module")
-def texts() -> list[str]:
+def texts() -> set[str]:
     files = [file for package in PACKAGES for file in package.rglob("*.py")]
-    return [text for file in files for text in said(ast.parse(file.read_text()))]
+    return {text for file in files for text in said(ast.parse(file.read_text()))}
 
 
 def test_it_quotes_something() -> None:
@@ -48,7 +48,7 @@ def test_it_quotes_something() -> None:
 
 
 @pytest.mark.parametrize("quoted", QUOTED)
-def test_what_is_quoted_is_said(quoted: str, texts: list[str]) -> None:
+def test_what_is_quoted_is_said(quoted: str, texts: set[str]) -> None:
     parts = [part.strip() for part in quoted.split("...")]
     assert any(stand_in_order(parts, text) for text in texts), f"nothing here says: {quoted}"
 

@@ -1,6 +1,8 @@
 """Requests that schemathesis makes of the served OpenAPI documents: no fault, whatever comes."""
 
 import json
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,27 +23,35 @@ _AIM = {"name": "gpu", "namespace": "default"}
 
 
 @pytest.fixture(scope="module")
-def schemathesis() -> Any:
-    """The package, whose import takes a while."""
-    return pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+def schema(server: Running) -> Callable[[str], Any]:
+    """A document as schemathesis reads it. Both take a while, its import and the reading, so that tests share it."""
+    schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+
+    @cache
+    def read(document: str) -> Any:
+        with server.http() as http:
+            return schemathesis.openapi.from_dict(http.ok("GET", document))
+
+    return read
 
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("is_aimed", [False, True], ids=["anywhere", "at-one-object"])
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_no_fault(schemathesis: Any, server: Running, api: Http, document: str, mode: str, is_aimed: bool) -> None:
+def test_no_fault(
+    schema: Callable[[str], Any], server: Running, api: Http, document: str, mode: str, is_aimed: bool
+) -> None:
     """With data that fit the document and with data that do not; at random names, and at an object that is there."""
     import requests
     from schemathesis import GenerationMode
 
-    schema = schemathesis.openapi.from_dict(api.ok("GET", document))
     headers = {"Authorization": f"Bearer {server.server.token}"}
     aim = {"path_parameters": _AIM} if is_aimed else {}
 
     with requests.Session() as session:
 
-        @given(case=schema.as_strategy(generation_mode=GenerationMode(mode), **aim))
+        @given(case=schema(document).as_strategy(generation_mode=GenerationMode(mode), **aim))
         @settings(
             max_examples=settings().max_examples // 10,
             phases=[Phase.generate],

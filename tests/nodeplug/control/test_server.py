@@ -202,9 +202,8 @@ async def test_a_socket_that_somebody_removes_is_made_again(
             path.unlink()
             if replaced:
                 path.touch()
-            async with asyncio.timeout(30):
-                while (await asked.run("leases", "list")).exit_code:
-                    pass
+            await until(path.is_socket)
+            assert (await asked.run("leases", "list")).exit_code == 0
             assert stat.S_IMODE(path.lstat().st_mode) == 0o600
         asking.sendall(b'{"question": "status"}\n')  # who was connected before is answered
         assert await asyncio.to_thread(asking.recv, 1)
@@ -221,9 +220,8 @@ async def test_where_it_cannot_listen_the_daemon_works_all_the_same(
     await asked.start(FUSE)
     await until(lambda: "cannot answer questions" in caplog.text)
     (asked.state / SOCKET_NAME).rmdir()
-    async with asyncio.timeout(30):
-        while (await asked.run("leases", "list")).exit_code:
-            pass
+    await until((asked.state / SOCKET_NAME).is_socket)
+    assert (await asked.run("leases", "list")).exit_code == 0
 
 
 async def test_a_defect_ends_the_question_alone(
