@@ -77,7 +77,7 @@ class Conformance(Run):
                 process = PluginProcess([part.replace("{dir}", str(node.device_plugins)) for part in self._command])
                 await process.start()
                 try:
-                    await self.while_it_runs(process, self._run(node, process))
+                    await self.while_it_runs(node, process, self._run(node, process))
                 finally:
                     await process.terminate(self.seconds)
 
@@ -121,9 +121,17 @@ class Conformance(Run):
                     await node.until(partial(_has_changed, node, known), 1.0)
             await node.until(is_ready, self.seconds)
         except TimeoutError:
-            missing = sorted(set(wanted) - (node.endpoints().keys() & node.devices().keys()))
-            what = f"still missing: {', '.join(missing)}" if missing else "nothing was registered and listed"
-            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s")
+            listed = node.endpoints().keys() & node.devices().keys()
+            missing = sorted(set(wanted) - listed)
+            unlisted = sorted(node.endpoints().keys() - listed)
+            what = "nothing was registered and listed"
+            if missing:
+                what = f"still missing: {', '.join(missing)}"
+            elif unlisted:
+                what = f"no list of {', '.join(unlisted)} came"
+            elif listed:
+                what = f"{', '.join(sorted(listed))} was listed, and is gone"
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
         count = len(node.endpoints())
         return self.note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
 
@@ -131,6 +139,8 @@ class Conformance(Run):
         for resource, devices in sorted(node.devices().items()):
             odd = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
             long = [id_ for id_ in devices if len(id_) > LONGEST_ID]
+            if "" in devices:
+                self.note(f"ids of {resource}", "warn", "a device has none")
             if odd:
                 self.note(f"health of {resource}", "warn", f"{', '.join(map(repr, odd))} counts as unhealthy")
             if long:
@@ -221,7 +231,9 @@ class Conformance(Run):
         try:
             await self.soon(endpoint.allocate([_UNKNOWN]))
         except PluginCallError as error:
-            self.note("an unknown device is refused", "pass", str(error))
+            is_asked = not endpoint.is_stopped
+            text = str(error) if is_asked else f"it could not be asked{self.reasons}"
+            self.note("an unknown device is refused", "pass" if is_asked else "skip", text)
         except TimeoutError:
             self.note("an unknown device is refused", "fail", "no answer; every pod on the node would wait")
         else:

@@ -98,7 +98,7 @@ class DriverConformance(Run):
                 process = PluginProcess([_filled(part, words) for part in self._command])
                 await process.start()
                 try:
-                    await self.while_it_runs(process, self._run(node, process))
+                    await self.while_it_runs(node, process, self._run(node, process))
                 finally:
                     await process.terminate(self.seconds)
 
@@ -128,7 +128,10 @@ class DriverConformance(Run):
         try:
             self._driver = await node.until(usable_driver, self.seconds)
         except TimeoutError:
-            return self.note(name, "fail", f"no driver is registered and connected after {self.seconds:.0f} s")
+            found = [self._driver] if self._driver else plugins.drivers()
+            lonely = [f"{each.driver} at {each.endpoint}" for driver in found for each in plugins.instances(driver)]
+            what = f"nobody serves {', '.join(lonely)}" if lonely else "no driver is registered and connected"
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
         versions = ", ".join(self._plugin(node).versions)
         took = time.monotonic() - started
         return self.note(name, "pass", f"{self._driver}, {versions}, in {took:.2f} s")

@@ -97,6 +97,10 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
         plugin.behaviours = {"NodePrepareResources": driver.prepare, "NodeUnprepareResources": driver.unprepare}
         if behaviour == "sharing":
             running.append(tasks.create_task(Controller(client.aio, NAME, Owner.node(NODE), resources=_shared()).run()))
+        if behaviour == "ancient":
+            plugin.info.supported_versions[:] = ["v0.DRAPlugin"]
+            await plugin.until(lambda: len(plugin.called("NotifyRegistrationStatus")) > 1, 600)
+            sys.exit("twice refused")
         await stopped.wait()
         for task in running:
             task.cancel()

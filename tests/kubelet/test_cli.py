@@ -164,7 +164,7 @@ def test_what_a_plugin_calls_itself_is_not_meant_for_the_terminal(folder: Path) 
         )
         with pytest.raises(grpc.RpcError, match="is invalid"):
             register(asked, timeout=30)
-    process.until_end_of_line(r'registration of \x1b[2J/x refused: the ResourceName "\x1b[2J/x" is invalid')
+    process.until_end_of_line(r'refused \x1b[2J/x the ResourceName "\x1b[2J/x" is invalid')
     assert process.end() == 0
 
 
@@ -383,6 +383,19 @@ def test_a_report_for_ci() -> None:
     (failure,) = as_junit.iterfind("testsuite/testcase[@name='still runs']/failure")
     assert failure.get("message") == "the command ended with exit code 3"
     assert nodeplug("verify", "--", "/nobody/here").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "pool/g0"], "--device says what to claim of a DRA driver: it goes with --dra"),
+        (["--dra", "--device", "g0"], "Invalid value for --device: 'g0' is not POOL/DEVICE, as in node/gpu-0."),
+        (["--dra", "--device", "pool/"], "Invalid value for --device: 'pool/' is not POOL/DEVICE, as in node/gpu-0."),
+    ],
+)
+def test_a_device_that_cannot_be_claimed(arguments: list[str], said: str) -> None:
+    refused = nodeplug("verify", *arguments, "--", "true")
+    assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, f"Error: {said}")
 
 
 def test_a_plugin_paints_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

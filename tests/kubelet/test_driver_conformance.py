@@ -73,6 +73,12 @@ async def test_a_driver_whose_devices_are_shared_gets_shares_and_amounts() -> No
     assert await verify(*ours("sharing"), device="") == []
 
 
+async def test_a_driver_that_is_refused_hears_why() -> None:
+    (check,) = await verify(*ours("ancient"))
+    assert check.detail.startswith("the command ended with exit code 1; the kubelet had refused /")
+    assert 'none of services supported by the plugin (["v0.DRAPlugin"]) are supported by the kubelet' in check.detail
+
+
 async def test_a_driver_that_never_registers() -> None:
     (check,) = await verify(*ours("silent"), waits={"start": IN_VAIN})
     assert (check.group, check.outcome) == ("registration", "fail")
