@@ -254,9 +254,18 @@ def test_nobody_to_ask(folder: Path) -> None:
     assert "is `nodeplug kubelet run` running there?" in found.output
 
 
+@pytest.mark.parametrize("name", ["", "a node", "n" * 64])
+def test_a_node_that_no_cluster_could_have(folder: Path, name: str) -> None:
+    refused = nodeplug("run", "--dir", folder, "--node-name", name)
+    assert refused.exit_code == 2
+    assert f"Invalid value for '--node-name': {name!r}: " in refused.output
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("", "no pod in it"),
         ("kind: Service", "kind Service, but only pods can be admitted"),
         ("- 1", "kind list, but only pods can be admitted"),
         ("kind: Pod\nspec: {}", "metadata.name: Required value"),
