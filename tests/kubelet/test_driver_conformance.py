@@ -69,6 +69,18 @@ async def test_a_driver_that_publishes_nothing() -> None:
     ]
 
 
+async def test_a_driver_that_publishes_part_of_a_pool() -> None:
+    waits = {"registers": 5.0, "publishes devices": PATIENCE}
+    assert texts(await verify(*ours("partial"), device="", waits=waits)) == [
+        ("publishes devices", "1 of 2 slices of pool pool, generation 1, after 5 s")
+    ]
+
+
+async def test_a_driver_that_publishes_for_another_node() -> None:
+    checks = await verify(*ours("lost"), device="")
+    assert texts(checks) == [("publishes for its node", "for other, but it runs on node: nobody gets them there")]
+
+
 async def test_a_driver_whose_devices_are_shared_gets_shares_and_amounts() -> None:
     assert await verify(*ours("sharing"), device="") == []
 
