@@ -168,6 +168,7 @@ class Conformance(Run):
         healthy = _healthy(node, resource)
         if not healthy:
             return self.note("allocation", "skip", "no healthy device")
+        answers: list[api.ContainerAllocateResponse] = []
         for amount in sorted({1, len(healthy)}):
             for repetition in ("", ", again"):
                 wanted = pod("verify", container("c", {resource: amount}), restart_policy="Never")
@@ -188,27 +189,12 @@ class Conformance(Run):
                         f"took {took:.1f} s; no other pod is admitted meanwhile" if slow else f"{took * 1000:.1f} ms"
                     )
                     self.note(name, "warn" if slow else "pass", detail)
-                    self._answer(node, resource)
+                    answers.append(node.plugin_responses("verify", "c")[resource])
                 await node.remove("verify")
+        if answers:
+            wrong = next(filter(None, map(_fault_of, answers)), "")
+            self.note("what the runtime is told", "fail" if wrong else "pass", wrong)
         return True
-
-    def _answer(self, node: Node, resource: str) -> None:
-        """Look at what a runtime would be told."""
-        found = node.plugin_responses("verify", "c")[resource]
-        wrong = [f"environment variable {name!r}" for name in found.envs if not name or "=" in name]
-        for device in found.devices:
-            if not (device.host_path.startswith("/") and device.container_path.startswith("/")):
-                wrong.append(f"device path {device.host_path!r} -> {device.container_path!r} is not absolute")
-            if not device.permissions or set(device.permissions) - set("rwm"):
-                wrong.append(f"permissions {device.permissions!r} of {device.container_path} are not of r, w and m")
-        wrong += [
-            f"mount {mount.host_path!r} -> {mount.container_path!r} is not absolute"
-            for mount in found.mounts
-            if not (mount.host_path.startswith("/") and mount.container_path.startswith("/"))
-        ]
-        wrong += [f"CDI name {cdi.name!r}" for cdi in found.cdi_devices if not CDI_NAME.fullmatch(cdi.name)]
-        if wrong:
-            self.note("what the runtime is told", "fail", wrong[0])
 
     async def _preferred(self, node: Node, resource: str) -> None:
         endpoint = node.endpoints()[resource]
@@ -284,6 +270,27 @@ class Conformance(Run):
         self.note("leaves the kubelet its socket", "pass" if is_there else "fail", missing)
         left.discard(node.kubelet_socket.name)
         self.note("leaves no socket behind", "warn" if left else "pass", ", ".join(sorted(left)))
+
+
+def _fault_of(found: api.ContainerAllocateResponse) -> str:
+    """What a runtime could not take of an answer to Allocate; empty if all is well."""
+    wrong = [f"environment variable {name!r} cannot be set" for name in found.envs if not name or "=" in name]
+    for device in found.devices:
+        if not (device.host_path.startswith("/") and device.container_path.startswith("/")):
+            wrong.append(f"device path {device.host_path!r} -> {device.container_path!r} is not absolute")
+        if not device.permissions or set(device.permissions) - set("rwm"):
+            wrong.append(f"permissions {device.permissions!r} of {device.container_path} are not of r, w and m")
+    wrong += [
+        f"mount {mount.host_path!r} -> {mount.container_path!r} is not absolute"
+        for mount in found.mounts
+        if not (mount.host_path.startswith("/") and mount.container_path.startswith("/"))
+    ]
+    wrong += [
+        f"CDI name {cdi.name!r} is not vendor/class=name"
+        for cdi in found.cdi_devices
+        if not CDI_NAME.fullmatch(cdi.name)
+    ]
+    return wrong[0] if wrong else ""
 
 
 def _judge(

@@ -120,6 +120,7 @@ async def test_a_plugin_that_gives_what_it_does_not_have() -> None:
 async def test_a_plugin_with_careless_answers() -> None:
     checks = await verify(*ours("sloppy"))
     found = {(check.name, check.outcome, check.detail) for check in checks}
+    assert len({(check.group, check.name) for check in checks}) == len(checks), "a report for CI has each once"
     assert ("what the runtime is told", "fail", "mount 'relative' -> '' is not absolute") in found
     assert ("preferred allocation of 1", "warn", "2 device(s) instead of 1") in found
 
