@@ -173,6 +173,7 @@ class KubeletProcess:
             settings.timeouts,
             settings.reconcile_period,
             settings.release,
+            on_refusal=lambda path, why: self._notify(Event("refused", str(path), why)),
         )
         await watcher.start()
         stack.push_async_callback(watcher.stop)
@@ -220,7 +221,7 @@ class KubeletProcess:
         )
         return Managers(devices, claims, topology)
 
-    def _devices_changed(self, kind: str, resource: str) -> None:
-        self._notify(Event(kind, resource))
-        if kind != "registered":
+    def _devices_changed(self, kind: str, resource: str, text: str) -> None:
+        self._notify(Event(kind, resource, text))
+        if kind not in ("registered", "refused"):
             self._status.sync(self.managers.devices)

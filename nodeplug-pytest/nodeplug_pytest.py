@@ -210,7 +210,10 @@ def allocated_claim(name: str, driver: str, *devices: str, users: Sequence[str] 
 
 @pytest.fixture
 def nodeplug_kubelet_options() -> dict[str, Any]:
-    """How `nodeplug_kubelet` runs, in the words of `nodeplug kubelet run --help`: `{"numa_nodes": 2}`. Override it."""
+    """How `nodeplug_kubelet` runs, in the words of `nodeplug kubelet run --help`: `{"numa_nodes": 2}`. Override it.
+
+    What is False or None is as if it was not there.
+    """
     return {}
 
 
@@ -231,7 +234,6 @@ def nodeplug_kubelet(nodeplug_kubelet_options: dict[str, Any]) -> Iterator[Kubel
             text=True,
             errors="replace",
             env=environment,
-            cwd="/",
         )
         assert process.stdout is not None
         log: deque[str] = deque(maxlen=_LOG_LINES)
@@ -274,9 +276,9 @@ def _nodeplug() -> list[str]:
 def _flags(options: Mapping[str, Any]) -> Iterator[str]:
     for key, value in options.items():
         flag = key.replace("_", "-")
-        if isinstance(value, bool):
+        if value is True or (value is False and key == "apiserver"):  # the one switch that has an opposite
             yield f"--{flag}" if value else f"--no-{flag}"
-        else:
+        elif value is not False and value is not None:
             for each in value if isinstance(value, list | tuple) else (value,):
                 yield from (f"--{flag}", str(each))
 

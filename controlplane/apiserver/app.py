@@ -34,6 +34,7 @@ from controlplane.apiserver.negotiation import (
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
+from controlplane.apiserver.pod_streams import STREAMS, refuse_stream
 from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.responses import answered, form_of, listed, refused, warn, written_apart
@@ -257,6 +258,10 @@ class Application:
             write(self._rest, target, body, options)
             await self._store.commit()
             return Response(written({**success(), "code": 201}, form), 201, media_type=form.media_type)
+        if target.kind.id == "pods" and target.subresource in STREAMS:
+            pod = self._rest.get(target._replace(subresource=""))
+            refuse_stream(pod, target.subresource, request.method, request.query_params.get("container", ""))
+            return Response(status_code=204)
         if target.kind.id == ACCOUNTS and target.subresource == "token":
             return await self._token(request, target)
         served, version = target.kind, target.kind.served(target.version)

@@ -77,7 +77,7 @@ class Conformance(Run):
                 process = PluginProcess([part.replace("{dir}", str(node.device_plugins)) for part in self._command])
                 await process.start()
                 try:
-                    await self.while_it_runs(process, self._run(node, process))
+                    await self.while_it_runs(node, process, self._run(node, process))
                 finally:
                     await process.terminate(self.seconds)
 
@@ -121,9 +121,17 @@ class Conformance(Run):
                     await node.until(partial(_has_changed, node, known), 1.0)
             await node.until(is_ready, self.seconds)
         except TimeoutError:
-            missing = sorted(set(wanted) - (node.endpoints().keys() & node.devices().keys()))
-            what = f"still missing: {', '.join(missing)}" if missing else "nothing was registered and listed"
-            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s")
+            listed = node.endpoints().keys() & node.devices().keys()
+            missing = sorted(set(wanted) - listed)
+            unlisted = sorted(node.endpoints().keys() - listed)
+            what = "nothing was registered and listed"
+            if missing:
+                what = f"still missing: {', '.join(missing)}"
+            elif unlisted:
+                what = f"no list of {', '.join(unlisted)} came"
+            elif listed:
+                what = f"{', '.join(sorted(listed))} was listed, and is gone"
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
         count = len(node.endpoints())
         return self.note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
 
@@ -131,6 +139,8 @@ class Conformance(Run):
         for resource, devices in sorted(node.devices().items()):
             odd = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
             long = [id_ for id_ in devices if len(id_) > LONGEST_ID]
+            if "" in devices:
+                self.note(f"ids of {resource}", "warn", "a device has none")
             if odd:
                 self.note(f"health of {resource}", "warn", f"{', '.join(map(repr, odd))} counts as unhealthy")
             if long:
@@ -158,6 +168,7 @@ class Conformance(Run):
         healthy = _healthy(node, resource)
         if not healthy:
             return self.note("allocation", "skip", "no healthy device")
+        answers: list[api.ContainerAllocateResponse] = []
         for amount in sorted({1, len(healthy)}):
             for repetition in ("", ", again"):
                 wanted = pod("verify", container("c", {resource: amount}), restart_policy="Never")
@@ -178,27 +189,12 @@ class Conformance(Run):
                         f"took {took:.1f} s; no other pod is admitted meanwhile" if slow else f"{took * 1000:.1f} ms"
                     )
                     self.note(name, "warn" if slow else "pass", detail)
-                    self._answer(node, resource)
+                    answers.append(node.plugin_responses("verify", "c")[resource])
                 await node.remove("verify")
+        if answers:
+            wrong = next(filter(None, map(_fault_of, answers)), "")
+            self.note("what the runtime is told", "fail" if wrong else "pass", wrong)
         return True
-
-    def _answer(self, node: Node, resource: str) -> None:
-        """Look at what a runtime would be told."""
-        found = node.plugin_responses("verify", "c")[resource]
-        wrong = [f"environment variable {name!r}" for name in found.envs if not name or "=" in name]
-        for device in found.devices:
-            if not (device.host_path.startswith("/") and device.container_path.startswith("/")):
-                wrong.append(f"device path {device.host_path!r} -> {device.container_path!r} is not absolute")
-            if not device.permissions or set(device.permissions) - set("rwm"):
-                wrong.append(f"permissions {device.permissions!r} of {device.container_path} are not of r, w and m")
-        wrong += [
-            f"mount {mount.host_path!r} -> {mount.container_path!r} is not absolute"
-            for mount in found.mounts
-            if not (mount.host_path.startswith("/") and mount.container_path.startswith("/"))
-        ]
-        wrong += [f"CDI name {cdi.name!r}" for cdi in found.cdi_devices if not CDI_NAME.fullmatch(cdi.name)]
-        if wrong:
-            self.note("what the runtime is told", "fail", wrong[0])
 
     async def _preferred(self, node: Node, resource: str) -> None:
         endpoint = node.endpoints()[resource]
@@ -221,7 +217,9 @@ class Conformance(Run):
         try:
             await self.soon(endpoint.allocate([_UNKNOWN]))
         except PluginCallError as error:
-            self.note("an unknown device is refused", "pass", str(error))
+            is_asked = not endpoint.is_stopped
+            text = str(error) if is_asked else f"it could not be asked{self.reasons}"
+            self.note("an unknown device is refused", "pass" if is_asked else "skip", text)
         except TimeoutError:
             self.note("an unknown device is refused", "fail", "no answer; every pod on the node would wait")
         else:
@@ -272,6 +270,27 @@ class Conformance(Run):
         self.note("leaves the kubelet its socket", "pass" if is_there else "fail", missing)
         left.discard(node.kubelet_socket.name)
         self.note("leaves no socket behind", "warn" if left else "pass", ", ".join(sorted(left)))
+
+
+def _fault_of(found: api.ContainerAllocateResponse) -> str:
+    """What a runtime could not take of an answer to Allocate; empty if all is well."""
+    wrong = [f"environment variable {name!r} cannot be set" for name in found.envs if not name or "=" in name]
+    for device in found.devices:
+        if not (device.host_path.startswith("/") and device.container_path.startswith("/")):
+            wrong.append(f"device path {device.host_path!r} -> {device.container_path!r} is not absolute")
+        if not device.permissions or set(device.permissions) - set("rwm"):
+            wrong.append(f"permissions {device.permissions!r} of {device.container_path} are not of r, w and m")
+    wrong += [
+        f"mount {mount.host_path!r} -> {mount.container_path!r} is not absolute"
+        for mount in found.mounts
+        if not (mount.host_path.startswith("/") and mount.container_path.startswith("/"))
+    ]
+    wrong += [
+        f"CDI name {cdi.name!r} is not vendor/class=name"
+        for cdi in found.cdi_devices
+        if not CDI_NAME.fullmatch(cdi.name)
+    ]
+    return wrong[0] if wrong else ""
 
 
 def _judge(

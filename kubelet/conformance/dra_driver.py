@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ class DriverConformance(Run):
                 process = PluginProcess([_filled(part, words) for part in self._command])
                 await process.start()
                 try:
-                    await self.while_it_runs(process, self._run(node, process))
+                    await self.while_it_runs(node, process, self._run(node, process))
                 finally:
                     await process.terminate(self.seconds)
 
@@ -128,7 +128,10 @@ class DriverConformance(Run):
         try:
             self._driver = await node.until(usable_driver, self.seconds)
         except TimeoutError:
-            return self.note(name, "fail", f"no driver is registered and connected after {self.seconds:.0f} s")
+            found = [self._driver] if self._driver else plugins.drivers()
+            lonely = [f"{each.driver} at {each.endpoint}" for driver in found for each in plugins.instances(driver)]
+            what = f"nobody serves {', '.join(lonely)}" if lonely else "no driver is registered and connected"
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
         versions = ", ".join(self._plugin(node).versions)
         took = time.monotonic() - started
         return self.note(name, "pass", f"{self._driver}, {versions}, in {took:.2f} s")
@@ -142,10 +145,16 @@ class DriverConformance(Run):
             self.note("publishes devices", "skip", f"{self._device} is claimed, as was asked for")
             return self._device
         devices = await self._wait_for_slices(self.seconds)
+        found = await asyncio.to_thread(self._slices.list, field_selector=f"spec.driver={self._driver}")
         if not devices:
-            self.note("publishes devices", "fail", f"no ResourceSlice of {self._driver} after {self.seconds:.0f} s")
+            what = _what_is_missing(found.items) or f"no ResourceSlice of {self._driver}"
+            self.note("publishes devices", "fail", f"{what} after {self.seconds:.0f} s")
             return ""
         self.note("publishes devices", "pass", f"{len(devices)} device(s)")
+        elsewhere = sorted({each.spec.node_name or NODE for each in found.items} - {NODE})
+        if elsewhere:
+            text = f"for {', '.join(elsewhere)}, but it runs on {NODE}: nobody gets them there"
+            self.note("publishes for its node", "fail", text)
         self._published_as = devices
         return next(iter(devices))
 
@@ -388,13 +397,28 @@ def _as_scheduled(status: v1.ResourceClaimStatus, device: v1.Device | None) -> v
 
 def _whole_pool(slices: Iterable[v1.ResourceSlice]) -> dict[str, v1.Device]:
     """The devices, by `pool/device`, of the first pool of which every slice of the newest generation is there."""
+    for name, current in _newest(slices):
+        devices = {f"{name}/{device.name}": device for each in current for device in each.spec.devices}
+        if devices and len(current) == current[0].spec.pool.resource_slice_count:
+            return devices
+    return {}
+
+
+def _what_is_missing(slices: Iterable[v1.ResourceSlice]) -> str:
+    """Why a pool cannot be used; empty without slices."""
+    for name, current in _newest(slices):
+        pool = current[0].spec.pool
+        if len(current) != pool.resource_slice_count:
+            return f"{len(current)} of {pool.resource_slice_count} slices of pool {name}, generation {pool.generation},"
+        return f"no devices in pool {name}"
+    return ""
+
+
+def _newest(slices: Iterable[v1.ResourceSlice]) -> Iterator[tuple[str, Sequence[v1.ResourceSlice]]]:
+    """The slices of each pool's newest generation, by the pools' names."""
     pools: dict[str, list[v1.ResourceSlice]] = {}
     for each in slices:
         pools.setdefault(each.spec.pool.name, []).append(each)
     for name, found in sorted(pools.items()):
         newest = max(each.spec.pool.generation for each in found)
-        current = [each for each in found if each.spec.pool.generation == newest]
-        devices = {f"{name}/{device.name}": device for each in current for device in each.spec.devices}
-        if devices and len(current) == current[0].spec.pool.resource_slice_count:
-            return devices
-    return {}
+        yield name, [each for each in found if each.spec.pool.generation == newest]

@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from kubelet.node import Node
+
 Outcome = Literal["pass", "warn", "fail", "skip"]
 T = TypeVar("T")
 
@@ -88,6 +90,7 @@ class Run:
         self.group = ""  # what is being looked at
         self.seconds = seconds
         self._tell = tell
+        self._refusal = self._ending = ""  # in the kubelet's words, since the last registration that went well
 
     @property
     def is_passed(self) -> bool:
@@ -101,24 +104,42 @@ class Run:
         self._tell(check)
         return outcome != "fail"
 
+    async def _listen(self, node: Node) -> None:
+        """Hear why the kubelet takes no plugin, or no longer; without end."""
+        async for event in node.events():
+            if event.kind == "refused":
+                self._refusal = f"refused {event.about}: {event.text}"
+            elif event.kind == "disconnected" and event.text:
+                self._ending = f"the stream of {event.about} ended: {event.text}"
+            elif event.kind in ("registered", "driver registered"):
+                self._refusal = self._ending = ""
+
+    @property
+    def reasons(self) -> str:
+        """What was heard, to follow what did not happen."""
+        return "".join(f"; {each}" for each in (self._refusal, self._ending) if each)
+
     async def soon(self, call: Awaitable[T]) -> T:
         """What a call gives. Raises TimeoutError."""
         async with asyncio.timeout(self.seconds):
             return await call
 
-    async def while_it_runs(self, process: PluginProcess, checks: Coroutine[Any, Any, None]) -> None:
+    async def while_it_runs(self, node: Node, process: PluginProcess, checks: Coroutine[Any, Any, None]) -> None:
         """Make the checks; a process that ends before it is told to ends them, too."""
         making, ended = asyncio.create_task(checks), asyncio.create_task(process.ended())
+        listening = asyncio.create_task(self._listen(node))
         try:
             await asyncio.wait([making, ended], return_when=asyncio.FIRST_COMPLETED)
             if making.done():
                 making.result()
             else:
-                self.note("still runs", "fail", f"the command ended with {_in_words(process.exit_code)}")
+                refusal = f"; the kubelet had {self._refusal}" if self._refusal else ""
+                self.note("still runs", "fail", f"the command ended with {_in_words(process.exit_code)}{refusal}")
         finally:
-            making.cancel()
-            ended.cancel()
-            await asyncio.wait([making, ended])
+            tasks = [making, ended, listening]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def ended(self, process: PluginProcess) -> bool:
         """Have the plugin stop, and note how it did; tell whether it stopped by itself."""

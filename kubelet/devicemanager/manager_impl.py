@@ -51,7 +51,7 @@ SETTLED = 1.0  # seconds
 log = logging.getLogger(__name__)
 
 
-def _nothing(kind: str, resource: str) -> None:
+def _nothing(kind: str, about: str, text: str) -> None:
     """Nobody listens."""
 
 
@@ -68,11 +68,11 @@ class ManagerImpl:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         shuffle: random.Random | None = None,
         release: Release = LATEST,
-        on_change: Callable[[str, str], None] = _nothing,
+        on_change: Callable[[str, str, str], None] = _nothing,
     ) -> None:
         """Manage the plugins of the folder of `socket_path`. Raises `RegistrationError` unless that is absolute.
 
-        `on_change` is told after each change: what happened, and to which resource or pod.
+        `on_change` is told after each change: what happened, to which resource or pod, and details.
         """
         self.state = DeviceState(release, shuffle.choice if shuffle is not None else itemgetter(0))
         self.server = RegistrationServer(socket_path, self, timeouts, release)
@@ -156,12 +156,16 @@ class ManagerImpl:
         """Ask a new plugin for its options and make it the one that is called. Raises `RegistrationError`."""
         asked = await client.get_options()
         self.state.connect(client.resource, Endpoint(client.socket, client.api, asked, self._clock, self._timeouts))
-        self._on_change("registered", client.resource)
+        self._on_change("registered", client.resource, "")
 
-    def plugin_disconnected(self, resource: str, socket: Path) -> None:
+    def plugin_refused(self, resource: str, why: str) -> None:
+        """A plugin that wants to register was told why not."""
+        self._on_change("refused", resource, why)
+
+    def plugin_disconnected(self, resource: str, socket: Path, why: str) -> None:
         """A plugin went: its devices stay on the node, none of them healthy unless another plugin is there."""
         if self.state.disconnect(resource, socket):
-            self._on_change("disconnected", resource)
+            self._on_change("disconnected", resource, why)
 
     async def plugin_list_received(self, resource: str, devices: Sequence[Device]) -> None:
         """Replace the list of a resource, at once; it is told when it is on disk."""
@@ -176,7 +180,7 @@ class ManagerImpl:
         except AllocationError as error:
             log.error("%s", error)
         self._settled_in(SETTLED)
-        self._on_change("devices", resource)
+        self._on_change("devices", resource, "")
 
     async def allocate(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
         """Give all containers of a pod their devices, then let the node cover them. Raises `KubeletError`."""
@@ -318,7 +322,7 @@ class ManagerImpl:
         if is_changed:
             await self.checkpoint.write(self.state.checkpoint())
             self._prepare_checksums()
-            self._on_change("allocated", f"{pod.metadata.namespace}/{pod.metadata.name}")
+            self._on_change("allocated", f"{pod.metadata.namespace}/{pod.metadata.name}", "")
 
     def _settled_in(self, seconds: float) -> None:
         """Prepare for allocations when no list has come for a while: a list that keeps changing is not worth it."""

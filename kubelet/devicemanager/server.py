@@ -20,7 +20,7 @@ from grpcunix import Channel, Client, Context, RpcError, Status, handler
 from kubelet.devicemanager.clients import ClientTable
 from kubelet.devicemanager.device import Device, devices_of
 from kubelet.devicemanager.names import is_extended_resource_name
-from kubelet.errors import DialError, KubeletError, PluginCallError, RegistrationError
+from kubelet.errors import DialError, KubeletError, PluginCallError, RegistrationError, go_text
 from kubelet.release import Release
 from kubelet.rpc import KubeletServer, Timeouts, await_unary, dial
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -41,8 +41,12 @@ class PluginEvents(Protocol):
         """The plugin can be called. Raising refuses it."""
         ...
 
-    def plugin_disconnected(self, resource: str, socket: Path) -> None:
-        """The plugin of `resource` at `socket` is gone."""
+    def plugin_refused(self, resource: str, why: str) -> None:
+        """A plugin called `Register`, and was told why not."""
+        ...
+
+    def plugin_disconnected(self, resource: str, socket: Path, why: str) -> None:
+        """The plugin of `resource` at `socket` is gone: its stream ended in these words, or the kubelet cut it off."""
         ...
 
     async def plugin_list_received(self, resource: str, devices: list[Device]) -> None:
@@ -79,15 +83,16 @@ class PluginClient:
             raise RegistrationError(f"failed to get device plugin options: {error}") from error
         return options
 
-    async def watch(self, events: PluginEvents) -> None:
-        """Hand on the plugin's lists until its stream ends, for whatever reason."""
+    async def watch(self, events: PluginEvents) -> str:
+        """Hand on the plugin's lists until its stream ends, and say how, in the words of Go's gRPC library."""
         if self.api is None:  # cut off between its options and its stream
-            return
+            return ""
         try:
             async for response in self.api.stream("ListAndWatch", api.Empty()):
                 await events.plugin_list_received(self.resource, devices_of(response))
         except RpcError as error:
-            log.info("device plugin %s ended its stream: %s", self.resource, error)
+            return go_text(error)
+        return "EOF"
 
     async def close(self) -> None:
         """Close the connection and, unless it calls this itself, the task that reads the stream."""
@@ -139,7 +144,7 @@ class RegistrationServer:
         for client in connected:
             await client.close()
         for client in table:
-            self._events.plugin_disconnected(client.resource, client.socket)
+            self._events.plugin_disconnected(client.resource, client.socket, "")
         self.is_healthy = True
 
     def check_health(self) -> None:
@@ -163,7 +168,7 @@ class RegistrationServer:
                 raise RegistrationError(f'the ResourceName "{request.resource_name}" is invalid')
             await self._connect(request.resource_name, _join(self.socket.parent, request.endpoint))
         except KubeletError as error:
-            log.warning("registration of %s refused: %s", request.resource_name, error)
+            self._events.plugin_refused(request.resource_name, str(error))
             raise RpcError(Status.UNKNOWN, str(error)) from error
         return api.Empty()
 
@@ -209,20 +214,20 @@ class RegistrationServer:
         client.stream = asyncio.create_task(self._watch(client), name=f"ListAndWatch {resource}")
 
     async def _watch(self, client: PluginClient) -> None:
-        await client.watch(self._events)
-        if await self._disconnect(client.resource, client.socket) or not self._release.tells_instances_apart:
+        why = await client.watch(self._events)
+        if await self._disconnect(client.resource, client.socket, why) or not self._release.tells_instances_apart:
             self._connected.discard(client)
             await client.close()
         # else nobody stands for it: its connection stays, and dials again when it is called
 
-    async def _disconnect(self, resource: str, socket: Path) -> bool:
+    async def _disconnect(self, resource: str, socket: Path, why: str = "") -> bool:
         """Cut off whoever stands for a plugin; tell whether somebody does."""
         client = self._table.find(resource, socket)
         if client is None:
             return False
         self._table.leave(resource, socket)
         self._connected.discard(client)
-        self._events.plugin_disconnected(resource, client.socket)
+        self._events.plugin_disconnected(resource, client.socket, why)
         await client.close()
         return True
 

@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 _Identity = tuple[int, int]  # inode, and when it was made: nothing else moves a socket's time of modification
 
 
+def _nothing(path: Path, why: str) -> None:
+    """Nobody listens."""
+
+
 class PluginWatcher:
     """Registers the plugins whose sockets lie below a folder."""
 
@@ -45,13 +49,15 @@ class PluginWatcher:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         period: float = 1.0,
         release: Release = LATEST,
+        on_refusal: Callable[[Path, str], None] = _nothing,
     ) -> None:
-        """`handlers` by plugin type; `period` in seconds."""
+        """`handlers` by plugin type; `period` in seconds; `on_refusal` is told which socket's plugin was not taken."""
         self.desired = DesiredState(clock)
         self.actual = ActualState()
         self._folder = folder
         self._clock = clock
         self._period = period
+        self._on_refusal = on_refusal
         self._operations = Operations(handlers, self.actual, timeouts, release)
         self._seen: dict[Path, _Identity] = {}
         self._running: dict[Path, asyncio.Task[None]] = {}
@@ -120,7 +126,9 @@ class PluginWatcher:
         try:
             await operation()
         except Exception as error:  # a handler's fault is none of the other plugins'
-            log.error("%s", error, exc_info=None if isinstance(error, RegistrationError) else error)
+            if not isinstance(error, RegistrationError):
+                log.error("%s", error, exc_info=error)
+            self._on_refusal(path, str(error))
             _, wait = self._back_off.get(path, (0.0, FIRST_BACK_OFF))
             self._back_off[path] = (self._clock.now() + wait, min(2 * wait, LONGEST_BACK_OFF))
         else:

@@ -1,5 +1,6 @@
 """Pods from manifests and from an API server, with the defaults that a kubelet relies on."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,10 @@ def load_pods(path: Path) -> list[Pod]:
         documents = read_documents(path.read_bytes())
     except (OSError, ManifestError) as error:
         raise PodFileError(f"{path}: {error}") from error
-    return [decode_pod(document, str(path)) for document in _items(documents)]
+    pods = [decode_pod(document, str(path)) for document in _items(documents)]
+    if not pods:
+        raise PodFileError(f"{path}: no pod in it")
+    return pods
 
 
 def decode_pod(document: Any, source: str) -> Pod:
@@ -40,6 +44,8 @@ def decode_pod(document: Any, source: str) -> Pod:
         raise PodFileError(f"{source}: {error}") from error
     if not pod.metadata.name or not members.get("spec"):
         raise PodFileError(f"{source}: {'spec' if pod.metadata.name else 'metadata.name'}: Required value")
+    if complaint := _about_containers(pod):
+        raise PodFileError(f"{source}: {complaint}")
     return for_admission(pod)
 
 
@@ -52,6 +58,19 @@ def for_admission(pod: Pod) -> Pod:
         extended_resource_claim_status=pod.status.extended_resource_claim_status,
     )
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status)
+
+
+def _about_containers(pod: Pod) -> str:
+    """What a kubelet could do nothing with, in the API server's words; empty if all is well."""
+    names: set[str] = set()
+    for field, containers in (("containers", pod.spec.containers), ("initContainers", pod.spec.init_containers)):
+        for index, each in enumerate(containers):
+            if not each.name:
+                return f"spec.{field}[{index}].name: Required value"
+            if each.name in names:
+                return f"spec.{field}[{index}].name: Duplicate value: {json.dumps(each.name)}"
+            names.add(each.name)
+    return "" if pod.spec.containers else "spec.containers: Required value"
 
 
 def _items(documents: list[Any]) -> Iterator[Any]:

@@ -67,6 +67,8 @@ def apiserver(
 
     The kinds of the k8srm prototype are among them. Prints the address when requests are answered.
     """
+    if not host:  # which would mean every address of the machine
+        raise click.BadParameter("an address to listen on, such as 127.0.0.1.", param_hint="--host")
     try:
         from controlplane.apiserver import JournalError, Server, ServerError
         from controlplane.k8srm.definitions import definitions

@@ -35,6 +35,7 @@ from nodeplug.commands.kubelet_cluster import (
 from nodeplug.commands.kubelet_pods import FILE, admit, ask_kubelet, directory_option, read_pods, status
 from nodeplug.commands.kubelet_verify import verify
 from resourceapi.client import Client, ClientError
+from resourceapi.objects import names
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _kubernetes = click.option(
@@ -46,6 +47,15 @@ _kubernetes = click.option(
 )
 _LONGEST_EVENT = 4_000  # characters of a line; plugins and pods call themselves what they like
 _API_DELAY = 1.0  # seconds from the start of a real kubelet until its API server has told it of its pods
+
+
+def _as_node_name(text: str) -> str:
+    """Return what a kubelet makes of the name that it is given. Raises `click.BadParameter`."""
+    name = text.strip().lower()
+    # a node has its name as a label, too
+    if complaints := names.dns_subdomain(name) or names.label_value(name):
+        raise click.BadParameter(f"{text!r}: {complaints[0]}")
+    return name
 
 
 @click.group(
@@ -75,7 +85,13 @@ def kubelet() -> None:
 @click.option("--topology-scope", type=Choice(["container", "pod"]), default="container", show_default=True)
 @_kubernetes
 @click.option("--in-order", is_flag=True, help="Choose devices in the order of the plugin's list, not at random.")
-@click.option("--node-name", default="node", show_default=True, help="The node's name in the cluster.")
+@click.option(
+    "--node-name",
+    default="node",
+    show_default=True,
+    callback=lambda _context, _option, name: _as_node_name(name),
+    help="The node's name in the cluster.",
+)
 @click.option(
     "--static-pods",
     type=FILE,

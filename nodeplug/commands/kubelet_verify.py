@@ -94,6 +94,10 @@ def verify(
     Exits with 0 if it behaves, with 1 if something was seen that a kubelet or a user would suffer from, with 2 if it
     could not be run.
     """
+    if device and not is_driver:
+        raise click.UsageError("--device says what to claim of a DRA driver: it goes with --dra")
+    if device and not all(device.partition("/")):
+        raise click.BadParameter(f"{device!r} is not POOL/DEVICE, as in node/gpu-0.", param_hint="--device")
     tell = _Told(failures_only) if form == "text" else lambda _: None
     folder = _host_folder() if as_host else None
     conformance = asyncio.run(_verified(command, seconds, kubernetes, tell, device, folder, is_driver=is_driver))
@@ -163,8 +167,7 @@ class _Told:
     def __init__(self, failures_only: bool) -> None:
         self._failures_only = failures_only
         self._console = Console(highlight=False)
-        if not self._console.is_terminal:
-            self._console = Console(highlight=False, width=200)  # nothing is cut off in a file or a pipe
+        self._console.soft_wrap = not self._console.is_terminal  # a check is a line in a file or a pipe
         self._group = ""
 
     def __call__(self, check: Check) -> None:

@@ -15,7 +15,7 @@ from kubelet import ApiCluster, ClusterError
 from kubelet.stubs import DRAPluginStub, PluginFault, StubReply, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.client import Client, from_kubeconfig
-from resourceapi.objects import Quantity, v1
+from resourceapi.objects import ObjectMeta, Quantity, v1
 
 NAME, NODE = "driver.example.com", "node"
 
@@ -97,6 +97,16 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
         plugin.behaviours = {"NodePrepareResources": driver.prepare, "NodeUnprepareResources": driver.unprepare}
         if behaviour == "sharing":
             running.append(tasks.create_task(Controller(client.aio, NAME, Owner.node(NODE), resources=_shared()).run()))
+        if behaviour in ("lost", "partial"):
+            pool = v1.ResourcePool(name="pool", generation=1, resource_slice_count=1 if behaviour == "lost" else 2)
+            node, devices = ("other", (v1.Device(name="g0"),)) if behaviour == "lost" else (NODE, ())
+            spec = v1.ResourceSliceSpec(driver=NAME, pool=pool, node_name=node, devices=devices)
+            made = v1.ResourceSlice(metadata=ObjectMeta(name="s"), spec=spec)
+            await asyncio.to_thread(client.resource(v1.ResourceSlice).create, made)
+        if behaviour == "ancient":
+            plugin.info.supported_versions[:] = ["v0.DRAPlugin"]
+            await plugin.until(lambda: len(plugin.called("NotifyRegistrationStatus")) > 1, 600)
+            sys.exit("twice refused")
         await stopped.wait()
         for task in running:
             task.cancel()

@@ -131,7 +131,7 @@ class ManagerKit:
         known = dict(running or {})
         await self.manager.start(lambda: self.active, lambda: self.sources_ready, known, frozenset(known.values()))
 
-    def _notify(self, what: str, _: str) -> None:
+    def _notify(self, what: str, *_: str) -> None:
         self._lists += what == "devices"
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -37,11 +37,15 @@ async def main(folder: Path, behaviour: str) -> None:
     """Serve, register, and register again whenever the kubelet goes, until told to stop."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    plugin = DevicePluginStub(folder / "p.sock", "example.com/x", [Device("a"), Device("b")], preferred_allocation=True)
+    name = "kubernetes.io/x" if behaviour == "misnamed" else "example.com/x"
+    plugin = DevicePluginStub(folder / "p.sock", name, [Device("a"), Device("b")], preferred_allocation=True)
     plugin.behaviours = {"Allocate": allocate, "GetPreferredAllocation": prefer}
     wrong: dict[str, Any] = {
         "greedy": {"Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))},
         "colourful": {"Allocate": failing("\x1b[31mno\x1b[0m")},
+        "mute": {"ListAndWatch": Gate(api.ListAndWatchResponse())},  # never opened
+        "listless": {"ListAndWatch": failing("no list")},
+        "odd": {"ListAndWatch": answering(api.ListAndWatchResponse(devices=[api.Device(health="Healthy")]))},
         "hanging": {"Allocate": Gate(api.AllocateResponse())},  # never opened
         "sloppy": {
             "Allocate": answering(
@@ -82,10 +86,15 @@ async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
             await plugin.register(kubelet, seconds=1)
         except (RpcError, OSError):  # the kubelet is not back yet, or has just removed our socket
             gone.cancel()
+            if behaviour == "misnamed":
+                sys.exit("nobody takes me")
             await asyncio.sleep(0.02)
             continue
+        if behaviour == "brief":
+            await plugin.until(lambda: plugin.streams > 0)
+            plugin.end_streams()
         await gone
-        if behaviour == "deaf":
+        if behaviour in ("deaf", "brief", "listless"):
             return
 
 

@@ -164,7 +164,7 @@ def test_what_a_plugin_calls_itself_is_not_meant_for_the_terminal(folder: Path) 
         )
         with pytest.raises(grpc.RpcError, match="is invalid"):
             register(asked, timeout=30)
-    process.until_end_of_line(r'registration of \x1b[2J/x refused: the ResourceName "\x1b[2J/x" is invalid')
+    process.until_end_of_line(r'refused \x1b[2J/x the ResourceName "\x1b[2J/x" is invalid')
     assert process.end() == 0
 
 
@@ -254,9 +254,18 @@ def test_nobody_to_ask(folder: Path) -> None:
     assert "is `nodeplug kubelet run` running there?" in found.output
 
 
+@pytest.mark.parametrize("name", ["", "a node", "n" * 64])
+def test_a_node_that_no_cluster_could_have(folder: Path, name: str) -> None:
+    refused = nodeplug("run", "--dir", folder, "--node-name", name)
+    assert refused.exit_code == 2
+    assert f"Invalid value for '--node-name': {name!r}: " in refused.output
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("", "no pod in it"),
         ("kind: Service", "kind Service, but only pods can be admitted"),
         ("- 1", "kind list, but only pods can be admitted"),
         ("kind: Pod\nspec: {}", "metadata.name: Required value"),
@@ -383,6 +392,19 @@ def test_a_report_for_ci() -> None:
     (failure,) = as_junit.iterfind("testsuite/testcase[@name='still runs']/failure")
     assert failure.get("message") == "the command ended with exit code 3"
     assert nodeplug("verify", "--", "/nobody/here").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "pool/g0"], "--device says what to claim of a DRA driver: it goes with --dra"),
+        (["--dra", "--device", "g0"], "Invalid value for --device: 'g0' is not POOL/DEVICE, as in node/gpu-0."),
+        (["--dra", "--device", "pool/"], "Invalid value for --device: 'pool/' is not POOL/DEVICE, as in node/gpu-0."),
+    ],
+)
+def test_a_device_that_cannot_be_claimed(arguments: list[str], said: str) -> None:
+    refused = nodeplug("verify", *arguments, "--", "true")
+    assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, f"Error: {said}")
 
 
 def test_a_plugin_paints_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

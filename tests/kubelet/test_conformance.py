@@ -1,5 +1,6 @@
 """Plugins that behave, and plugins that do not: what a conformance run says about them."""
 
+import asyncio
 import os
 import re
 import sys
@@ -68,6 +69,28 @@ async def test_a_plugin_that_never_registers() -> None:
     assert check.detail == "nothing was registered and listed after 1 s"
 
 
+async def test_a_plugin_that_does_not_stay_hears_how_its_stream_ended() -> None:
+    """All at once: each is waited for in vain."""
+    said = {
+        "mute": "no list of example.com/x came after 15 s",
+        "listless": "no list of example.com/x came after 15 s; {ended}: rpc error: code = Internal desc = no list",
+        "brief": "example.com/x was listed, and is gone after 15 s; {ended}: EOF",
+    }
+    runs = await asyncio.gather(*(verify(*ours(each), waits={"start": 15.0}) for each in said))
+    ended = "the stream of example.com/x ended"
+    assert [check.detail for (check,) in runs] == [each.format(ended=ended) for each in said.values()]
+
+
+async def test_a_plugin_that_is_refused_hears_why() -> None:
+    (check,) = await verify(*ours("misnamed"))
+    why = 'the ResourceName "kubernetes.io/x" is invalid'
+    assert check.detail == f"the command ended with exit code 1; the kubelet had refused kubernetes.io/x: {why}"
+
+
+async def test_a_device_without_an_id() -> None:
+    assert ("ids of example.com/x", "a device has none") in [(x.name, x.detail) for x in await verify(*ours("odd"))]
+
+
 async def test_a_plugin_that_does_not_see_the_kubelet_restart() -> None:
     checks = await verify(*ours("deaf"), waits={LAST_QUESTION: IN_VAIN, FIRST_RESTART: PATIENCE})
     assert [(check.name, check.detail) for check in checks] == [
@@ -97,6 +120,7 @@ async def test_a_plugin_that_gives_what_it_does_not_have() -> None:
 async def test_a_plugin_with_careless_answers() -> None:
     checks = await verify(*ours("sloppy"))
     found = {(check.name, check.outcome, check.detail) for check in checks}
+    assert len({(check.group, check.name) for check in checks}) == len(checks), "a report for CI has each once"
     assert ("what the runtime is told", "fail", "mount 'relative' -> '' is not absolute") in found
     assert ("preferred allocation of 1", "warn", "2 device(s) instead of 1") in found
 

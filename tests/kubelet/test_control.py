@@ -102,11 +102,18 @@ async def test_a_kubelet_that_does_not_answer(folder: Path, answer: bytes, said:
             await ask(folder, Request("status"))
 
 
+def _pod(*containers: str) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": name} for name in containers]}}
+
+
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
         (Request("admit", admit={"metadata": {"name": "p"}, "spec": {"containers": 1}}), "spec.containers"),
         (Request("admit", admit={"metadata": {}, "spec": {"containers": []}}), "admit: metadata.name: Required value"),
+        (Request("admit", admit=_pod("c", "c")), r'admit: spec.containers\[1\].name: Duplicate value: "c"'),
+        (Request("admit", admit=_pod("")), r"admit: spec.containers\[0\].name: Required value"),
+        (Request("admit", admit={"metadata": {"name": "p"}, "spec": {"container": []}}), "spec.containers: Required"),
         (Request("admit", admit={"kind": "Service"}), "kind Service, but only pods can be admitted"),
         (Request("put-claim", claim=CLAIM | {"apiVersion": "v1", "kind": "Pod"}), "but only claims can be put in"),
         (Request("put-claim", claim={"metadata": 1}), "metadata"),

@@ -69,8 +69,26 @@ async def test_a_driver_that_publishes_nothing() -> None:
     ]
 
 
+async def test_a_driver_that_publishes_part_of_a_pool() -> None:
+    waits = {"registers": 5.0, "publishes devices": PATIENCE}
+    assert texts(await verify(*ours("partial"), device="", waits=waits)) == [
+        ("publishes devices", "1 of 2 slices of pool pool, generation 1, after 5 s")
+    ]
+
+
+async def test_a_driver_that_publishes_for_another_node() -> None:
+    checks = await verify(*ours("lost"), device="")
+    assert texts(checks) == [("publishes for its node", "for other, but it runs on node: nobody gets them there")]
+
+
 async def test_a_driver_whose_devices_are_shared_gets_shares_and_amounts() -> None:
     assert await verify(*ours("sharing"), device="") == []
+
+
+async def test_a_driver_that_is_refused_hears_why() -> None:
+    (check,) = await verify(*ours("ancient"))
+    assert check.detail.startswith("the command ended with exit code 1; the kubelet had refused /")
+    assert 'none of services supported by the plugin (["v0.DRAPlugin"]) are supported by the kubelet' in check.detail
 
 
 async def test_a_driver_that_never_registers() -> None:

@@ -76,7 +76,11 @@ def test_a_plugin(nodeplug_kubelet, plugin):
 class TestOptions:
     @pytest.fixture
     def nodeplug_kubelet_options(self):
-        return {"kubernetes": "1.36", "numa_nodes": 2, "node_name": "n"}
+        options = {"kubernetes": "1.36", "numa_nodes": 2, "node_name": "n", "static_pods": ["static.yaml"]}
+        return options | {"in_order": False, "tls": False, "cgroup_root": None}
+
+    def test_files_are_those_of_the_project(self, nodeplug_kubelet):
+        assert list(nodeplug_kubelet.state().pods) == ["default/s-n"]
 
     def test_a_claim_without_its_driver(self, nodeplug_kubelet):
         nodeplug_kubelet.put_claim(allocated_claim("one", "driver.example.com", "r/n/gpu-0", users=["p"]))
@@ -107,6 +111,7 @@ def project(folder: Path) -> Path:
     theirs = generated.replace("from kubeletapi import _pool", "from google.protobuf import descriptor_pool as _pool")
     (folder / "api_pb2.py").write_text(theirs.replace("_pool.POOL", "_pool.Default()"))
     (folder / "plugin.py").write_text(THEIR_PLUGIN)
+    (folder / "static.yaml").write_text("metadata: {name: s}\nspec: {containers: [{name: c}]}")
     (folder / "test_theirs.py").write_text(THEIR_TESTS)
     return folder
 
@@ -123,4 +128,4 @@ def test_their_tests_pass(project: Path) -> None:
     done = subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, timeout=100, check=False
     )
-    assert "3 passed, 1 xfailed" in done.stdout, done.stdout + done.stderr
+    assert "4 passed, 1 xfailed" in done.stdout, done.stdout + done.stderr

@@ -266,3 +266,43 @@ def test_what_the_status_of_a_pod_may_say(api: Http, status: Plain, found: str) 
     kept = api.ok("PATCH", path, {"status": {"qosClass": None, "resourceClaimStatuses": None}}, content=MERGE)["status"]
     assert kept["qosClass"] == "BestEffort"
     assert kept["resourceClaimStatuses"] == known["resourceClaimStatuses"]
+
+
+TWO = [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]
+NO_HOST = "pod {} does not have a host assigned"
+NO_NAME = "a container name must be specified for pod {}, choose one of: [a b]"
+
+
+@pytest.mark.parametrize(
+    ("path", "spec", "status", "said"),
+    [
+        ("log", {}, 204, ""),
+        ("log?container=b", {"containers": TWO}, 204, ""),
+        ("log", {"containers": TWO}, 400, NO_NAME),
+        (
+            "log",
+            {"containers": TWO, "initContainers": [{"name": "i", "image": "i"}]},
+            400,
+            NO_NAME + " or one of the init containers: [i]",
+        ),
+        ("log?container=x", {}, 400, "container x is not valid for pod {}"),
+        ("exec?command=ls", {}, 400, NO_HOST),
+        ("attach", {"containers": TWO}, 400, NO_NAME),
+        ("portforward", {"containers": TWO}, 400, NO_HOST),
+        ("log", {"nodeName": "ready"}, 500, "pod {}: log is its kubelet's to answer, and this stand-in"),
+        ("portforward", {"nodeName": "ready"}, 500, "pod {}: portforward is its kubelet's to answer, and this"),
+    ],
+)
+def test_what_only_a_kubelet_could_answer(api: Http, path: str, spec: Plain, status: int, said: str) -> None:
+    name = f"silent-{next(COUNT)}"
+    api.ok("POST", PODS, _pod(name, **spec))
+    answer = api.send("GET", f"{PODS}/{name}/{path}")
+    assert answer.status == status
+    if said:
+        assert answer.body["message"].startswith(said.format(name))
+
+
+def test_streams_of_no_pod_and_by_no_verb(api: Http) -> None:
+    assert api.send("GET", f"{PODS}/nobody/log").body["message"] == 'pods "nobody" not found'
+    api.ok("POST", PODS, _pod("verbs"))
+    assert [api.send(method, f"{PODS}/verbs/log").status for method in ("POST", "PUT", "DELETE")] == [405] * 3

@@ -64,3 +64,8 @@ def test_a_port_that_is_taken() -> None:
         done = CliRunner().invoke(main, ["apiserver", "--port", port])
     assert done.exit_code == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.output
+
+
+def test_no_address_is_not_every_address() -> None:
+    refused = CliRunner().invoke(main, ["apiserver", "--host", ""])
+    assert (refused.exit_code, "--host: an address to listen on" in refused.output) == (2, True)
