@@ -23,7 +23,9 @@ from controlplane.apiserver.auxiliary_columns import SHOWN
 from controlplane.apiserver.claim_rules import check_claim
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
+from controlplane.apiserver.open_rules import Part
 from controlplane.apiserver.policies import check_policy
+from controlplane.apiserver.service_rules import check_service, check_service_status, without_other_types_fields
 from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
 from resourceapi.objects.release import Release
 
@@ -291,7 +293,9 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     """The kinds of the table, as a release has them."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
     checks = {**auxiliary_rules.checks(release), **core_rules.checks(release), **workload_rules.checks(release)}
-    checks["PersistentVolumeClaim"] = check_claim
+    checks |= {"PersistentVolumeClaim": check_claim, "Service": check_service}
+    advances = {**workload_defaults.ADVANCES, "Service": without_other_types_fields}
+    status_parts = {"Service": Part(lambda new, old: new, check_service_status)}
     drops = {**workload_defaults.drops(release), "Lease": _without_election}
     warns = auxiliary_warnings.warns(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
@@ -309,7 +313,8 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             check=checks.get(row.kind),
             drop=drops.get(row.kind),
             warn=warns.get(row.kind),
-            advance=workload_defaults.ADVANCES.get(row.kind),
+            advance=advances.get(row.kind),
+            status_part=status_parts.get(row.kind),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,
             short=row.short,

@@ -269,9 +269,9 @@ class Rest:
         if kind.id == PODS:
             obj, told_of_profiles = with_armor(admitted(self.store, obj, metadata["creationTimestamp"]))
             context.told.extend(told_of_profiles)
-        new = kind.rules.create(obj, context)
         if kind.id == SERVICES:
-            new = with_addresses(self.store, new, None)
+            obj = with_addresses(self.store, obj, None, is_dry_run=options.dry_run)
+        new = kind.rules.create(obj, context)
         name = new["metadata"]["name"]
         if not options.dry_run:
             new = without_version(new)
@@ -313,9 +313,9 @@ class Rest:
         new = _carry_over(new, old)
         change = kind.rules.update_status if target.subresource else kind.rules.update
         context = self._context(target)
-        saved = change(new, old, context)
         if kind.id == SERVICES and not target.subresource:
-            saved = with_addresses(self.store, saved, old)
+            new = with_addresses(self.store, new, old, is_dry_run=options.dry_run)
+        saved = change(new, old, context)
         told = (*problems, *context.told, *kind.rules.warnings(saved))
         told += self._admit(target, saved, old, is_dry_run=options.dry_run)
         if _is_same(saved, old):
