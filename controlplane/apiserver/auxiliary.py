@@ -20,7 +20,7 @@ from controlplane.apiserver import (
 )
 from controlplane.apiserver.admission import GROUP
 from controlplane.apiserver.auxiliary_columns import SHOWN
-from controlplane.apiserver.claim_rules import check_claim
+from controlplane.apiserver.claim_rules import check_claim, check_claim_status
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.open_rules import Part
@@ -295,7 +295,8 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     checks = {**auxiliary_rules.checks(release), **core_rules.checks(release), **workload_rules.checks(release)}
     checks |= {"PersistentVolumeClaim": check_claim, "Service": check_service}
     advances = {**workload_defaults.ADVANCES, "Service": without_other_types_fields}
-    status_parts = {"Service": Part(lambda new, old: new, check_service_status)}
+    of_statuses = {"PersistentVolumeClaim": check_claim_status, "Service": check_service_status}
+    status_parts = {kind: Part(_as_written, check) for kind, check in of_statuses.items()}
     drops = {**workload_defaults.drops(release), "Lease": _without_election}
     warns = auxiliary_warnings.warns(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
@@ -353,6 +354,12 @@ def policy_kinds() -> Iterator[Kind]:
             fill=fill,
             must_be_current=True,
         )
+
+
+def _as_written(new: Plain, old: Plain) -> Plain:
+    """A status that nothing is added to."""
+    del old
+    return new
 
 
 def _without_election(lease: Plain) -> Plain:

@@ -55,6 +55,7 @@ class Rules(Protocol):
 
     takes_metadata_with_status: bool = False  # who writes the status may change labels and the like
     spec_parts: frozenset[str] = frozenset()  # subresources by which a part of the spec is written
+    kept: frozenset[str] = frozenset()  # paths of members that upstream's type has none of
 
     def decode(self, value: Plain, version: str) -> Decoded:
         """The object that `value`, in the given version, stands for, with defaults; raises DecodeError.
@@ -68,6 +69,10 @@ class Rules(Protocol):
 
     def encode(self, obj: Plain, version: str) -> Plain:
         """The object as it is served in a version."""
+
+    def in_order(self, obj: Plain) -> Plain:
+        """An object with its members in the order of its type."""
+        return obj
 
     def empty(self, version: str) -> Plain:
         """What an object without any value is written as."""

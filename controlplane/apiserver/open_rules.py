@@ -97,7 +97,7 @@ class OpenRules(Rules):
         self._has_status_at_first = has_status_at_first
         self._fill, self._advance = fill, advance
         self._check, self._warn, self._name_rule = check, warn, name_rule
-        self._kept = kept
+        self.kept = kept
         self._put_back = put_back
         self._has_rules = is_validated and has_rules(schemas[storage])
         self._has_embedded = is_validated and any(map(has_embedded, schemas.values()))
@@ -141,7 +141,7 @@ class OpenRules(Rules):
                 found += [f'unknown field "{path}"' for path in sorted(of_embedded)]
             known = with_defaults(pruned, schema)
         else:
-            read = protobuf.known_members(self._message, rest, found, self._kept)
+            read = protobuf.known_members(self._message, rest, found, self.kept)
             known = self._as_type(read)
             if self._put_back is not None:
                 self._put_back(known, read)
@@ -153,6 +153,12 @@ class OpenRules(Rules):
             metadata = obj["metadata"]
             obj = {**obj, "metadata": {name: metadata[name] for name in json_fields(ObjectMeta) if name in metadata}}
         return obj if version == self._storage else {**obj, "apiVersion": self._api_version(version)}
+
+    def in_order(self, obj: Plain) -> Plain:
+        if self._is_validated:
+            return obj
+        ordered = self._as_type({name: item for name, item in obj.items() if name not in _TYPE})
+        return {name: obj[name] for name in _TYPE if name in obj} | ordered
 
     def empty(self, version: str) -> Plain:
         return self._named(version) | ({} if self._is_validated else self._as_type({}))
@@ -250,7 +256,7 @@ class OpenRules(Rules):
         """The members as upstream's type holds them; raises DecodeError for what it does not."""
         held = protobuf.as_go_writes(self._message, known)
         held.pop("metadata", None)
-        for path in self._kept:
+        for path in self.kept:
             _put_back(held, known, path.split("."))
         return held
 

@@ -167,17 +167,24 @@ class Rest:
         served = target.kind.rules.encode(old, target.version)
         if target.kind.from_definition:  # which the reference has as maps, whose members it writes in order
             served = in_order(served)
-        if patch.type == JSON_PATCH:
-            is_checked = options.field_validation != "Ignore"
-            value = dict(sorted(json_patch(served, patch.value, is_checked=is_checked).items()))
-            shown = _text(value)
-        elif patch.type == STRATEGIC_MERGE_PATCH:
+        is_checked = options.field_validation != "Ignore"
+
+        def shown() -> str:
+            """What a refusal shows: the work of the patch, with the members in the order of their type."""
+            if patch.type == STRATEGIC_MERGE_PATCH:
+                return go_text(shown_patch(patch.value, served))
+            return _text(work(target.kind.rules.in_order(served)))
+
+        def work(obj: Plain) -> Plain:
+            if patch.type == JSON_PATCH:
+                return dict(sorted(json_patch(obj, patch.value, is_checked=is_checked).items()))
+            return merge_patch(obj, checked_merge_patch(patch.value))
+
+        if patch.type == STRATEGIC_MERGE_PATCH:
             value = strategic_merge(served, patch.value, self._schema(target))
             value |= {name: served[name] for name in _TYPE if isinstance(value.get(name), str)}  # none can change it
-            shown = go_text(shown_patch(patch.value, served))
         else:
-            value = merge_patch(served, checked_merge_patch(patch.value))
-            shown = _text(value)
+            value = work(served)
         decoded = decode_patched(target, value, options, shown, patch)
         with telling(decoded.problems):
             check_name(target, decoded.object)
@@ -244,7 +251,7 @@ class Rest:
         )
         check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
-        decoded = decode_patched(target, without_managed(merged), options, go_text(config), None, config)
+        decoded = decode_patched(target, without_managed(merged), options, lambda: go_text(config), None, config)
         obj = in_namespace(target, decoded.object)
         obj = {**obj, "metadata": {**obj["metadata"], **({"managedFields": managed} if managed else {})}}
         if old is not None:

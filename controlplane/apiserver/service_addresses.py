@@ -232,7 +232,7 @@ class _Ports:
             port["nodePort"] = asked or self._next()
             key = (port.get("protocol"), port["nodePort"])
             if key in seen:
-                raise internal("duplicate nodePort: {%s %s}" % key)
+                raise internal(f"duplicate nodePort: {{{key[0]} {key[1]}}}")
             seen.add(key)
 
     def _take_for(self, index: int, asked: int) -> None:

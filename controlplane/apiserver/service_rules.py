@@ -108,7 +108,7 @@ def needs_health(spec: Plain) -> bool:
 
 
 def check_addresses(errors: ErrorList, spec: Plain, before: Plain) -> None:
-    """Addresses in the cluster, their families, and how many there are to be; ValidateServiceClusterIPsRelatedFields."""
+    """Addresses in the cluster, their families, and how many (ValidateServiceClusterIPsRelatedFields)."""
     if spec.get("type") == "ExternalName":
         return
     address, addresses, path = spec.get("clusterIP") or "", spec.get("clusterIPs") or [], "spec.clusterIPs"
@@ -174,9 +174,9 @@ def _check_changes(errors: ErrorList, spec: Plain, before: Plain) -> None:
         if not is_headless(spec) and not is_headless(before):
             _check_changed_families(errors, spec, before)
     _check_class(errors, spec, before)
-    if needs_health(before) and needs_health(spec):
-        if (spec.get("healthCheckNodePort") or 0) != (before.get("healthCheckNodePort") or 0):
-            errors.forbidden("spec.healthCheckNodePort", "field is immutable")
+    was, now = (each.get("healthCheckNodePort") or 0 for each in (before, spec))
+    if needs_health(before) and needs_health(spec) and now != was:
+        errors.forbidden("spec.healthCheckNodePort", "field is immutable")
 
 
 def _check_changed_addresses(errors: ErrorList, spec: Plain, before: Plain) -> None:
@@ -375,7 +375,9 @@ def without_other_types_fields(new: Plain, old: Plain | None) -> Plain:
     if _has_node_ports(before) and not _has_node_ports(spec):
         known, given = ({port.get("nodePort") for port in each.get("ports") or ()} for each in (before, spec))
         if given - {None, 0} <= known:
-            spec["ports"] = [{key: x for key, x in port.items() if key != "nodePort"} for port in spec.get("ports") or ()]
+            spec["ports"] = [
+                {key: x for key, x in port.items() if key != "nodePort"} for port in spec.get("ports") or ()
+            ]
     kept = {name: item for name, item in spec.items() if name not in gone}
     if not kept.get("ports"):
         kept.pop("ports", None)

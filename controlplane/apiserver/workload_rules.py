@@ -10,6 +10,7 @@ from typing import Any
 from controlplane.apiserver.auxiliary_rules import int_or_percent, not_above_all, not_negative, percent
 from controlplane.apiserver.cron_schedules import why_no_schedule, why_no_zone
 from controlplane.apiserver.go_values import in_order
+from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.label_rules import check_selector
 from controlplane.apiserver.labels import is_selected
@@ -17,6 +18,7 @@ from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pod_templates import check_pod_template
 from controlplane.apiserver.workload_defaults import NAME_LABELS, UID_LABELS
 from resourceapi.objects import ErrorList
+from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import complaints
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
@@ -72,8 +74,9 @@ def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fie
     if old is not None:
         fixed = sorted({*spec, *before} - {*_FREE_OF_SETS})
         changed = [name for name in fixed if not json_equal(spec.get(name), before.get(name))]
+        shown = internal_form("apps.StatefulSetSpec", spec)
         for name in changed if names_fields else ():
-            errors.invalid(f"spec.{name}", spec.get(name), _IMMUTABLE)
+            errors.invalid(f"spec.{name}", InOrder(shown[name[0].upper() + name[1:]]), _IMMUTABLE)
         if changed and not names_fields:
             errors.forbidden("spec", _FIXED_SET)
 
@@ -218,8 +221,8 @@ def _job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) 
         before = old["spec"]
         _stays(errors, "spec.selector", selector, before.get("selector"))
         _stays(errors, "spec.completionMode", mode, before.get("completionMode"))
-        if not before.get("suspend"):
-            _stays(errors, "spec.template", spec.get("template"), before.get("template"))
+        if not before.get("suspend") and not json_equal(spec["template"], before["template"]):
+            errors.invalid("spec.template", internal_form("core.PodTemplateSpec", spec["template"]), _IMMUTABLE)
 
 
 def _check_job_template(errors: ErrorList, template: Plain, path: str) -> None:

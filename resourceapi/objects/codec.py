@@ -56,6 +56,21 @@ class Mismatch(Exception):
         self.steps: list[str] = []
         self.embedded: dict[int, str] = {}  # how many steps there were, and the struct
         self.struct = ""
+        self._steps_in_struct = 0
+
+    def of(self, struct: str) -> "Mismatch":
+        """The mismatch of a member of a struct, which is remembered if it is the first."""
+        if not self.struct:
+            self.struct, self._steps_in_struct = struct, len(self.steps)
+        return self
+
+    def within(self, embedded: str, struct: str) -> "Mismatch":
+        """The mismatch of a member of a struct that another one embeds: Go names both, and the other one first."""
+        count = len(self.steps)
+        self.embedded[count] = ".".join(filter(None, (embedded, self.embedded.get(count))))
+        if self._steps_in_struct == count - 1:
+            self.struct = struct
+        return self
 
     def under(self, step: str, embedded: str = "") -> "Mismatch":
         """The mismatch, seen from one step further out; `embedded` is the struct that has the member in Go."""

@@ -9,13 +9,13 @@ are counted by kind and reason; --all prints those that have a reason, too.
 """
 
 import argparse
-import os
+import http.client
 import random
 import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,8 +120,10 @@ class _Subject:
         return seen if mine.status == theirs.status == 200 else None
 
     def _compared(self, request: Request, mutation: Mutation | None) -> Compared:
-        dressed = Dressed(request)
-        mine, theirs, _ = self._pair.ask(dressed)
+        try:
+            mine, theirs, _ = self._pair.ask(Dressed(request))
+        except http.client.RemoteDisconnected:  # a real server panics at some
+            return Compared(self._obj["kind"], request, mutation, ["no answer"], "a server ends the connection")
         found = differences(mine._asdict(), theirs._asdict())
         reason = _reason(mine, theirs, found) if found else ""
         return Compared(self._obj["kind"], request, mutation, found, reason)
@@ -181,14 +183,25 @@ def _reason(ours: Shown, real: Shown, found: list[str]) -> str:
     return next((text for text, holds in REASONS if holds(ours, real, found)), "")
 
 
-REASONS: tuple[tuple[str, Any], ...] = ()
+def _names_another_field(ours: Shown, real: Shown, found: list[str]) -> bool:
+    """Of several fields that an applied configuration has wrong, a real server names the first of Go's map."""
+    texts = [str(shown.body.get("message")) for shown in (ours, real)]
+    return all("failed to create typed patch object" in text and "not declared in schema" in text for text in texts)
+
+
+REASONS: tuple[tuple[str, Callable[[Shown, Shown, list[str]], bool]], ...] = (
+    ("which of several wrong fields of an applied configuration is named", _names_another_field),
+)
+"""Differences that no client can go by."""
 
 
 def _print(each: Compared, width: int) -> None:
     request = each.request
     print(f"{each.kind}: {each.mutation} | {request.method} {request.path} {request.content}")
     print(f"  value {str(each.mutation and each.mutation.value)[:200]}")
-    for text in each.found[:8]:
+    is_refused = any(text.startswith(".status") for text in each.found)  # by one of them: then only its words say why
+    found = [text for text in each.found if text.startswith((".status", ".body.message"))] if is_refused else each.found
+    for text in found[:8]:
         print(f"  {_around(text, width)}")
 
 
@@ -199,13 +212,15 @@ def _look(each: Compared) -> str:
 
 def _around(text: str, width: int) -> str:
     """A difference where it begins."""
-    lines = text.split("\n")
-    if len(lines) < 2 or len(text) < width:
+    where, _, told = text.partition(": ours ")
+    ours, _, real = told.partition("\n")
+    real = real.lstrip().removeprefix("real ")
+    if len(text) < width or not real:
         return text[:width]
-    begin = len(os.path.commonprefix([line.lstrip().partition(" ")[2] for line in lines]))
-    start = max(0, begin - width // 4)
-    first, second = (line.partition(": ours " if "ours" in line else "  real ") for line in lines)
-    return f"{first[0]}: ours ...{first[2][start : start + width]}\n    real ...{second[2][start : start + width]}"
+    pairs = enumerate(zip(ours, real, strict=False))
+    start = max(0, next((at for at, (one, other) in pairs if one != other), 0) - width // 5)
+    shown = (f"{name} ...{value[start : start + width // 2]}" for name, value in (("ours", ours), ("real", real)))
+    return f"{where}: " + "\n    ".join(shown)
 
 
 if __name__ == "__main__":

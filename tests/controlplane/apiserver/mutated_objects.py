@@ -1,4 +1,4 @@
-"""What can be wrong with a valid object in one place: a field is dropped, null, empty, of another type, huge, twice ..."""
+"""What can be wrong with a valid object in one place: a field is dropped, null, empty, of another type, huge, twice."""
 
 import copy
 import random

@@ -184,7 +184,7 @@ class Http:
         headers = {"Accept": accept, "Content-Type": content, **self._sender}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body, separators=(",", ":")).encode()
         try:
             self._connection.request(method, path, body=data, headers=headers)
         except ConnectionError:  # servers close connections that have been quiet for a while
