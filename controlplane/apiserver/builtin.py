@@ -49,7 +49,7 @@ def install(
 
     `has_admin_access` says whether a namespace may have claims with admin access; `authorizer`, who may write claims.
     """
-    for kind in (*_core(release), *auxiliary_kinds(release), *policy_kinds()):
+    for kind in (*_core(release), *auxiliary_kinds(release), *policy_kinds(release)):
         registry.add(kind)
     registry.add(definition_kind(release))
     registry.add(certificates_kind(clock, authorizer))

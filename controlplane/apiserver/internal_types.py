@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from controlplane.apiserver.kinds import Plain
 
-_ZERO: dict[str, Any] = {"text": "", "bool": False, "number": 0, "quantity": "0", "time": None, "same": {}}
+_ZERO: dict[str, Any] = {"text": "", "bool": False, "number": 0, "quantity": "0", "time": None}
 _ESCAPED = {code: f"\\u{code:04x}" for code in (ord("&"), ord("<"), ord(">"), 0x2028, 0x2029)}
 
 
@@ -60,9 +60,18 @@ def _form(form: str, item: Any) -> Any:
         return None if item is None else [_form(form[2:], each) for each in item]
     if form.startswith("map:"):
         return {key: _form(form[4:], item[key]) for key in sorted(item)} if item else None
+    if form == "same":
+        return _without_empty(item or {})
     if form in _ZERO:
         return _ZERO[form] if item is None else item
     return internal_form(form, item or {})
+
+
+def _without_empty(value: Any) -> Any:
+    """A value as it is published, without its empty members."""
+    if isinstance(value, dict):
+        return {name: _without_empty(item) for name, item in value.items() if item not in (None, [], {})}
+    return list(map(_without_empty, value)) if isinstance(value, list) else value
 
 
 def difference(before: Any, after: Any) -> str:

@@ -31,16 +31,20 @@ class Column(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """An object in the stored version, and what strict field validation says of its text."""
+    """An object in the stored version, and what strict field validation says of its text.
+
+    `sent` is what the text had, also where it was empty: rules go by that, but it is not stored. None: nobody asks.
+    """
 
     object: Plain
     problems: tuple[str, ...] = ()
+    sent: Plain | None = None
 
 
 class WriteContext(NamedTuple):
     """How an object is written: in which version, to a server of which release, by whom, which part of it.
 
-    `told` takes what its rules warn of.
+    `told` takes what its rules warn of; `sent` is that of what was decoded.
     """
 
     version: str
@@ -48,6 +52,7 @@ class WriteContext(NamedTuple):
     told: list[str]
     caller: Caller = SERVER
     subresource: str = ""
+    sent: Plain | None = None
 
 
 class Rules(Protocol):

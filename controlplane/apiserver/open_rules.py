@@ -33,6 +33,7 @@ from resourceapi.objects.strict import problems
 _TYPE = ("apiVersion", "kind", "metadata")
 _WITH_METADATA = ("", "apps", "autoscaling", "batch", "networking.k8s.io", "policy")
 _FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "CustomResourceDefinition"))
+_COUNTED_LABELS = (("discovery.k8s.io", "EndpointSlice"),)  # which are a part of what generations count
 _FIELD = re.compile(r"(Go struct field \w+\.)")
 Check = Callable[[ErrorList, Plain, Plain | None], None]
 """Adds what is wrong with a new or changed object."""
@@ -139,14 +140,14 @@ class OpenRules(Rules):
                 if fault is not None:
                     raise DecodeError(str(fault))
                 found += [f'unknown field "{path}"' for path in sorted(of_embedded)]
-            known = with_defaults(pruned, schema)
+            known, read = with_defaults(pruned, schema), {}
         else:
             read = protobuf.known_members(self._message, rest, found, self.kept)
             known = self._as_type(read)
             if self._put_back is not None:
                 self._put_back(known, read)
         obj |= {"metadata": to_dict(without_unknown(record))} | known
-        return Decoded(self._fill(obj), tuple(found))
+        return Decoded(self._fill(obj), tuple(found), None if self._is_validated else read)
 
     def encode(self, obj: Plain, version: str) -> Plain:
         if not self._is_validated:
@@ -196,6 +197,8 @@ class OpenRules(Rules):
             ours = {*new, *old} - {*_TYPE, "status"}
             stored = self._as_stored(new)
             changed = not all(json_equal(stored.get(name), old.get(name)) for name in ours)
+            if (self._group, self._kind) in _COUNTED_LABELS:
+                changed |= not json_equal(new["metadata"].get("labels"), old["metadata"].get("labels"))
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
         return self._checked_update(new, old, context)
 
@@ -275,7 +278,7 @@ class OpenRules(Rules):
             self._check_schema(errors, new, old, is_status=is_status)
         check = check or self._check
         if check is not None:
-            check(errors, new, old)
+            check(errors, new if context.sent is None else _with_empties(new, context.sent), old)
         if self._is_validated:
             self._check_contents(errors, new, old, context)
         if self._has_rules:
@@ -324,6 +327,16 @@ def _put_back(held: Any, known: Any, steps: list[str]) -> None:
             held[steps[0]] = msgspec.to_builtins(known[steps[0]])
         elif steps[0] in held:
             _put_back(held[steps[0]], known[steps[0]], steps[1:])
+
+
+def _with_empties(value: Any, sent: Any) -> Any:
+    """The value with what was sent as an empty list or map, which Go tells from none until it is stored."""
+    if isinstance(value, dict) and isinstance(sent, dict):
+        found = {name: item for name, item in sent.items() if name not in value and item in ([], {})}
+        return {name: _with_empties(item, sent.get(name)) for name, item in value.items()} | found
+    if isinstance(value, list) and isinstance(sent, list) and len(value) == len(sent):
+        return [_with_empties(*pair) for pair in zip(value, sent, strict=True)]
+    return value
 
 
 def _under_metadata(text: str) -> str:

@@ -129,11 +129,12 @@ class Rest:
         self, target: Target, value: Plain, options: WriteOptions, manager: str, prepared: Decoded | None = None
     ) -> Outcome:
         """A new object; `prepared` is what `prepare` made of the value, if that was called already."""
-        obj, problems = prepared or self.prepare(target, decode(target, value, options), manager)
-        with telling(problems):
-            check_namespace(self.store, target, _asked_name(obj))
-            check_kind(target, value["kind"], _asked_name(obj))
-            return self._create(target, obj, options, problems)
+        prepared = prepared or self.prepare(target, decode(target, value, options), manager)
+        name = _asked_name(prepared.object)
+        with telling(prepared.problems):
+            check_namespace(self.store, target, name)
+            check_kind(target, value["kind"], name)
+            return self._create(target, prepared.object, options, prepared)
 
     def update(
         self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
@@ -145,11 +146,11 @@ class Rest:
             new = in_namespace(target, decoded.object)
             may_create = target.kind.creates_on_update and not target.subresource
             if may_create and self.store.get(target.kind.table, target.key) is None:
-                return self._create_by_update(target, new, options, manager, decoded.problems)
-            return self._update(target, new, options, manager, decoded.problems, sent_kind=value["kind"])
+                return self._create_by_update(target, new, options, manager, decoded)
+            return self._update(target, new, options, manager, decoded, sent_kind=value["kind"])
 
     def _create_by_update(
-        self, target: Target, new: Plain, options: WriteOptions, manager: str, problems: tuple[str, ...]
+        self, target: Target, new: Plain, options: WriteOptions, manager: str, decoded: Decoded
     ) -> Outcome:
         """A new object of a kind that a PUT may create; a uid means one that is gone, a version means nothing."""
         metadata = {name: item for name, item in new["metadata"].items() if name != "resourceVersion"}
@@ -157,7 +158,7 @@ class Rest:
         check_namespace(self.store, target, target.name)
         if metadata.get("uid"):
             raise uid_conflict(target, metadata["uid"], "", is_dry_run=options.dry_run)
-        return self._create(target, self._tracked(target, new, None, manager), options, problems)
+        return self._create(target, self._tracked(target, new, None, manager), options, decoded)
 
     def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
         """A patched object, or its status; an applied one may be new."""
@@ -188,7 +189,7 @@ class Rest:
         decoded = decode_patched(target, value, options, shown, patch)
         with telling(decoded.problems):
             check_name(target, decoded.object)
-            return self._update(target, in_namespace(target, decoded.object), options, manager, decoded.problems)
+            return self._update(target, in_namespace(target, decoded.object), options, manager, decoded)
 
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
         """Delete an object, or mark it if finalizers hold it."""
@@ -255,15 +256,15 @@ class Rest:
         obj = in_namespace(target, decoded.object)
         obj = {**obj, "metadata": {**obj["metadata"], **({"managedFields": managed} if managed else {})}}
         if old is not None:
-            return self.save(target, obj, old, options, decoded.problems)
+            return self.save(target, obj, old, options, decoded)
         if metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
             raise conflict(target.kind.group, target.kind.plural, target.name, why)
         check_namespace(self.store, target, target.name)
         obj["metadata"].pop("resourceVersion", None)
-        return self._create(target, obj, options, decoded.problems)
+        return self._create(target, obj, options, decoded)
 
-    def _create(self, target: Target, obj: Plain, options: WriteOptions, problems: tuple[str, ...]) -> Outcome:
+    def _create(self, target: Target, obj: Plain, options: WriteOptions, decoded: Decoded) -> Outcome:
         kind = target.kind
         metadata = {**obj["metadata"]}
         for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"):
@@ -272,7 +273,7 @@ class Rest:
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = self._generated(kind, target.namespace, metadata["generateName"])
         obj = {**obj, "metadata": metadata}
-        context = self._context(target)
+        context = self._context(target, decoded.sent)
         if kind.id == PODS:
             obj, told_of_profiles = with_armor(admitted(self.store, obj, metadata["creationTimestamp"]))
             context.told.extend(told_of_profiles)
@@ -283,7 +284,7 @@ class Rest:
         if not options.dry_run:
             new = without_version(new)
         key = (target.namespace, name)
-        told = (*problems, *context.told, *kind.rules.warnings(new))
+        told = (*decoded.problems, *context.told, *kind.rules.warnings(new))
         told += self._admit(target, new, None, is_dry_run=options.dry_run)
         there = self.store.get(kind.table, key)
         if there is not None:
@@ -299,7 +300,7 @@ class Rest:
         new: Plain,
         options: WriteOptions,
         manager: str,
-        problems: tuple[str, ...],
+        decoded: Decoded,
         *,
         sent_kind: str | None = None,
     ) -> Outcome:
@@ -311,19 +312,19 @@ class Rest:
         if sent_kind is not None and not target.subresource:  # there, all but the status is what was
             check_version(target, new["metadata"].get("resourceVersion") or "", old["metadata"]["resourceVersion"])
             check_kind(target, sent_kind, target.name)
-        return self.save(target, self._tracked(target, new, old, manager), old, options, problems)
+        return self.save(target, self._tracked(target, new, old, manager), old, options, decoded)
 
-    def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, problems: tuple[str, ...]) -> Outcome:
+    def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, decoded: Decoded) -> Outcome:
         """A changed object, after its rules and the policies have looked at it; it keeps what nobody can change."""
         kind, current = target.kind, old["metadata"]["resourceVersion"]
         check_version(target, new["metadata"].get("resourceVersion") or "", current)
         new = _carry_over(new, old)
         change = kind.rules.update_status if target.subresource else kind.rules.update
-        context = self._context(target)
+        context = self._context(target, decoded.sent)
         if kind.id == SERVICES and not target.subresource:
             new = with_addresses(self.store, new, old, is_dry_run=options.dry_run)
         saved = change(new, old, context)
-        told = (*problems, *context.told, *kind.rules.warnings(saved))
+        told = (*decoded.problems, *context.told, *kind.rules.warnings(saved))
         told += self._admit(target, saved, old, is_dry_run=options.dry_run)
         if _is_same(saved, old):
             return Outcome(old, told)
@@ -378,8 +379,8 @@ class Rest:
         )
         return with_managed(new, managers)
 
-    def _context(self, target: Target) -> WriteContext:
-        return WriteContext(target.version, self.release, [], target.caller, target.subresource)
+    def _context(self, target: Target, sent: Plain | None) -> WriteContext:
+        return WriteContext(target.version, self.release, [], target.caller, target.subresource, sent)
 
     def _admit(self, target: Target, new: Plain | None, old: Plain | None, *, is_dry_run: bool) -> tuple[str, ...]:
         """What policies warn of; raises ApiError for what they refuse."""

@@ -136,7 +136,8 @@ def _check_daemons_strategy(errors: ErrorList, strategy: Plain) -> None:
         elif not percent(away) and not percent(more):
             errors.required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
     elif kind != "OnDelete":
-        errors.not_supported(path, {"Type": kind or "", "RollingUpdate": rolling}, ["RollingUpdate", "OnDelete"])
+        shown = internal_form("apps.DaemonSetUpdateStrategy", strategy)
+        errors.not_supported(path, shown, ["RollingUpdate", "OnDelete"])
 
 
 def _check_template(errors: ErrorList, spec: Plain, kind: str) -> None:
@@ -271,7 +272,7 @@ def _check_schedule(errors: ErrorList, spec: Plain, before: Plain) -> None:
 def _check_generated(errors: ErrorList, spec: Plain, metadata: Plain) -> None:
     """That the labels and the selector that the server makes are there, as they are made."""
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-    uid, name_of_job = str(metadata["uid"]), str(metadata["name"])
+    uid, name_of_job = str(metadata["uid"]), str(metadata.get("name", ""))
     expected = {UID_LABELS[0]: uid, UID_LABELS[1]: uid, NAME_LABELS[0]: name_of_job, NAME_LABELS[1]: name_of_job}
     for name in (UID_LABELS[1], NAME_LABELS[1], UID_LABELS[0], NAME_LABELS[0]):
         if labels.get(name) != expected[name]:

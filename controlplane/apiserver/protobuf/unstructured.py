@@ -9,7 +9,8 @@ from typing import Any
 
 from controlplane.apiserver.protobuf.codec import is_message
 from controlplane.apiserver.protobuf.forms import FORMS
-from controlplane.apiserver.protobuf.messages import fields_of
+from controlplane.apiserver.protobuf.members import INDEX
+from controlplane.apiserver.protobuf.messages import TYPE_MEMBERS, TYPED_PARTS, fields_of
 from resourceapi.objects import DecodeError
 from resourceapi.objects.codec import Mismatch
 
@@ -34,9 +35,9 @@ def converted(message: str, value: Any, problems: list[str], kept: Set[str] = fr
             known[name] = _value(form, value[name], problems, kept, f"{path}.{name}" if path else name)
     for name in value:
         here = f"{path}.{name}" if path else name
-        if here in kept:
+        if INDEX.sub("", here) in kept:
             known[name] = value[name]
-        elif name not in known:
+        elif name not in known and not (message in TYPED_PARTS and name in TYPE_MEMBERS):
             problems.append(f'unknown field "{here}"')
     return known
 
