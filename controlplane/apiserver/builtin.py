@@ -6,6 +6,7 @@ An explicit table; `install` fills a registry with it.
 import base64
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from controlplane.apiserver import columns
@@ -178,7 +179,7 @@ def _core(release: Release) -> list[Kind]:
             counts_generations=True,
             fill=_pod,
             advance=_pending,
-            check=check_pod,
+            check=partial(check_pod, release=release),
             warn=pod_warnings,
             categories=("all",),
             kept=_OF_THE_PROTOTYPE,

@@ -31,7 +31,8 @@ _RESIZES = [
 
 def check_claim(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """A claim. One that is bound may come to ask for more, and for another class of volumes."""
-    check_claim_spec(errors, new["spec"], "spec")
+    before = (old or {}).get("spec") or {}
+    check_claim_spec(errors, new["spec"], "spec", had_source="dataSource" in before or "dataSourceRef" in before)
     if old is not None:
         _check_changes(errors, new, old)
 
@@ -93,8 +94,8 @@ def check_claim_template(errors: ErrorList, template: Plain, path: str) -> None:
     check_claim_spec(errors, template.get("spec") or {}, f"{path}.spec")
 
 
-def check_claim_spec(errors: ErrorList, spec: Plain, path: str) -> None:
-    """How storage is to be."""
+def check_claim_spec(errors: ErrorList, spec: Plain, path: str, *, had_source: bool = False) -> None:
+    """How storage is to be; `had_source`: it had a source before, whose group may be anything."""
     modes = spec.get("accessModes") or []
     if not modes:
         errors.required(f"{path}.accessModes", "at least 1 access mode is required")
@@ -106,7 +107,7 @@ def check_claim_spec(errors: ErrorList, spec: Plain, path: str) -> None:
     mode = spec.get("volumeMode")
     if mode is not None and mode not in _MODES:
         errors.not_supported(f"{path}.volumeMode", mode, _MODES)
-    _check_sources(errors, spec, path)
+    _check_sources(errors, spec, path, is_any_group=had_source)
     _check_class(errors, spec, f"{path}.volumeAttributesClassName")
 
 
@@ -138,7 +139,7 @@ def _check_amount(errors: ErrorList, resources: Plain, path: str) -> None:
         errors.invalid(path, str(amount), "must be greater than zero")
 
 
-def _check_sources(errors: ErrorList, spec: Plain, path: str) -> None:
+def _check_sources(errors: ErrorList, spec: Plain, path: str, *, is_any_group: bool) -> None:
     """What storage holds from the start, which has two names."""
     for name in ("dataSource", "dataSourceRef"):
         source, here = spec.get(name), f"{path}.{name}"
@@ -150,7 +151,7 @@ def _check_sources(errors: ErrorList, spec: Plain, path: str) -> None:
         group, kind = source.get("apiGroup") or "", source.get("kind") or ""
         if not group and kind != _CLAIM:
             errors.invalid(here, kind, f"must be '{_CLAIM}' when referencing the default apiGroup")
-        if group:
+        if group and not is_any_group:
             complaints(errors, f"{here}.apiGroup", group, dns_subdomain(group))
         if source.get("namespace"):
             complaints(errors, f"{here}.namespace", source["namespace"], dns_label(source["namespace"]))

@@ -1,9 +1,9 @@
 """How refusals show objects: as the structs that the API server works with, whose members have Go's names.
 
-They are there in Go's order, even when they are empty. `internal_types.txt`, which `proto/internal` prints of
-upstream's Go types, has a line with the name of each struct and below it one for each field: the name that is shown,
-the name that is published, and the type. `.` is a struct whose members are its holder's; `same` is shown as it is
-published.
+They are there in Go's order, even when they are empty. `internal_types-*.txt`, which `proto/internal` prints of
+upstream's Go types, have a line with the name of each struct and below it one for each field: the name that is shown,
+the name that is published (with `^` where the holder has it), and the type. `.` is a struct whose members are its
+holder's; `same` is shown as it is published. What is older than the tables is shown as the first of them has it.
 """
 
 import difflib
@@ -13,9 +13,11 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from controlplane.apiserver.kinds import Plain
+from resourceapi.objects.errors import JSON_ESCAPES
+from resourceapi.objects.release import LATEST, Release
 
 _ZERO: dict[str, Any] = {"text": "", "bool": False, "number": 0, "quantity": "0", "time": None}
-_ESCAPED = {code: f"\\u{code:04x}" for code in (ord("&"), ord("<"), ord(">"), 0x2028, 0x2029)}
+_FIRST = 36
 
 
 class _Field(NamedTuple):
@@ -25,10 +27,11 @@ class _Field(NamedTuple):
 
 
 @functools.cache
-def _structs() -> dict[str, tuple[_Field, ...]]:
+def _structs(minor: int) -> dict[str, tuple[_Field, ...]]:
     found: dict[str, list[_Field]] = {}
     fields: list[_Field] = []
-    for line in resources.files(__package__).joinpath("internal_types.txt").read_text().splitlines():
+    text = resources.files(__package__).joinpath(f"internal_types-1.{minor}.txt").read_text()
+    for line in text.splitlines():
         if line.startswith(" "):
             fields.append(_Field(*line.split()))
         elif not line.startswith("#"):
@@ -36,42 +39,46 @@ def _structs() -> dict[str, tuple[_Field, ...]]:
     return {name: tuple(fields) for name, fields in found.items()}
 
 
-def internal_form(struct: str, value: Plain) -> Plain:
+def internal_form(struct: str, value: Plain, release: Release = LATEST) -> Plain:
     """A value of a published type as a struct, of which `core.PodSpec` is one. Raises KeyError for no such struct."""
-    shown: Plain = {}
-    for field in _structs()[struct]:
-        item = value if field.member == "." else value.get(field.member)
+    return _shown(_structs(max(release.minor, _FIRST)), struct, value, {})
+
+
+def published(value: Any) -> Any:
+    """A value as it is published: without its empty members."""
+    if isinstance(value, dict):
+        return {name: published(item) for name, item in value.items() if item not in (None, [], {})}
+    return list(map(published, value)) if isinstance(value, list) else value
+
+
+def _shown(structs: dict[str, tuple[_Field, ...]], struct: str, value: Plain, holder: Plain) -> Plain:
+    found: Plain = {}
+    for field in structs[struct]:
+        if field.member.startswith("^"):
+            item = holder.get(field.member[1:])
+        else:
+            item = value if field.member == "." else value.get(field.member)
+        form = _form(structs, field.type, item, value)
         if field.shown == ".":
-            shown |= _form(field.type, item)
-        elif field.shown != "-":
-            shown[field.shown] = _form(field.type, item)
-    return shown
+            found |= form
+        else:
+            found[field.shown] = form
+    return found
 
 
-def internal_list(struct: str, values: list[Plain] | None) -> list[Plain] | None:
-    """A list of such values; nothing where there is none."""
-    return None if values is None else [internal_form(struct, each) for each in values]
-
-
-def _form(form: str, item: Any) -> Any:
+def _form(structs: dict[str, tuple[_Field, ...]], form: str, item: Any, holder: Plain) -> Any:
     if form.startswith("*"):
-        return None if item is None else _form(form[1:], item)
+        return None if item is None else _form(structs, form[1:], item, holder)
     if form.startswith("[]"):
-        return None if item is None else [_form(form[2:], each) for each in item]
+        return None if item is None else [_form(structs, form[2:], each, holder) for each in item]
     if form.startswith("map:"):
-        return {key: _form(form[4:], item[key]) for key in sorted(item)} if item else None
+        is_none = item is None
+        return None if is_none else {key: _form(structs, form[4:], item[key], holder) for key in sorted(item)}
     if form == "same":
-        return _without_empty(item or {})
+        return published(item or {})
     if form in _ZERO:
         return _ZERO[form] if item is None else item
-    return internal_form(form, item or {})
-
-
-def _without_empty(value: Any) -> Any:
-    """A value as it is published, without its empty members."""
-    if isinstance(value, dict):
-        return {name: _without_empty(item) for name, item in value.items() if item not in (None, [], {})}
-    return list(map(_without_empty, value)) if isinstance(value, list) else value
+    return _shown(structs, form, item or {}, holder)
 
 
 def difference(before: Any, after: Any) -> str:
@@ -79,6 +86,6 @@ def difference(before: Any, after: Any) -> str:
 
     Source: k8s.io/apimachinery pkg/util/diff.
     """
-    texts = (json.dumps(each, indent=1, ensure_ascii=False).translate(_ESCAPED) for each in (before, after))
+    texts = (json.dumps(each, indent=1, ensure_ascii=False).translate(JSON_ESCAPES) for each in (before, after))
     lines = ([f"{line}\n" for line in text.split("\n")] for text in texts)
     return "".join([*difflib.unified_diff(*lines)][2:])  # without the names of files

@@ -17,6 +17,7 @@ from controlplane.apiserver.embedded import check_embedded, coerce, has_embedded
 from controlplane.apiserver.go_values import in_order, numbers_as_read
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
 from controlplane.apiserver.schema_validation import check
+from controlplane.apiserver.sent_empties import with_empties
 from controlplane.apiserver.status import go_name, invalid, telling
 from controlplane.apiserver.structural import NEW, check_items, prune, with_defaults, without_nulls
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
@@ -278,7 +279,7 @@ class OpenRules(Rules):
             self._check_schema(errors, new, old, is_status=is_status)
         check = check or self._check
         if check is not None:
-            check(errors, new if context.sent is None else _with_empties(new, context.sent), old)
+            check(errors, with_empties(new, context.sent), old)
         if self._is_validated:
             self._check_contents(errors, new, old, context)
         if self._has_rules:
@@ -327,16 +328,6 @@ def _put_back(held: Any, known: Any, steps: list[str]) -> None:
             held[steps[0]] = msgspec.to_builtins(known[steps[0]])
         elif steps[0] in held:
             _put_back(held[steps[0]], known[steps[0]], steps[1:])
-
-
-def _with_empties(value: Any, sent: Any) -> Any:
-    """The value with what was sent as an empty list or map, which Go tells from none until it is stored."""
-    if isinstance(value, dict) and isinstance(sent, dict):
-        found = {name: item for name, item in sent.items() if name not in value and item in ([], {})}
-        return {name: _with_empties(item, sent.get(name)) for name, item in value.items()} | found
-    if isinstance(value, list) and isinstance(sent, list) and len(value) == len(sent):
-        return [_with_empties(*pair) for pair in zip(value, sent, strict=True)]
-    return value
 
 
 def _under_metadata(text: str) -> str:

@@ -15,6 +15,7 @@ from controlplane.apiserver.pod_rules import check_pod_spec
 from resourceapi.objects import ErrorList, from_dict
 from resourceapi.objects.core import NodeSelector
 from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.release import Release
 
 _FIXED = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -34,7 +35,7 @@ def check_whole_pod(errors: ErrorList, pod: Plain) -> None:
     check_images(errors, pod["spec"], "spec")
 
 
-def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def check_pod(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     """A new pod, or one that changed."""
     after, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     if old is None or not json_equal(after, before):
@@ -64,7 +65,7 @@ def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
             errors.forbidden(f"spec.schedulingGates[{index}].name", why)
     if known:
         _check_placement(errors, after, before)
-    was, now = (internal_form("core.PodSpec", spec) for spec in (before, _as_it_was(after, before)))
+    was, now = (internal_form("core.PodSpec", spec, release) for spec in (before, _as_it_was(after, before)))
     if not json_equal(now, was):
         errors.forbidden("spec", f"{_FIXED}\n{difference(was, now)}")
 

@@ -61,6 +61,7 @@ from controlplane.apiserver.stored_size import fitting
 from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ObjectMeta, format_time, from_dict, to_dict
+from resourceapi.objects.errors import JSON_ESCAPES
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
 
@@ -484,4 +485,5 @@ def _with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
 
 
 def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    """A value as Go writes it in JSON."""
+    return msgspec.json.encode(value).decode().translate(JSON_ESCAPES)

@@ -10,7 +10,7 @@ from typing import Any
 from controlplane.apiserver.auxiliary_rules import int_or_percent, not_above_all, not_negative, percent
 from controlplane.apiserver.cron_schedules import why_no_schedule, why_no_zone
 from controlplane.apiserver.go_values import in_order
-from controlplane.apiserver.internal_types import internal_form
+from controlplane.apiserver.internal_types import internal_form, published
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.label_rules import check_selector
 from controlplane.apiserver.labels import is_selected
@@ -223,7 +223,8 @@ def _job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) 
         _stays(errors, "spec.selector", selector, before.get("selector"))
         _stays(errors, "spec.completionMode", mode, before.get("completionMode"))
         if not before.get("suspend") and not json_equal(spec["template"], before["template"]):
-            errors.invalid("spec.template", internal_form("core.PodTemplateSpec", spec["template"]), _IMMUTABLE)
+            shown = internal_form("core.PodTemplateSpec", spec["template"], release)
+            errors.invalid("spec.template", shown, _IMMUTABLE)
 
 
 def _check_job_template(errors: ErrorList, template: Plain, path: str) -> None:
@@ -286,8 +287,8 @@ def _check_generated(errors: ErrorList, spec: Plain, metadata: Plain) -> None:
 
 
 def _stays(errors: ErrorList, path: str, new: Any, old: Any) -> None:
-    if not json_equal(new, old):
-        errors.invalid(path, new, _IMMUTABLE)
+    if not json_equal(published(new), published(old)):
+        errors.invalid(path, published(new), _IMMUTABLE)
 
 
 def checks(release: Release) -> Mapping[str, Check]:

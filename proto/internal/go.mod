@@ -1,4 +1,4 @@
-module nodeplug.local/internal
+module nodeplug/proto/internal
 
 go 1.26.0
 

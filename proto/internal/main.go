@@ -1,6 +1,7 @@
 // How the API server's own structs show values in refusals, from upstream's Go types.
 //
-//	go run . > ../../controlplane/apiserver/internal_types.txt
+//	go run . > ../../controlplane/apiserver/internal_types-1.37.txt
+//	go run -modfile=go-1.36.mod . > ../../controlplane/apiserver/internal_types-1.36.txt
 //
 // A refusal that shows an object shows the type that the server works with: its members have Go's names, in Go's order,
 // and are there even when they are empty. Members of the published type are found by the name of the field in Go.
@@ -9,6 +10,7 @@ package main
 import (
 	"fmt"
 	"reflect"
+	"runtime/debug"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,9 +28,11 @@ import (
 	"k8s.io/kubernetes/pkg/apis/storage"
 )
 
-type pair struct{ internal, published reflect.Type }
+type pair struct{ internal, published, holder reflect.Type }
 
-func pairOf[I, P any]() pair { return pair{reflect.TypeFor[I](), reflect.TypeFor[P]()} }
+func pairOf[I, P any]() pair {
+	return pair{reflect.TypeFor[I](), reflect.TypeFor[P](), reflect.TypeFor[struct{}]()}
+}
 
 var roots = []pair{
 	pairOf[core.PodTemplateSpec, corev1.PodTemplateSpec](),
@@ -54,7 +58,7 @@ var plain = map[reflect.Type]string{
 }
 
 func main() {
-	fmt.Println("# Made by proto/internal, `go run .`, of k8s.io/kubernetes v1.37.1; do not edit.")
+	fmt.Println("# Made by proto/internal, of k8s.io/kubernetes " + version() + "; do not edit.")
 	seen, queue := map[reflect.Type]bool{}, roots
 	for len(queue) > 0 {
 		next := queue[0]
@@ -75,17 +79,24 @@ func members(of pair) []pair {
 		if field.Type == reflect.TypeFor[metav1.TypeMeta]() {
 			continue // an object that the server works with says nothing of its type
 		}
+		prefix := ""
 		other, ok := of.published.FieldByName(field.Name)
 		if !ok {
-			fmt.Printf(" %s - %s\n", shownName(field), formOf(field.Type, nil))
-			continue
+			prefix = "^"
+			other, ok = of.holder.FieldByName(field.Name)
+		}
+		if !ok {
+			continue // which no published object has
 		}
 		name, _, _ := strings.Cut(other.Tag.Get("json"), ",")
 		if name == "" {
 			name = "."
 		}
+		name = prefix + name
 		var below []pair
-		form := formOf(field.Type, func(t reflect.Type) { below = append(below, pair{t, published(other.Type)}) })
+		form := formOf(field.Type, func(t reflect.Type) {
+			below = append(below, pair{t, published(other.Type), of.published})
+		})
 		fmt.Printf(" %s %s %s\n", shownName(field), name, form)
 		found = append(found, below...)
 	}
@@ -126,7 +137,7 @@ func formOf(t reflect.Type, below func(reflect.Type)) string {
 	case reflect.Bool:
 		return "bool"
 	case reflect.Struct:
-		if strings.Contains(t.PkgPath(), "/meta/v1") || below == nil {
+		if strings.Contains(t.PkgPath(), "/meta/v1") {
 			return "same"
 		}
 		below(t)
@@ -143,6 +154,16 @@ func published(t reflect.Type) reflect.Type {
 		t = t.Elem()
 	}
 	return t
+}
+
+func version() string {
+	info, _ := debug.ReadBuildInfo()
+	for _, module := range info.Deps {
+		if module.Path == "k8s.io/kubernetes" {
+			return module.Version
+		}
+	}
+	return ""
 }
 
 func nameOf(t reflect.Type) string {

@@ -176,7 +176,7 @@ def _shown(value: Any) -> str:
     elif not isinstance(value, dict):  # those come with their members in the order to show
         value = _internal_form(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.translate(_JSON_ESCAPES)
+    return text.translate(JSON_ESCAPES)
 
 
 def _internal_form(value: Any, *, alpha: bool = False) -> Any:
@@ -215,5 +215,5 @@ def _go_name(name: str) -> str:
     return "".join(_ACRONYMS.get(word, word.capitalize()) for word in name.split("_"))
 
 
-_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in (ord("&"), ord("<"), ord(">"), 0x2028, 0x2029)}
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in (ord("&"), ord("<"), ord(">"), 0x2028, 0x2029)}
 _ACRONYMS = {"api": "API", "cel": "CEL", "id": "ID", "ips": "IPs", "uid": "UID"}

@@ -1,0 +1,34 @@
+"""What was sent as an empty list or map: Go tells it from none until it is stored, so rules and refusals see it."""
+
+from typing import Any
+
+from controlplane.apiserver.kinds import Plain
+from resourceapi.objects import Record
+from resourceapi.objects.codec import json_fields
+from resourceapi.objects.meta import WrittenEmpty
+
+
+def with_empties(value: Any, sent: Any) -> Any:
+    """The value with what was sent as an empty list or map and is not there. `sent` may be None, or say only that."""
+    if isinstance(value, dict) and isinstance(sent, dict):
+        found = {name: item for name, item in sent.items() if name not in value and item in ([], {})}
+        return {name: with_empties(item, sent.get(name)) for name, item in value.items()} | found
+    if isinstance(value, list) and isinstance(sent, list) and len(value) == len(sent):
+        return [with_empties(*pair) for pair in zip(value, sent, strict=True)]
+    return value
+
+
+def empties(record: Record) -> Plain:
+    """Where a record was sent an empty list, and what is above that."""
+    found: Plain = {}
+    for name, field in json_fields(type(record)).items():
+        value = getattr(record, field.name)
+        if isinstance(value, WrittenEmpty):
+            found[name] = []
+        elif isinstance(value, Record):
+            below = empties(value)
+            found |= {name: below} if below else {}
+        elif isinstance(value, tuple):
+            items = [empties(each) if isinstance(each, Record) else {} for each in value]
+            found |= {name: items} if any(items) else {}
+    return found
