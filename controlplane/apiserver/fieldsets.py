@@ -177,8 +177,10 @@ def _order(path: Path) -> tuple[tuple[int, str], ...]:
 
 
 def _key(value: Any) -> str:
-    """A key of an item; one that is no plain value is nothing."""
-    return "" if isinstance(value, dict | list) else _json(value)
+    """A key of an item, also where it is no plain value."""
+    if isinstance(value, dict):
+        return "".join(f"{name}={_key(item)}" for name, item in value.items())
+    return f"[{','.join(map(_key, value))}]" if isinstance(value, list) else _json(value)
 
 
 def _json(value: Any) -> str:

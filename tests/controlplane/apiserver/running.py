@@ -35,6 +35,8 @@ _FAULTS_OF_THE_REFERENCE = re.compile(
     r"|resourceVersion should not be set on objects to be created"
     r"|failed to create typed patch object .*"
     r"|failed to convert new object .*"
+    r"|duplicate nodePort: .*"
+    r"|(Internal error occurred: )?failed to allocate requested HealthCheck NodePort .*"
     r"|(Timeout: )?Too large resource version: .*"
     r"|map: map.* does not contain declared merge key: .*"
     r"|list element types are not identical: .*",
