@@ -26,7 +26,7 @@ from controlplane.apiserver.auxiliary_columns import SHOWN
 from controlplane.apiserver.claim_rules import check_claim, check_claim_status
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.open_rules import Part
+from controlplane.apiserver.open_rules import Part, as_written
 from controlplane.apiserver.policy_rules import check_binding, check_policy
 from controlplane.apiserver.service_rules import check_service, check_service_status, without_other_types_fields
 from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
@@ -303,7 +303,7 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
         "PersistentVolumeClaim": check_claim_status,
         "Service": check_service_status,
     }
-    status_parts = {kind: Part(_as_written, check) for kind, check in of_statuses.items()}
+    status_parts = {kind: Part(as_written, check) for kind, check in of_statuses.items()}
     drops = {**workload_defaults.drops(release), "Lease": _without_election}
     warns = auxiliary_warnings.warns(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
@@ -361,12 +361,6 @@ def policy_kinds(release: Release) -> Iterator[Kind]:
             fill=fill,
             must_be_current=True,
         )
-
-
-def _as_written(new: Plain, old: Plain) -> Plain:
-    """A status that nothing is added to."""
-    del old
-    return new
 
 
 def _without_election(lease: Plain) -> Plain:

@@ -18,6 +18,9 @@ from resourceapi.objects.release import LATEST, Release
 
 _ZERO: dict[str, Any] = {"text": "", "bool": False, "number": 0, "quantity": "0", "time": None}
 _FIRST = 36
+"""The release of the first table."""
+_MOST_LINES = 200_000
+"""That are compared."""
 
 
 class _Field(NamedTuple):
@@ -82,10 +85,12 @@ def _form(structs: dict[str, tuple[_Field, ...]], form: str, item: Any, holder: 
 
 
 def difference(before: Any, after: Any) -> str:
-    """What changed, as a refusal shows it: lines of JSON, with three around each change.
+    """What changed, as a refusal shows it: lines of JSON, with three around each change; nothing for very many lines.
 
     Source: k8s.io/apimachinery pkg/util/diff.
     """
     texts = (json.dumps(each, indent=1, ensure_ascii=False).translate(JSON_ESCAPES) for each in (before, after))
-    lines = ([f"{line}\n" for line in text.split("\n")] for text in texts)
-    return "".join([*difflib.unified_diff(*lines)][2:])  # without the names of files
+    was, now = ([f"{line}\n" for line in text.split("\n")] for text in texts)
+    if len(was) + len(now) > _MOST_LINES:  # which would take seconds
+        return ""
+    return "".join([*difflib.unified_diff(was, now)][2:])  # without the names of files

@@ -33,7 +33,7 @@ class Column(NamedTuple):
 class Decoded(NamedTuple):
     """An object in the stored version, and what strict field validation says of its text.
 
-    `sent` is what the text had, also where it was empty: rules go by that, but it is not stored. None: nobody asks.
+    `sent` says where the text had an empty list or map: rules go by that, but it is not stored. None: nowhere.
     """
 
     object: Plain

@@ -17,7 +17,7 @@ from controlplane.apiserver.embedded import check_embedded, coerce, has_embedded
 from controlplane.apiserver.go_values import in_order, numbers_as_read
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
 from controlplane.apiserver.schema_validation import check
-from controlplane.apiserver.sent_empties import with_empties
+from controlplane.apiserver.sent_empties import lost_empties, with_empties
 from controlplane.apiserver.status import go_name, invalid, telling
 from controlplane.apiserver.structural import NEW, check_items, prune, with_defaults, without_nulls
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
@@ -49,6 +49,12 @@ class Part(NamedTuple):
 
     take: Callable[[Plain, Plain], Plain]
     check: Check
+
+
+def as_written(new: Plain, old: Plain) -> Plain:
+    """A part that nothing is added to."""
+    del old
+    return new
 
 
 class OpenRules(Rules):
@@ -141,14 +147,15 @@ class OpenRules(Rules):
                 if fault is not None:
                     raise DecodeError(str(fault))
                 found += [f'unknown field "{path}"' for path in sorted(of_embedded)]
-            known, read = with_defaults(pruned, schema), {}
+            known, sent = with_defaults(pruned, schema), None
         else:
             read = protobuf.known_members(self._message, rest, found, self.kept)
             known = self._as_type(read)
+            sent = lost_empties(read, known)
             if self._put_back is not None:
                 self._put_back(known, read)
         obj |= {"metadata": to_dict(without_unknown(record))} | known
-        return Decoded(self._fill(obj), tuple(found), None if self._is_validated else read)
+        return Decoded(self._fill(obj), tuple(found), sent)
 
     def encode(self, obj: Plain, version: str) -> Plain:
         if not self._is_validated:

@@ -65,7 +65,10 @@ def check_pod(errors: ErrorList, new: Plain, old: Plain | None, *, release: Rele
             errors.forbidden(f"spec.schedulingGates[{index}].name", why)
     if known:
         _check_placement(errors, after, before)
-    was, now = (internal_form("core.PodSpec", spec, release) for spec in (before, _as_it_was(after, before)))
+    fixed = _as_it_was(after, before)
+    if json_equal(fixed, before):
+        return
+    was, now = (internal_form("core.PodSpec", spec, release) for spec in (before, fixed))
     if not json_equal(now, was):
         errors.forbidden("spec", f"{_FIXED}\n{difference(was, now)}")
 
@@ -143,7 +146,8 @@ def _as_it_was(spec: Plain, before: Plain) -> Plain:
     fixed |= {name: before[name] for name in free if name in before}
     for name in ("containers", "initContainers"):
         pairs = zip(fixed.get(name) or (), before.get(name) or (), strict=True)
-        fixed[name] = [{**now, "image": was.get("image")} for now, was in pairs] or None
+        if name in fixed:
+            fixed[name] = [{**now, "image": was.get("image")} for now, was in pairs]
     return fixed
 
 

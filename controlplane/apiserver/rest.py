@@ -89,6 +89,13 @@ class Outcome(NamedTuple):
     is_gone: bool = True
 
 
+class Tracked(NamedTuple):
+    """A changed object with the owners of its fields, and the one that it follows."""
+
+    old: Plain
+    new: Plain
+
+
 class Rest:
     """Creates, reads, changes and deletes objects, in the order of steps that the module describes."""
 
@@ -137,10 +144,25 @@ class Rest:
             check_kind(target, value["kind"], name)
             return self._create(target, prepared.object, options, prepared)
 
+    def track(self, target: Target, decoded: Decoded, old: Plain, manager: str) -> Tracked:
+        """What a body makes of an object, with the owners of its fields; nothing stored is asked, as in `prepare`."""
+        with telling(decoded.problems):
+            check_name(target, decoded.object)
+            return Tracked(old, self._tracked(target, in_namespace(target, decoded.object), old, manager))
+
     def update(
-        self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
+        self,
+        target: Target,
+        value: Plain,
+        options: WriteOptions,
+        manager: str,
+        decoded: Decoded | None = None,
+        tracked: Tracked | None = None,
     ) -> Outcome:
-        """A replaced object, or its status; `decoded` is what the value says, if that was read already."""
+        """A replaced object, or its status.
+
+        `decoded` is what the value says, if that was read already, and `tracked` what `track` made of it.
+        """
         decoded = decoded or decode(target, value, options)
         with telling(decoded.problems):
             check_name(target, decoded.object)
@@ -148,7 +170,7 @@ class Rest:
             may_create = target.kind.creates_on_update and not target.subresource
             if may_create and self.store.get(target.kind.table, target.key) is None:
                 return self._create_by_update(target, new, options, manager, decoded)
-            return self._update(target, new, options, manager, decoded, sent_kind=value["kind"])
+            return self._update(target, new, options, manager, decoded, sent_kind=value["kind"], tracked=tracked)
 
     def _create_by_update(
         self, target: Target, new: Plain, options: WriteOptions, manager: str, decoded: Decoded
@@ -180,7 +202,8 @@ class Rest:
         def work(obj: Plain) -> Plain:
             if patch.type == JSON_PATCH:
                 return dict(sorted(json_patch(obj, patch.value, is_checked=is_checked).items()))
-            return merge_patch(obj, checked_merge_patch(patch.value))
+            merged: Plain = merge_patch(obj, checked_merge_patch(patch.value))
+            return merged
 
         if patch.type == STRATEGIC_MERGE_PATCH:
             value = strategic_merge(served, patch.value, self._schema(target))
@@ -304,8 +327,9 @@ class Rest:
         decoded: Decoded,
         *,
         sent_kind: str | None = None,
+        tracked: Tracked | None = None,
     ) -> Outcome:
-        """Store a changed object; `sent_kind` is of one that was sent whole."""
+        """Store a changed object; `sent_kind` is of one that was sent whole, `tracked` if that was done before."""
         old = self.get(target)
         uid = new["metadata"].get("uid")
         if sent_kind is not None and uid:
@@ -313,7 +337,9 @@ class Rest:
         if sent_kind is not None and not target.subresource:  # there, all but the status is what was
             check_version(target, new["metadata"].get("resourceVersion") or "", old["metadata"]["resourceVersion"])
             check_kind(target, sent_kind, target.name)
-        return self.save(target, self._tracked(target, new, old, manager), old, options, decoded)
+        if tracked is None or tracked.old is not old:  # somebody has written it since then
+            tracked = Tracked(old, self._tracked(target, new, old, manager))
+        return self.save(target, tracked.new, old, options, decoded)
 
     def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, decoded: Decoded) -> Outcome:
         """A changed object, after its rules and the policies have looked at it; it keeps what nobody can change."""
@@ -407,8 +433,6 @@ class Rest:
             release, is_custom = self.release, target.kind.from_definition
             is_owned = release.owns_custom_metadata_by_status if is_custom else release.owns_metadata_by_status
             return ("spec",) if is_owned or target.kind.rules.takes_metadata_with_status else ("metadata", "spec")
-        if target.kind.id == NAMESPACES:  # its finalizers are the server's own
-            return ("spec", "status")
         return ("status",) if target.kind.status else ()
 
     def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:

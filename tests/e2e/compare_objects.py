@@ -103,8 +103,8 @@ class _Subject:
             status = {"status": self._obj["status"]}
             yield self._compared(Request("PATCH", f"{named}/status", status, MERGE, {}), None)
         stored = self._stored(named)
-        for _ in range(count - count // 2 if stored else 0):
-            yield self._changed(named, stored, members)
+        if stored is not None:
+            yield from (self._changed(named, stored, members) for _ in range(count - count // 2))
 
     def _changed(self, named: str, stored: Plain, members: tuple[str, ...]) -> Compared:
         of_status = self._served.has_status and "status" in self._obj and self._choose.random() < 0.25

@@ -56,7 +56,7 @@ class Mutation(NamedTuple):
 class Mutations:
     """Mutations without end; the same seed makes the same ones."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: str) -> None:
         self._choose = random.Random(seed)
 
     def next(self, obj: Plain, *, within: tuple[str, ...]) -> Mutation:
