@@ -92,7 +92,7 @@ def apply(
     result = {**release_fields(others, changes), manager: owners[manager]}
     if not named:
         del result[manager]
-    if manager in result and any(here):  # who changes nothing has no time, or that of its last change
+    if manager in result and any(compare(live, merged, schema)):  # else it has no time, or that of its last change
         result[manager] = result[manager]._replace(time=format_time(now))
     return with_managed(_with_last_applied(merged, config, manager), result)
 

@@ -4,13 +4,12 @@ Pure but for the store, the clock and random names. Objects come in as plain val
 go out in the stored version; every refusal is an ApiError.
 """
 
+import json
 import secrets
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-
-import msgspec
 
 from controlplane.apiserver.admission import Admission, Write
 from controlplane.apiserver.apply import apply, untyped
@@ -510,4 +509,4 @@ def _with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
 
 def _text(value: Any) -> str:
     """A value as Go writes it in JSON."""
-    return msgspec.json.encode(value).decode().translate(JSON_ESCAPES)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(JSON_ESCAPES)

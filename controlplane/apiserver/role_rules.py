@@ -58,9 +58,9 @@ def _binding(errors: ErrorList, new: Plain, old: Plain | None, *, kinds: list[st
     """`kinds` of roles that it can mean; those of a namespace can mean two."""
     role = new.get("roleRef") or {}
     if role.get("apiGroup") != GROUP:
-        errors.not_supported("roleRef.apiGroup", role.get("apiGroup") or "", [GROUP])
+        errors.not_supported("roleRef.apiGroup", role.get("apiGroup") or "", [GROUP], is_named=False)
     if role.get("kind") not in kinds:
-        errors.not_supported("roleRef.kind", role.get("kind") or "", kinds)
+        errors.not_supported("roleRef.kind", role.get("kind") or "", kinds, is_named=False)
     if not role.get("name"):
         errors.required("roleRef.name")
     else:
@@ -80,13 +80,13 @@ def _check_subject(errors: ErrorList, subject: Plain, path: str, *, is_namespace
         if name:
             complaints(errors, f"{path}.name", name, dns_subdomain(name))
         if group:
-            errors.not_supported(f"{path}.apiGroup", group, [""])
+            errors.not_supported(f"{path}.apiGroup", group, [""], is_named=False)
         if not is_namespaced and not subject.get("namespace"):
             errors.required(f"{path}.namespace")
     elif kind not in _SUBJECTS:
-        errors.not_supported(f"{path}.kind", kind, _SUBJECTS)
+        errors.not_supported(f"{path}.kind", kind, _SUBJECTS, is_named=False)
     elif group != GROUP:
-        errors.not_supported(f"{path}.apiGroup", group, [GROUP])
+        errors.not_supported(f"{path}.apiGroup", group, [GROUP], is_named=False)
 
 
 def checks(release: Release) -> Mapping[str, Check]:

@@ -83,10 +83,10 @@ class ErrorList(list[FieldError]):
         """A value that must be unique came before."""
         self._add(ErrorType.DUPLICATE, path, value, detail)
 
-    def not_supported(self, path: str, value: Any, supported: list[str]) -> None:
-        """A value is none of those that exist."""
+    def not_supported(self, path: str, value: Any, supported: list[str], *, is_named: bool = True) -> None:
+        """A value is none of those that exist; `is_named`: its type has a name of its own."""
         quoted = ", ".join(quoted_text(item) for item in supported)
-        shown = Token(value) if isinstance(value, str) else value
+        shown = Token(value) if is_named and isinstance(value, str) else value
         self._add(ErrorType.NOT_SUPPORTED, path, shown, f"supported values: {quoted}")
 
     def forbidden(self, path: str, detail: str) -> None:

@@ -75,11 +75,6 @@ def test_unknown_members_of_a_map_are_named_without_their_key(api: Http) -> None
             ".spec.template.spec.containers: element 0: associative list with keys may not have non-map elements",
         ),
         (
-            {"template": {"spec": {"containers": [{}]}}},
-            ".spec.template.spec.containers: element 0: associative list with keys has an element that omits all key"
-            ' fields ["name"] (and doesn\'t have default values for any key fields)',
-        ),
-        (
             {"template": {"spec": {"containers": [{"name": "c"}, {"name": "c"}]}}},
             '.spec.template.spec.containers: duplicate entries for key [name="c"]',
         ),
