@@ -9,6 +9,7 @@ from typing import Any
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Decoded, Plain
 from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.owner_references import without_repeated_owners
 from controlplane.apiserver.patch import STRATEGIC_MERGE_PATCH, Patch, undecoded_to_apply
 from controlplane.apiserver.status import ApiError, bad_request, go_name, internal, invalid
 from controlplane.apiserver.target import Target
@@ -31,7 +32,8 @@ def decode(target: Target, value: Plain, options: WriteOptions) -> Decoded:
     problems = decoded.problems if kind.from_definition else decoded.problems[:_MOST_PROBLEMS]
     if options.field_validation == "Strict" and problems:
         raise bad_request(f"{found}: strict decoding error: {', '.join(problems)}")
-    return decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+    decoded = decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+    return without_repeated_owners(decoded, is_patched=False)
 
 
 def decode_patched(
@@ -85,7 +87,8 @@ def decode_patched(
     if options.field_validation == "Strict" and problems:
         errors.invalid("patch", shown(), f"strict decoding error: {', '.join(problems)}")
         raise invalid("", "", "", errors)
-    return decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+    decoded = decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+    return without_repeated_owners(decoded, is_patched=True)
 
 
 def unconvertible(config: Plain, why: str) -> ApiError:

@@ -89,7 +89,16 @@ def _service(obj: Plain) -> Plain:
         spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _STICKY_SECONDS}}
     if spec.get("ports"):
         spec["ports"] = [{**each, "targetPort": each.get("targetPort") or each.get("port")} for each in spec["ports"]]
-    return {**obj, "spec": spec}
+    return {**_balanced(obj), "spec": spec} if spec["type"] == "LoadBalancer" else {**obj, "spec": spec}
+
+
+def _balanced(service: Plain) -> Plain:
+    """A service whose addresses outside are its own, where nobody says that they are of something in front of it."""
+    balancer = (service.get("status") or {}).get("loadBalancer") or {}
+    if not balancer.get("ingress"):
+        return service
+    ingress = [{"ipMode": "VIP", **each} if each.get("ip") else each for each in balancer["ingress"]]
+    return {**service, "status": {**service["status"], "loadBalancer": {**balancer, "ingress": ingress}}}
 
 
 def _autoscaler(obj: Plain) -> Plain:

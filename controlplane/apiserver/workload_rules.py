@@ -88,7 +88,7 @@ def _check_own_selector(errors: ErrorList, spec: Plain, kind: str) -> None:
         return
     check_selector(errors, "spec.selector", selector)
     if not (selector.get("matchLabels") or selector.get("matchExpressions")):
-        errors.invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
+        errors.invalid("spec.selector", published(selector), f"empty selector is invalid for {kind}")
 
 
 def _check_strategy(errors: ErrorList, strategy: Plain) -> None:
@@ -116,7 +116,7 @@ def _daemons(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     check_selector(errors, "spec.selector", selector)
     _check_template(errors, spec, "DaemonSet")
     if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
-        errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset")
+        errors.invalid("spec.selector", published(selector), "empty selector is invalid for daemonset")
     not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
     _check_daemons_strategy(errors, spec.get("updateStrategy") or {})
     not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))

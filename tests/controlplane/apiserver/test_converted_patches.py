@@ -114,3 +114,13 @@ def test_what_comes_twice_is_owned_as_a_whole(api: Http) -> None:
         made = api.ok("PUT", f"{services}/s/status", status)
     (entry,) = (each for each in made["metadata"]["managedFields"] if each.get("subresource") == "status")
     assert entry["fieldsV1"]["f:status"]["f:conditions"]['k:{"type":"a"}'] == {}
+
+
+def test_an_owner_that_is_named_twice_is_kept_once(api: Http) -> None:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1", "controller": True}
+    body = {**DAEMON, "metadata": {"name": "d", "ownerReferences": [owner, owner, {**owner, "controller": None}]}}
+    answer = api.send("POST", DAEMONS, body)
+    assert len(answer.body["metadata"]["ownerReferences"]) == 2
+    (told,) = answer.warnings
+    assert "contains duplicate entries; API server dedups" in told
+    assert told.endswith('duplicate UID(s) observed: 1"')

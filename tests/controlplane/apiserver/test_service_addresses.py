@@ -152,6 +152,13 @@ def test_where_a_service_is_balanced_from(api: Http) -> None:
     )
 
 
+def test_an_address_outside_is_the_services_own(api: Http) -> None:
+    create(api, "a", type="LoadBalancer")
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}
+    answer = api.ok("PATCH", f"{SERVICES}/a/status", status, content=MERGE)
+    assert answer["status"]["loadBalancer"]["ingress"] == [{"ip": "1.2.3.4", "ipMode": "VIP"}]
+
+
 def test_an_address_stays(api: Http) -> None:
     create(api, "a", clusterIP="10.96.7.7")
     other = {"spec": {"clusterIP": "10.96.7.8", "clusterIPs": ["10.96.7.8"]}}
