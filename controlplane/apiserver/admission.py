@@ -3,7 +3,8 @@
 Source: kubernetes.io "Validating Admission Policy"; the wording is kube-apiserver's.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from controlplane.apiserver.authorization import Attributes, Authorizer
@@ -54,10 +55,11 @@ class Admission:
             return ()
         names = {each["metadata"]["name"] for each in policies}
         self._compiled = {name: found for name, found in self._compiled.items() if name in names}
+        inputs = functools.cache(functools.partial(self._inputs, write))  # the same for all policies of a version
         warnings: list[str] = []
         refused: tuple[str, Denial] | None = None
         for policy in sorted(policies, key=lambda each: str(each["metadata"]["name"])):
-            for binding, denial in self._judge(policy, write):
+            for binding, denial in self._judge(policy, write, inputs):
                 name, by = policy["metadata"]["name"], binding["metadata"]["name"]
                 actions = (binding.get("spec") or {}).get("validationActions") or ()
                 if "Warn" in actions:
@@ -70,7 +72,7 @@ class Admission:
             raise _refusal(write, *refused)
         return tuple(warnings)
 
-    def _judge(self, policy: Plain, write: Write) -> Iterator[tuple[Plain, Denial]]:
+    def _judge(self, policy: Plain, write: Write, inputs: Callable[[str], Plain]) -> Iterator[tuple[Plain, Denial]]:
         spec = policy.get("spec") or {}
         version = self._matched_version(spec.get("matchConstraints") or {}, write)
         if version is None:
@@ -92,7 +94,8 @@ class Admission:
                     if compiled.fails_closed:
                         yield binding, params
                     continue
-                for denial in compiled.denials(self._inputs(write, version, params)):
+                given = inputs(version) if params is None else inputs(version) | {"params": params}
+                for denial in compiled.denials(given):
                     yield binding, denial
 
     def _policy(self, policy: Plain) -> Policy | CelError:
@@ -161,7 +164,8 @@ class Admission:
             text = "no params found for policy binding with `Deny` parameterNotFoundAction"
             yield Denial(f"failed to configure binding: {text}")
 
-    def _inputs(self, write: Write, version: str, params: Plain | None) -> Plain:
+    def _inputs(self, write: Write, version: str) -> Plain:
+        """What expressions can name of a write, but for parameters, as a version shows it."""
         kind = write.kind
         seen, old = (
             without_pairs(kind.rules.encode(obj, version)) if obj is not None else None
@@ -169,8 +173,7 @@ class Admission:
         )
         namespace = self._store.get("namespaces", ("", write.namespace)) if write.namespace else None
         inputs = {"object": seen, "oldObject": old, "request": _request(write, version), "namespaceObject": namespace}
-        inputs |= _authorizers(write, self._authorizer)
-        return inputs if params is None else inputs | {"params": params}
+        return inputs | _authorizers(write, self._authorizer)
 
 
 def _authorizers(write: Write, authorizer: Authorizer) -> Plain:
@@ -238,10 +241,6 @@ def _version_of(rule: Plain, write: Write, *, is_exact: bool) -> str | None:
 def _lists(rule: Plain, member: str, value: str) -> bool:
     found = rule.get(member) or ()
     return "*" in found or value in found
-
-
-def _is_meant(selector: Plain, obj: Plain) -> bool:
-    return is_selected(selector, obj["metadata"].get("labels"))
 
 
 def _refusal(write: Write, message: str, denial: Denial) -> ApiError:

@@ -238,8 +238,12 @@ class Application:
             case "PUT":
                 check_type(request.headers.get("Content-Type", ""))
                 options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
-                body, decoded, _ = await self._body(request, target, options)
-                outcome = self._rest.update(target, body, options, self._manager(request), decoded)
+                body, decoded, size = await self._body(request, target, options)
+                manager, tracked = self._manager(request), None
+                old = self._store.get(target.kind.table, target.key) if size >= LONG else None
+                if old is not None:
+                    tracked = await apart(size, self._rest.track, target, decoded, old, manager)
+                outcome = self._rest.update(target, body, options, manager, decoded, tracked)
                 return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
             case "PATCH":
                 return await self._patch(form, request, target, patch_type)

@@ -32,6 +32,7 @@ from controlplane.apiserver.managed import (
     without_managed,
 )
 from controlplane.apiserver.status import ApiError, internal
+from controlplane.apiserver.typed_values import check_types
 from resourceapi.objects import format_time
 from resourceapi.objects.json_value import json_equal
 
@@ -59,9 +60,10 @@ def apply(
     Raises ApiError: 409 with the conflicts, 500 (as the reference does) for what the schema has no place for.
     """
     try:
-        named = tracked(field_set(config, schema), ignored)
+        check_types(config, schema)
     except NotInSchema as error:
         raise untyped(config, str(error)) from None
+    named = tracked(field_set(config, schema), ignored)
     live = without_managed(live)
     if not managers and live is not empty:
         first = Manager(BEFORE_FIRST_APPLY, "Update", api_version)
@@ -90,7 +92,7 @@ def apply(
     result = {**release_fields(others, changes), manager: owners[manager]}
     if not named:
         del result[manager]
-    if manager in result and any(here):  # who changes nothing has no time, or that of its last change
+    if manager in result and any(compare(live, merged, schema)):  # else it has no time, or that of its last change
         result[manager] = result[manager]._replace(time=format_time(now))
     return with_managed(_with_last_applied(merged, config, manager), result)
 
@@ -190,6 +192,7 @@ def _only_last_applied(live: Plain, found: list[tuple[Manager, Path]], schema: S
     """Whether all conflicts are with what kubectl itself applied before, from the client's side."""
     try:
         last = json.loads(live["metadata"].get("annotations", {})[LAST_APPLIED])
+        check_types(last, schema)
         fields = field_set(last, schema)
     except (KeyError, ValueError, TypeError, NotInSchema):
         return False

@@ -7,6 +7,7 @@ components, k8s.io/api.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from controlplane.apiserver import (
@@ -14,16 +15,20 @@ from controlplane.apiserver import (
     auxiliary_warnings,
     columns,
     core_rules,
+    role_rules,
     service_defaults,
     workload_defaults,
     workload_rules,
+    workload_status_rules,
 )
 from controlplane.apiserver.admission import GROUP
 from controlplane.apiserver.auxiliary_columns import SHOWN
-from controlplane.apiserver.claim_rules import check_claim
+from controlplane.apiserver.claim_rules import check_claim, check_claim_status
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.policies import check_policy
+from controlplane.apiserver.open_rules import Part, as_written
+from controlplane.apiserver.policy_rules import check_binding, check_policy
+from controlplane.apiserver.service_rules import check_service, check_service_status, without_other_types_fields
 from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
 from resourceapi.objects.release import Release
 
@@ -259,7 +264,6 @@ _ROWS = (
         shown=columns.PRIORITY_CLASS,
         namespaced=False,
         short=("pc",),
-        counts_generations=True,
     ),
     _Row("storage.k8s.io", "CSIDriver", "A driver for storage.", namespaced=False, must_be_current=True),
     _Row("storage.k8s.io", "CSINode", "The storage drivers of a node.", namespaced=False, must_be_current=True),
@@ -290,8 +294,16 @@ _OF_ELECTIONS = ("strategy", "preferredHolder")
 def auxiliary_kinds(release: Release) -> Iterator[Kind]:
     """The kinds of the table, as a release has them."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
-    checks = {**auxiliary_rules.checks(release), **core_rules.checks(release), **workload_rules.checks(release)}
-    checks["PersistentVolumeClaim"] = check_claim
+    rules = (auxiliary_rules, core_rules, role_rules, workload_rules)
+    checks = {kind: check for each in rules for kind, check in each.checks(release).items()}
+    checks |= {"PersistentVolumeClaim": check_claim, "Service": check_service}
+    advances = {**workload_defaults.ADVANCES, "Service": without_other_types_fields}
+    of_statuses = {
+        **workload_status_rules.CHECKS,
+        "PersistentVolumeClaim": check_claim_status,
+        "Service": check_service_status,
+    }
+    status_parts = {kind: Part(as_written, check) for kind, check in of_statuses.items()}
     drops = {**workload_defaults.drops(release), "Lease": _without_election}
     warns = auxiliary_warnings.warns(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
@@ -309,7 +321,8 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
             check=checks.get(row.kind),
             drop=drops.get(row.kind),
             warn=warns.get(row.kind),
-            advance=workload_defaults.ADVANCES.get(row.kind),
+            advance=advances.get(row.kind),
+            status_part=status_parts.get(row.kind),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,
             short=row.short,
@@ -324,14 +337,14 @@ def auxiliary_kinds(release: Release) -> Iterator[Kind]:
         )
 
 
-def policy_kinds() -> Iterator[Kind]:
+def policy_kinds(release: Release) -> Iterator[Kind]:
     """Admission policies, whose expressions are compiled when they are written, and their bindings."""
     for kind, description, check, fill in (
         ("ValidatingAdmissionPolicy", "What writes must be.", check_policy, service_defaults.with_policy_defaults),
         (
             "ValidatingAdmissionPolicyBinding",
             "Where a policy counts.",
-            None,
+            partial(check_binding, release=release),
             service_defaults.with_binding_defaults,
         ),
     ):
@@ -342,7 +355,7 @@ def policy_kinds() -> Iterator[Kind]:
             SHOWN[kind],
             group=GROUP,
             namespaced=False,
-            status=check is not None,
+            status=check is check_policy,
             counts_generations=True,
             check=check,
             fill=fill,

@@ -6,6 +6,7 @@ An explicit table; `install` fills a registry with it.
 import base64
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from controlplane.apiserver import columns
@@ -18,6 +19,7 @@ from controlplane.apiserver.event_rules import check_event
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
+from controlplane.apiserver.open_rules import Part, as_written
 from controlplane.apiserver.pod_admission import readmitted
 from controlplane.apiserver.pod_changes import check_pod
 from controlplane.apiserver.pod_defaults import with_addresses_in_sync, with_pod_defaults
@@ -28,13 +30,16 @@ from controlplane.apiserver.pod_status_rules import status_part
 from controlplane.apiserver.pod_warnings import pod_warnings
 from controlplane.apiserver.service_defaults import with_node_defaults
 from controlplane.apiserver.typed_rules import TypedRules
-from resourceapi.objects import KubernetesObject, older, v1
+from resourceapi.objects import ErrorList, KubernetesObject, older, v1
+from resourceapi.objects.errors import Token
+from resourceapi.objects.field_rules import label_name
 from resourceapi.objects.names import dns_label
 from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import schema_of
 
 _DEPRECATED = {"v1alpha3": 36, "v1beta1": 35, "v1beta2": 36}  # since which minor release
 _NEW = {"DeviceTaintRule"}  # its v1beta2 has no successor before 1.37, hence is not deprecated
+_EMPTIED = "kubernetes"  # the finalizer of a namespace whose objects are there
 _OF_THE_PROTOTYPE = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 
 
@@ -49,7 +54,7 @@ def install(
 
     `has_admin_access` says whether a namespace may have claims with admin access; `authorizer`, who may write claims.
     """
-    for kind in (*_core(release), *auxiliary_kinds(release), *policy_kinds()):
+    for kind in (*_core(release), *auxiliary_kinds(release), *policy_kinds(release)):
         registry.add(kind)
     registry.add(definition_kind(release))
     registry.add(certificates_kind(clock, authorizer))
@@ -150,6 +155,9 @@ def _core(release: Release) -> list[Kind]:
             namespaced=False,
             has_status_at_first=True,
             fill=_namespace,
+            advance=_with_finalizer,
+            check=_check_namespace,
+            status_part=Part(as_written, _check_phase),
             name_rule=dns_label,
             fields={"status.phase": columns.at("status", "phase")},
         ),
@@ -178,7 +186,7 @@ def _core(release: Release) -> list[Kind]:
             counts_generations=True,
             fill=_pod,
             advance=_pending,
-            check=check_pod,
+            check=partial(check_pod, release=release),
             warn=pod_warnings,
             categories=("all",),
             kept=_OF_THE_PROTOTYPE,
@@ -224,8 +232,32 @@ def _namespace(obj: Plain) -> Plain:
     metadata = {**obj["metadata"]}
     if name:
         metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
-    spec = {"finalizers": ["kubernetes"]} | obj["spec"]
-    return {**obj, "metadata": metadata, "spec": spec, "status": {"phase": "Active"} | obj["status"]}
+    return {**obj, "metadata": metadata, "status": {"phase": "Active"} | obj["status"]}
+
+
+def _with_finalizer(new: Plain, old: Plain | None) -> Plain:
+    """A new namespace with the finalizer of the server's own; a later one keeps those that it has."""
+    finalizers = (old or new)["spec"].get("finalizers") or []
+    if old is None and _EMPTIED not in finalizers:
+        finalizers = [*finalizers, _EMPTIED]
+    return {**new, "spec": {"finalizers": finalizers} if finalizers else {}}
+
+
+def _check_namespace(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    for finalizer in new["spec"].get("finalizers") or () if old is None else ():
+        label_name(errors, "spec.finalizers", finalizer)
+        if "/" not in finalizer and finalizer != _EMPTIED:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            errors.invalid("spec.finalizers", finalizer, why)
+
+
+def _check_phase(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    is_ending, phase = bool(new["metadata"].get("deletionTimestamp")), new["status"].get("phase") or ""
+    wanted = "Terminating" if is_ending else "Active"
+    if phase != wanted:
+        why = f"may only be '{wanted}' if `deletionTimestamp` is {'not ' if is_ending else ''}empty"
+        errors.invalid("status.Phase", Token(phase), why)
 
 
 def _deprecation(kind: str, version: str, release: Release) -> str:

@@ -22,9 +22,6 @@ def compare(old: Plain, new: Plain, schema: Schema) -> Changes:
     return Changes(frozenset(walk.added), frozenset(walk.modified), frozenset(walk.removed))
 
 
-_WHOLE: Schema = {"type": "array", "x-kubernetes-list-type": "atomic"}
-
-
 class _Walk:
     def __init__(self) -> None:
         self.added: set[Path] = set()
@@ -61,12 +58,23 @@ class _Walk:
     def _items(self, old: Any, new: Any, schema: Schema, path: Path) -> None:
         before = _by_step(old or [], schema)
         after = _by_step(new or [], schema)
+        items = schema.get("items", OPEN)
         for step in {**before, **after}:
-            was, now, items = before.get(step, []), after.get(step, []), schema.get("items", OPEN)
-            if len(was) > 1 or len(now) > 1:  # what is there twice is owned as a whole
-                was, now, items = [was] if was else [], [now] if now else [], _WHOLE
-            one, other = (each[0] if each else None for each in (was, now))
-            self.visit(one, other, bool(was), bool(now), items, (*path, step))
+            was, now, here = before.get(step, []), after.get(step, []), (*path, step)
+            if len(was) < 2 and len(now) < 2:
+                one, other = (each[0] if each else None for each in (was, now))
+                self.visit(one, other, bool(was), bool(now), items, here)
+            elif len(was) > 1 and len(now) > 1:  # what is there twice is owned as a whole
+                if not json_equal(was, now):
+                    self.modified.add(here)
+            elif len(was) > 1:
+                self.removed.add(here)
+                if now:
+                    self.visit(None, now[0], False, True, items, here)
+            else:
+                self.added.add(here)
+                if was:
+                    self.visit(was[0], None, True, False, items, here)
 
 
 def _by_step(items: list[Any], schema: Schema) -> dict[str, list[Any]]:

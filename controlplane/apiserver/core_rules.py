@@ -1,14 +1,13 @@
-"""What maps, secrets, leases, classes and roles must be.
+"""What maps, secrets, leases and classes must be.
 
-Source: k8s.io/kubernetes pkg/apis/core/validation, coordination/validation, scheduling/validation, storage/validation
-and rbac/validation.
+Source: k8s.io/kubernetes pkg/apis/core/validation, coordination/validation, scheduling/validation and
+storage/validation.
 """
 
 import base64
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -167,57 +166,10 @@ def _storage_class(errors: ErrorList, new: Plain, old: Plain | None, *, release:
 _BINDING = ["Immediate", "WaitForFirstConsumer"]
 
 
-def _role(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
-    del old
-    for index, rule in enumerate(new.get("rules") or ()):
-        path = f"rules[{index}]"
-        if not rule.get("verbs"):
-            errors.required(
-                f"{path}.verbs", "" if release.has_declared_rules else "verbs must contain at least one value"
-            )
-        if rule.get("nonResourceURLs"):
-            continue
-        if not rule.get("apiGroups"):
-            errors.required(f"{path}.apiGroups", "resource rules must supply at least one api group")
-        if not rule.get("resources"):
-            errors.required(f"{path}.resources", "resource rules must supply at least one resource")
-
-
-def _binding(errors: ErrorList, new: Plain, old: Plain | None, kinds: list[str]) -> None:
-    role = new.get("roleRef") or {}
-    if role.get("kind") not in kinds:
-        errors.not_supported("roleRef.kind", role.get("kind") or "", kinds)
-    if not role.get("name"):
-        errors.required("roleRef.name")
-    for index, subject in enumerate(new.get("subjects") or ()):
-        _subject(errors, subject, f"subjects[{index}]")
-    if old is not None and not json_equal(role, old.get("roleRef")):
-        shown: Any = {"apiGroup": role.get("apiGroup", ""), "kind": role.get("kind", ""), "name": role.get("name", "")}
-        errors.invalid("roleRef", shown, "cannot change roleRef")
-
-
-def _subject(errors: ErrorList, subject: Plain, path: str) -> None:
-    if not subject.get("name"):
-        errors.required(f"{path}.name")
-    kind = subject.get("kind")
-    if kind not in _SUBJECTS:
-        errors.not_supported(f"{path}.kind", kind or "", _SUBJECTS)
-    elif kind == "ServiceAccount" and not subject.get("namespace"):
-        errors.required(f"{path}.namespace")
-
-
-_SUBJECTS = ["ServiceAccount", "User", "Group"]
-
-
 def checks(release: Release) -> Mapping[str, Check]:
     """By kind, as a release has them."""
-    role = partial(_role, release=release)
     return {
-        "ClusterRole": role,
-        "ClusterRoleBinding": partial(_binding, kinds=["ClusterRole"]),
         "Lease": _lease,
         "PriorityClass": _priority_class,
-        "Role": role,
-        "RoleBinding": partial(_binding, kinds=["Role", "ClusterRole"]),
         "StorageClass": partial(_storage_class, release=release),
     }

@@ -3,13 +3,15 @@
 Objects come in as plain values in the version of the request; every refusal is an ApiError.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Decoded, Plain
 from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.owner_references import without_repeated_owners
 from controlplane.apiserver.patch import STRATEGIC_MERGE_PATCH, Patch, undecoded_to_apply
 from controlplane.apiserver.status import ApiError, bad_request, go_name, internal, invalid
-from controlplane.apiserver.strategic import unconverted
 from controlplane.apiserver.target import Target
 from resourceapi.objects import DecodeError, ErrorList
 from resourceapi.objects.release import Release
@@ -30,13 +32,19 @@ def decode(target: Target, value: Plain, options: WriteOptions) -> Decoded:
     problems = decoded.problems if kind.from_definition else decoded.problems[:_MOST_PROBLEMS]
     if options.field_validation == "Strict" and problems:
         raise bad_request(f"{found}: strict decoding error: {', '.join(problems)}")
-    return decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+    decoded = decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+    return without_repeated_owners(decoded, is_patched=False)
 
 
 def decode_patched(
-    target: Target, value: Plain, options: WriteOptions, shown: str, patch: Patch | None, config: Plain | None = None
+    target: Target,
+    value: Plain,
+    options: WriteOptions,
+    shown: Callable[[], str],
+    patch: Patch | None,
+    config: Plain | None = None,
 ) -> Decoded:
-    """What a patch has made, which refusals show as `shown`; raises ApiError 422 for what is not of the kind.
+    """What a patch has made, which refusals show as `shown` says; raises ApiError 422 for what is not of the kind.
 
     Or what applying a configuration has made.
     """
@@ -59,13 +67,17 @@ def decode_patched(
         if (api_version, name) != (target.api_version, kind.kind):
             where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
             raise DecodeError(f'no kind "{name}" is registered {where}')
+        unknown: list[str] = []
+        message = protobuf.message_of(target.api_version, kind.kind)
+        if (is_strategic or patch is None) and message is not None and not kind.from_definition:
+            rest = {member: item for member, item in value.items() if member not in _TYPE}
+            value = value | protobuf.converted(message, rest, unknown, kind.rules.kept)
         decoded = (kind.rules.decode if patch else kind.rules.decode_applied)(value, target.version)
+        decoded = decoded._replace(problems=(*unknown, *decoded.problems))
     except DecodeError as error:
-        converted = unconverted(error.reason, patch.value if patch else value)
         if config is not None and not kind.from_definition:  # its types were looked at before
-            raise unconvertible(config, converted) from None
-        why = converted if is_strategic else error.reason
-        errors.invalid("patch", shown, why)
+            raise unconvertible(config, error.reason) from None
+        errors.invalid("patch", shown(), error.reason)
         raise invalid("", "", "", errors) from None
     of_patch = tuple(dict.fromkeys(patch.problems if patch else ()))[:_MOST_PROBLEMS]
     of_object = sorted(decoded.problems) if is_strategic else decoded.problems
@@ -73,9 +85,10 @@ def decode_patched(
         of_object = of_object[:_MOST_PROBLEMS]
     problems = tuple(dict.fromkeys((*of_patch, *of_object)))
     if options.field_validation == "Strict" and problems:
-        errors.invalid("patch", shown, f"strict decoding error: {', '.join(problems)}")
+        errors.invalid("patch", shown(), f"strict decoding error: {', '.join(problems)}")
         raise invalid("", "", "", errors)
-    return decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+    decoded = decoded._replace(problems=problems if options.field_validation == "Warn" else ())
+    return without_repeated_owners(decoded, is_patched=True)
 
 
 def unconvertible(config: Plain, why: str) -> ApiError:

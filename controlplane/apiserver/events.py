@@ -3,6 +3,8 @@
 Source: k8s.io/kubernetes, pkg/apis/events/v1/conversion.go.
 """
 
+import re
+
 from controlplane.apiserver import columns, protobuf
 from controlplane.apiserver.event_rules import check_strict_event
 from controlplane.apiserver.kinds import Column, Decoded, Kind, Plain, Served
@@ -23,6 +25,8 @@ _IN_CORE = {
 _IN_EVENTS = {core: name for name, core in _IN_CORE.items()}
 _LEFT_OUT = ("reportingController", "reportingInstance")
 """What core/v1 shows where it is empty, too."""
+_TYPE = ("apiVersion", "kind", "metadata")
+_NAMED_IN_CORE = re.compile(rf'(?<=field ")({"|".join(_IN_EVENTS)})\b')
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
@@ -31,7 +35,8 @@ class EventRules(OpenRules):
 
     def decode(self, value: Plain, version: str) -> Decoded:
         protobuf.encode(value | {"apiVersion": _API_VERSION, "kind": "Event"})
-        return super().decode(_renamed(value, _IN_CORE, "v1"), version)
+        decoded = super().decode(_renamed(value, _IN_CORE, "v1"), version)
+        return decoded._replace(problems=tuple(_NAMED_IN_CORE.sub(_as_here, text) for text in decoded.problems))
 
     def decode_applied(self, value: Plain, version: str) -> Decoded:
         return self.decode(value, version)
@@ -43,6 +48,11 @@ class EventRules(OpenRules):
             for name, item in _renamed(obj, _IN_EVENTS, _API_VERSION).items()
             if name not in _LEFT_OUT or item != ""
         }
+
+    def in_order(self, obj: Plain) -> Plain:
+        held = {name: item for name, item in obj.items() if name not in _TYPE}
+        ordered = protobuf.as_go_writes(protobuf.message_of(_API_VERSION, "Event") or "", held)
+        return {name: obj[name] for name in ("apiVersion", "kind")} | ordered | {"metadata": obj["metadata"]}
 
     def empty(self, version: str) -> Plain:
         return self.encode(super().empty(version), version)
@@ -69,6 +79,10 @@ def events_kind(shown: tuple[Column, ...]) -> Kind:
         stored_as="events",
         creates_on_update=True,
     )
+
+
+def _as_here(found: re.Match[str]) -> str:
+    return _IN_EVENTS[found[1]]
 
 
 def _renamed(obj: Plain, names: dict[str, str], api_version: str) -> Plain:

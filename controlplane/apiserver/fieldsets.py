@@ -8,13 +8,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from controlplane.apiserver.go_values import go_syntax, go_text, go_type
 from controlplane.apiserver.kinds import Plain, Schema
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 
-_BOXED = "value.valueUnstructured"
 NOTHING: FieldSet = frozenset()
 
 
@@ -40,7 +38,7 @@ def from_fields_v1(value: Any) -> FieldSet:
 
 
 def field_set(value: Any, schema: Schema) -> FieldSet:
-    """What an applied configuration names: leaves, members of maps, items of lists. Raises NotInSchema."""
+    """What an applied configuration of the right types names: leaves, members of maps, items of lists."""
     return frozenset(_named(value, schema, ()))
 
 
@@ -106,7 +104,7 @@ def shown(path: Path) -> str:
             pieces.append(f".{text}")
         elif kind == "k":
             keys = json.loads(text)
-            pieces.append(f"[{','.join(f'{key}={_json(value)}' for key, value in keys.items())}]")
+            pieces.append(f"[{','.join(f'{key}={_key(value)}' for key, value in keys.items())}]")
         else:
             pieces.append(f"[={text}]" if kind == "v" else f"[{text}]")
     return "".join(pieces)
@@ -129,17 +127,13 @@ def with_above(fields: Iterable[Path]) -> FieldSet:
 
 def _named(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
     if is_atomic(value, schema):
-        _fits_whole(value, schema, shown(path))
         if path:
             yield path
         return
-    _fits(value, schema, shown(path))
     if isinstance(value, dict):
         for name, item in value.items():
-            child = child_schema(schema, name)
+            child = child_schema(schema, name) or OPEN
             step = (*path, f"f:{name}")
-            if child is None:
-                raise NotInSchema(f"{shown(step)}: field not declared in schema")
             if item is None:
                 yield step
                 continue
@@ -150,37 +144,6 @@ def _named(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
     for item, item_step in zip(value, item_steps(value, schema), strict=True):
         yield from _named(item, schema.get("items", OPEN), (*path, item_step))
         yield (*path, item_step)
-
-
-def _fits_whole(value: Any, schema: Schema, place: str) -> None:
-    """That a value, which has one owner, and all within it are of their types; raises NotInSchema."""
-    _fits(value, schema, place)
-    if isinstance(value, dict):
-        for name, item in value.items():
-            child = child_schema(schema, name)
-            if child is None:
-                raise NotInSchema(f"{place}.{name}: field not declared in schema")
-            if item is not None:
-                _fits_whole(item, child, f"{place}.{name}")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _fits_whole(item, schema.get("items", OPEN), f"{place}[{index}]")
-
-
-def _fits(value: Any, schema: Schema, place: str) -> None:
-    wanted = schema.get("type")
-    if wanted == "array" and value is not None and not isinstance(value, list):
-        raise NotInSchema(f"{place}: expected list, got &{{{go_text(value)}}}")
-    is_raw = schema.get("x-kubernetes-preserve-unknown-fields") and schema.get("x-kubernetes-map-type") == "atomic"
-    if wanted == "object" and value is not None and not isinstance(value, dict) and not is_raw:
-        raise NotInSchema(f"{place}: expected map, got &{{{go_text(value)}}}")
-    is_number = isinstance(value, int | float) and not schema.get("x-kubernetes-int-or-string")
-    if wanted == "string" and (isinstance(value, dict | list | bool) or is_number):
-        raise NotInSchema(f"{place}: expected string, got &{_BOXED}{{Value:{go_syntax(value)}}}")
-    if wanted == "boolean" and value is not None and not isinstance(value, bool):
-        raise NotInSchema(f"{place}: expected boolean, got &{{{go_text(value)}}}")
-    if wanted in ("integer", "number") and isinstance(value, dict | list | str | bool):
-        raise NotInSchema(f"{place}: expected numeric (int or float), got {go_type(value)}")
 
 
 def _paths(value: Any, path: Path) -> Iterator[Path]:
@@ -211,6 +174,13 @@ def _pruned(node: Plain) -> Plain:
 
 def _order(path: Path) -> tuple[tuple[int, str], ...]:
     return tuple(("fkvi".index(step[0]), step[2:]) for step in path)
+
+
+def _key(value: Any) -> str:
+    """A key of an item, also where it is no plain value."""
+    if isinstance(value, dict):
+        return "".join(f"{name}={_key(item)}" for name, item in value.items())
+    return f"[{','.join(map(_key, value))}]" if isinstance(value, list) else _json(value)
 
 
 def _json(value: Any) -> str:

@@ -31,16 +31,20 @@ class Column(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """An object in the stored version, and what strict field validation says of its text."""
+    """An object in the stored version, and what strict field validation says of its text.
+
+    `sent` says where the text had an empty list or map: rules go by that, but it is not stored. None: nowhere.
+    """
 
     object: Plain
     problems: tuple[str, ...] = ()
+    sent: Plain | None = None
 
 
 class WriteContext(NamedTuple):
     """How an object is written: in which version, to a server of which release, by whom, which part of it.
 
-    `told` takes what its rules warn of.
+    `told` takes what its rules warn of; `sent` is that of what was decoded.
     """
 
     version: str
@@ -48,6 +52,7 @@ class WriteContext(NamedTuple):
     told: list[str]
     caller: Caller = SERVER
     subresource: str = ""
+    sent: Plain | None = None
 
 
 class Rules(Protocol):
@@ -55,6 +60,7 @@ class Rules(Protocol):
 
     takes_metadata_with_status: bool = False  # who writes the status may change labels and the like
     spec_parts: frozenset[str] = frozenset()  # subresources by which a part of the spec is written
+    kept: frozenset[str] = frozenset()  # paths of members that upstream's type has none of
 
     def decode(self, value: Plain, version: str) -> Decoded:
         """The object that `value`, in the given version, stands for, with defaults; raises DecodeError.
@@ -68,6 +74,10 @@ class Rules(Protocol):
 
     def encode(self, obj: Plain, version: str) -> Plain:
         """The object as it is served in a version."""
+
+    def in_order(self, obj: Plain) -> Plain:
+        """An object with its members in the order of its type."""
+        return obj
 
     def empty(self, version: str) -> Plain:
         """What an object without any value is written as."""

@@ -63,7 +63,9 @@ def _message(name: str) -> Schema:
 def _field(field: Field) -> Schema:
     schema, merging = _of_type(field.type), field.merging
     if "keys" in merging:
-        merged: Plain = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": merging["keys"].split(",")}
+        keys = merging["keys"].split(",")
+        merged: Plain = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
+        merged["items"] = _with_keys(field.type.lstrip("*[]"), keys)
     elif "set" in merging:
         merged = {"x-kubernetes-list-type": "set"}
     elif "atomic" in merging:
@@ -77,8 +79,19 @@ def _field(field: Field) -> Schema:
     if "default" in merging:
         merged["default"] = merging["default"]
     if "whole" in merging:
-        merged["items"] = {**schema["items"], **ATOMIC_MAP}
+        merged["items"] = {**(merged.get("items") or schema["items"]), **ATOMIC_MAP}
     return {**schema, **merged} if merged else schema
+
+
+def _with_keys(message: str, keys: list[str]) -> Schema:
+    """The schema of items that are told apart by keys; one that is always written is empty where nobody says it."""
+    schema = _message(message)
+    properties = {**schema["properties"]}
+    for field in fields_of(message):
+        if field.always and field.name in keys:
+            empty = 0 if field.type in ("int32", "int64") else ""
+            properties[field.name] = {"default": empty, **properties[field.name]}
+    return {**schema, "properties": properties}
 
 
 def _of_type(form: str) -> Schema:

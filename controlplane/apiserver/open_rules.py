@@ -17,6 +17,7 @@ from controlplane.apiserver.embedded import check_embedded, coerce, has_embedded
 from controlplane.apiserver.go_values import in_order, numbers_as_read
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
 from controlplane.apiserver.schema_validation import check
+from controlplane.apiserver.sent_empties import lost_empties, with_empties
 from controlplane.apiserver.status import go_name, invalid, telling
 from controlplane.apiserver.structural import NEW, check_items, prune, with_defaults, without_nulls
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
@@ -33,6 +34,7 @@ from resourceapi.objects.strict import problems
 _TYPE = ("apiVersion", "kind", "metadata")
 _WITH_METADATA = ("", "apps", "autoscaling", "batch", "networking.k8s.io", "policy")
 _FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "CustomResourceDefinition"))
+_COUNTED_LABELS = (("discovery.k8s.io", "EndpointSlice"),)  # which are a part of what generations count
 _FIELD = re.compile(r"(Go struct field \w+\.)")
 Check = Callable[[ErrorList, Plain, Plain | None], None]
 """Adds what is wrong with a new or changed object."""
@@ -47,6 +49,12 @@ class Part(NamedTuple):
 
     take: Callable[[Plain, Plain], Plain]
     check: Check
+
+
+def as_written(new: Plain, old: Plain) -> Plain:
+    """A part that nothing is added to."""
+    del old
+    return new
 
 
 class OpenRules(Rules):
@@ -97,7 +105,7 @@ class OpenRules(Rules):
         self._has_status_at_first = has_status_at_first
         self._fill, self._advance = fill, advance
         self._check, self._warn, self._name_rule = check, warn, name_rule
-        self._kept = kept
+        self.kept = kept
         self._put_back = put_back
         self._has_rules = is_validated and has_rules(schemas[storage])
         self._has_embedded = is_validated and any(map(has_embedded, schemas.values()))
@@ -139,20 +147,27 @@ class OpenRules(Rules):
                 if fault is not None:
                     raise DecodeError(str(fault))
                 found += [f'unknown field "{path}"' for path in sorted(of_embedded)]
-            known = with_defaults(pruned, schema)
+            known, sent = with_defaults(pruned, schema), None
         else:
-            read = protobuf.known_members(self._message, rest, found, self._kept)
+            read = protobuf.known_members(self._message, rest, found, self.kept)
             known = self._as_type(read)
+            sent = lost_empties(read, known)
             if self._put_back is not None:
                 self._put_back(known, read)
         obj |= {"metadata": to_dict(without_unknown(record))} | known
-        return Decoded(self._fill(obj), tuple(found))
+        return Decoded(self._fill(obj), tuple(found), sent)
 
     def encode(self, obj: Plain, version: str) -> Plain:
         if not self._is_validated:
             metadata = obj["metadata"]
             obj = {**obj, "metadata": {name: metadata[name] for name in json_fields(ObjectMeta) if name in metadata}}
         return obj if version == self._storage else {**obj, "apiVersion": self._api_version(version)}
+
+    def in_order(self, obj: Plain) -> Plain:
+        if self._is_validated:
+            return obj
+        ordered = self._as_type({name: item for name, item in obj.items() if name not in _TYPE})
+        return {name: obj[name] for name in _TYPE if name in obj} | ordered
 
     def empty(self, version: str) -> Plain:
         return self._named(version) | ({} if self._is_validated else self._as_type({}))
@@ -190,6 +205,8 @@ class OpenRules(Rules):
             ours = {*new, *old} - {*_TYPE, "status"}
             stored = self._as_stored(new)
             changed = not all(json_equal(stored.get(name), old.get(name)) for name in ours)
+            if (self._group, self._kind) in _COUNTED_LABELS:
+                changed |= not json_equal(new["metadata"].get("labels"), old["metadata"].get("labels"))
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
         return self._checked_update(new, old, context)
 
@@ -250,7 +267,7 @@ class OpenRules(Rules):
         """The members as upstream's type holds them; raises DecodeError for what it does not."""
         held = protobuf.as_go_writes(self._message, known)
         held.pop("metadata", None)
-        for path in self._kept:
+        for path in self.kept:
             _put_back(held, known, path.split("."))
         return held
 
@@ -269,7 +286,7 @@ class OpenRules(Rules):
             self._check_schema(errors, new, old, is_status=is_status)
         check = check or self._check
         if check is not None:
-            check(errors, new, old)
+            check(errors, with_empties(new, context.sent), old)
         if self._is_validated:
             self._check_contents(errors, new, old, context)
         if self._has_rules:

@@ -5,6 +5,7 @@ Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidatePodCre
 
 from typing import Any
 
+from controlplane.apiserver.internal_types import difference, internal_form
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_annotations import check_annotations, check_changed_annotations
 from controlplane.apiserver.pod_containers import check_images
@@ -14,6 +15,7 @@ from controlplane.apiserver.pod_rules import check_pod_spec
 from resourceapi.objects import ErrorList, from_dict
 from resourceapi.objects.core import NodeSelector
 from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.release import Release
 
 _FIXED = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -33,7 +35,7 @@ def check_whole_pod(errors: ErrorList, pod: Plain) -> None:
     check_images(errors, pod["spec"], "spec")
 
 
-def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def check_pod(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     """A new pod, or one that changed."""
     after, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     if old is None or not json_equal(after, before):
@@ -63,8 +65,12 @@ def check_pod(errors: ErrorList, new: Plain, old: Plain | None) -> None:
             errors.forbidden(f"spec.schedulingGates[{index}].name", why)
     if known:
         _check_placement(errors, after, before)
-    if not json_equal(_fixed(after, before), _fixed(before, before)):
-        errors.forbidden("spec", _FIXED)
+    fixed = _as_it_was(after, before)
+    if json_equal(fixed, before):
+        return
+    was, now = (internal_form("core.PodSpec", spec, release) for spec in (before, fixed))
+    if not json_equal(now, was):
+        errors.forbidden("spec", f"{_FIXED}\n{difference(was, now)}")
 
 
 def _check_deadline(errors: ErrorList, after: Plain, before: Plain) -> bool:
@@ -128,16 +134,29 @@ def _is_extended(term: Plain, before: Plain) -> bool:
     return all(json_equal(now[: len(was)], was) for now, was in pairs)
 
 
-def _fixed(spec: Plain, before: Plain) -> Plain:
-    """A spec without what an update may change."""
+def _as_it_was(spec: Plain, before: Plain) -> Plain:
+    """A spec in which everything that an update may change is as it was."""
     free = {*_CHANGEABLE}
     if (before.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         free.add("terminationGracePeriodSeconds")
-    fixed = {name: item for name, item in spec.items() if name not in free}
     if before.get("schedulingGates"):
-        affinity = {name: x for name, x in (fixed.pop("affinity", None) or {}).items() if name != "nodeAffinity"}
-        fixed |= {"affinity": affinity, "nodeSelector": None}
+        free.add("nodeSelector")
+        spec = {**spec, "affinity": _affinity_as_it_was(spec.get("affinity"), before.get("affinity"))}
+    fixed = {name: item for name, item in spec.items() if name not in free}
+    fixed |= {name: before[name] for name in free if name in before}
     for name in ("containers", "initContainers"):
+        pairs = zip(fixed.get(name) or (), before.get(name) or (), strict=True)
         if name in fixed:
-            fixed[name] = [{key: item for key, item in each.items() if key != "image"} for each in fixed[name] or ()]
+            fixed[name] = [{**now, "image": was.get("image")} for now, was in pairs]
     return fixed
+
+
+def _affinity_as_it_was(affinity: Plain | None, before: Plain | None) -> Plain | None:
+    """The affinity with the rules for nodes that there were."""
+    rules, was = ((each or {}).get("nodeAffinity") for each in (affinity, before))
+    if json_equal(rules, was):
+        return affinity
+    others = {name: item for name, item in (affinity or {}).items() if name != "nodeAffinity"}
+    if before is None and not others:
+        return None
+    return others if was is None else {**others, "nodeAffinity": was}

@@ -11,11 +11,11 @@ from controlplane.apiserver.pod_probes import check_life, check_no_life
 from controlplane.apiserver.pod_rights import check_rights
 from controlplane.apiserver.pod_variables import check_variables
 from controlplane.apiserver.pod_volumes import Volumes, check_mounts
-from controlplane.apiserver.ports import check_port
+from controlplane.apiserver.ports import check_port, port_name
 from controlplane.apiserver.resource_rules import check_requirements
 from controlplane.apiserver.words import check_known
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import dns_label
+from resourceapi.objects.field_rules import complaints, dns_label
 
 PROTOCOLS = ["SCTP", "TCP", "UDP"]
 _PULL = ["Always", "IfNotPresent", "Never"]
@@ -144,10 +144,12 @@ def _check_common(errors: ErrorList, container: Plain, path: str, around: _Aroun
 def _check_ports(errors: ErrorList, ports: Sequence[Plain], path: str) -> None:
     names: set[str] = set()
     for index, port in enumerate(ports):
-        here, name = f"{path}[{index}]", port.get("name")
-        if name and name in names:
+        here, name = f"{path}[{index}]", port.get("name") or ""
+        problems = port_name(name) if name else []
+        complaints(errors, f"{here}.name", name, problems)
+        if not problems and name and name in names:
             errors.duplicate(f"{here}.name", name)
-        names.add(name or "")
+        names.add(name)
         if not port.get("containerPort"):
             errors.required(f"{here}.containerPort")
         else:

@@ -12,6 +12,7 @@ from typing import Any
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Part
 from controlplane.apiserver.pod_annotations import check_annotations, check_changed_annotations
+from controlplane.apiserver.pod_health_rules import check_health
 from controlplane.apiserver.pod_placement import check_address
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
@@ -71,6 +72,7 @@ def _check_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     _check_extended(errors, spec, status.get(_EXTENDED), f"status.{_EXTENDED}")
     _check_addresses(errors, status, "podIP", has_both=True)
     _check_addresses(errors, status, "hostIP", has_both=False)
+    check_health(errors, spec, status)
 
 
 def _check_ends(errors: ErrorList, spec: Plain, status: Plain, before: Plain) -> None:

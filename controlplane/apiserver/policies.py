@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from controlplane.apiserver.kinds import Plain
-from resourceapi.cel import CelCompileError, CelError, CelEvalError, Environment, Expression, compile_expression
+from resourceapi.cel import CelCompileError, CelEvalError, Environment, Expression, compile_expression
 from resourceapi.cel.environment import CURRENT, build_environment
 from resourceapi.cel.library.authorizer import AUTHORIZER, RESOURCE_CHECK
 from resourceapi.cel.macros import BINDINGS
 from resourceapi.cel.types import BOOL, DYN, STRING, Kind, Type, list_of, map_of
-from resourceapi.objects import ErrorList
 
 MAX_MESSAGE = 5 * 1024
 """Bytes that a message of a policy's own may have."""
@@ -94,18 +93,19 @@ class Policy:
         self.fails_closed = spec.get("failurePolicy") != "Ignore"
         variables: dict[str, Type] = {}
         self._variables: dict[str, Expression] = {}
-        plain = _environment(variables, has_params=bool(spec.get("paramKind")))
+        plain = environment_of(variables, has_params=bool(spec.get("paramKind")), has_variables=True)
         for each in spec.get("variables") or ():
             expression = compile_expression(str(each.get("expression") or ""), plain)
             self._variables[str(each.get("name"))] = expression
             variables[str(each.get("name"))] = expression.type
-            plain = _environment(variables, has_params=bool(spec.get("paramKind")))
-        without = _environment({}, has_params=bool(spec.get("paramKind")))
+            plain = environment_of(variables, has_params=bool(spec.get("paramKind")), has_variables=True)
+        plain = environment_of(variables, has_params=bool(spec.get("paramKind")))
+        without = environment_of({}, has_params=bool(spec.get("paramKind")))
         self._conditions = [
-            (str(each.get("expression")), _of_type(str(each.get("expression") or ""), without, BOOL))
+            (str(each.get("expression")), compiled_as(str(each.get("expression") or ""), without, BOOL))
             for each in spec.get("matchConditions") or ()
         ]
-        telling = _environment(variables, has_params=bool(spec.get("paramKind")), has_authorizer=False)
+        telling = environment_of(variables, has_params=bool(spec.get("paramKind")), has_authorizer=False)
         self._validations = [_validation(each, plain, telling) for each in spec.get("validations") or ()]
 
     def denials(self, inputs: Plain) -> list[Denial]:
@@ -156,43 +156,13 @@ class Policy:
             yield Denial(_message(validation, tell), validation.reason)
 
 
-def check_policy(errors: ErrorList, obj: Plain, old: Plain | None) -> None:
-    """What is wrong with a policy: no validations, or expressions that do not compile."""
-    del old
-    spec = obj.get("spec") or {}
-    if not spec.get("validations") and not spec.get("auditAnnotations"):
-        errors.required("spec.validations", "validations or auditAnnotations must contain at least one item")
-    has_params = bool(spec.get("paramKind"))
-    known: dict[str, Type] = {}
-
-    def check(path: str, source: Any, environment: Environment, expected: Type | None) -> Type:
-        text = source if isinstance(source, str) else ""
-        if not text.strip():
-            errors.required(path, "expression is not specified")
-            return DYN
-        try:
-            return _of_type(text, environment, expected).type
-        except CelError as error:
-            errors.invalid(path, text, str(error))
-            return DYN
-
-    for index, each in enumerate(spec.get("matchConditions") or ()):
-        path = f"spec.matchConditions[{index}].expression"
-        check(path, each.get("expression"), _environment({}, has_params=has_params), BOOL)
-    for index, each in enumerate(spec.get("variables") or ()):
-        path, environment = f"spec.variables[{index}].expression", _environment(known, has_params=has_params)
-        known[str(each.get("name"))] = check(path, each.get("expression"), environment, None)
-    environment = _environment(known, has_params=has_params)
-    telling = _environment(known, has_params=has_params, has_authorizer=False)
-    for index, each in enumerate(spec.get("validations") or ()):
-        path = f"spec.validations[{index}]"
-        check(f"{path}.expression", each.get("expression"), environment, BOOL)
-        if each.get("messageExpression"):
-            check(f"{path}.messageExpression", each["messageExpression"], telling, STRING)
-
-
-def _environment(variables: Mapping[str, Type], *, has_params: bool, has_authorizer: bool = True) -> Environment:
-    known = {"object": DYN, "oldObject": DYN, "request": _REQUEST, "namespaceObject": DYN, "variables": _VARIABLES}
+def environment_of(
+    variables: Mapping[str, Type], *, has_params: bool, has_authorizer: bool = True, has_variables: bool = False
+) -> Environment:
+    """What an expression of a policy can name; `has_variables`: also where there are none yet."""
+    known = {"object": DYN, "oldObject": DYN, "request": _REQUEST, "namespaceObject": DYN}
+    if variables or has_variables:
+        known["variables"] = _VARIABLES
     if has_authorizer:
         known |= {"authorizer": AUTHORIZER, "authorizer.requestResource": RESOURCE_CHECK}
     if has_params:
@@ -205,17 +175,20 @@ def _validation(value: Plain, environment: Environment, telling: Environment) ->
     source, told = str(value.get("expression") or ""), value.get("messageExpression")
     return _Validation(
         source,
-        _of_type(source, environment, BOOL),
+        compiled_as(source, environment, BOOL),
         str(value.get("message") or ""),
-        _of_type(str(told), telling, STRING) if told else None,
+        compiled_as(str(told), telling, STRING) if told else None,
         str(value.get("reason") or "Invalid"),
     )
 
 
-def _of_type(source: str, environment: Environment, expected: Type | None) -> Expression:
+def compiled_as(source: str, environment: Environment, *wanted: Type) -> Expression:
+    """An expression of one of the types, of any without. Raises CelError."""
     expression = compile_expression(source, environment)
-    if expected is not None and expression.type not in (expected, DYN):
-        raise CelCompileError(f"must evaluate to {expected.declared}", "invalid", expression.output_type)
+    if wanted and expression.type not in (*wanted, DYN):
+        names = " ".join(each.declared for each in wanted)
+        words = names if len(wanted) == 1 else f"one of [{names}]"
+        raise CelCompileError(f"must evaluate to {words} but got {expression.output_type}", "invalid")
     return expression
 
 

@@ -16,12 +16,13 @@ def check_port(errors: ErrorList, path: str, port: Any) -> None:
 def check_port_or_name(errors: ErrorList, path: str, port: Any) -> None:
     """A number of a port, or the name that a container has for one."""
     if isinstance(port, str):
-        complaints(errors, path, port, _port_name(port))
+        complaints(errors, path, port, port_name(port))
     else:
         check_port(errors, path, port or 0)
 
 
-def _port_name(name: str) -> list[str]:
+def port_name(name: str) -> list[str]:
+    """What is wrong with the name of a port."""
     found = []
     if len(name.encode()) > 15:
         found.append("must be no more than 15 characters")

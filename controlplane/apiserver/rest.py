@@ -4,13 +4,12 @@ Pure but for the store, the clock and random names. Objects come in as plain val
 go out in the stored version; every refusal is an ApiError.
 """
 
+import json
 import secrets
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-
-import msgspec
 
 from controlplane.apiserver.admission import Admission, Write
 from controlplane.apiserver.apply import apply, untyped
@@ -61,6 +60,7 @@ from controlplane.apiserver.stored_size import fitting
 from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ObjectMeta, format_time, from_dict, to_dict
+from resourceapi.objects.errors import JSON_ESCAPES
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
 
@@ -86,6 +86,13 @@ class Outcome(NamedTuple):
     warnings: tuple[str, ...] = ()
     is_new: bool = False
     is_gone: bool = True
+
+
+class Tracked(NamedTuple):
+    """A changed object with the owners of its fields, and the one that it follows."""
+
+    old: Plain
+    new: Plain
 
 
 class Rest:
@@ -129,27 +136,43 @@ class Rest:
         self, target: Target, value: Plain, options: WriteOptions, manager: str, prepared: Decoded | None = None
     ) -> Outcome:
         """A new object; `prepared` is what `prepare` made of the value, if that was called already."""
-        obj, problems = prepared or self.prepare(target, decode(target, value, options), manager)
-        with telling(problems):
-            check_namespace(self.store, target, _asked_name(obj))
-            check_kind(target, value["kind"], _asked_name(obj))
-            return self._create(target, obj, options, problems)
+        prepared = prepared or self.prepare(target, decode(target, value, options), manager)
+        name = _asked_name(prepared.object)
+        with telling(prepared.problems):
+            check_namespace(self.store, target, name)
+            check_kind(target, value["kind"], name)
+            return self._create(target, prepared.object, options, prepared)
+
+    def track(self, target: Target, decoded: Decoded, old: Plain, manager: str) -> Tracked:
+        """What a body makes of an object, with the owners of its fields; nothing stored is asked, as in `prepare`."""
+        with telling(decoded.problems):
+            check_name(target, decoded.object)
+            return Tracked(old, self._tracked(target, in_namespace(target, decoded.object), old, manager))
 
     def update(
-        self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
+        self,
+        target: Target,
+        value: Plain,
+        options: WriteOptions,
+        manager: str,
+        decoded: Decoded | None = None,
+        tracked: Tracked | None = None,
     ) -> Outcome:
-        """A replaced object, or its status; `decoded` is what the value says, if that was read already."""
+        """A replaced object, or its status.
+
+        `decoded` is what the value says, if that was read already, and `tracked` what `track` made of it.
+        """
         decoded = decoded or decode(target, value, options)
         with telling(decoded.problems):
             check_name(target, decoded.object)
             new = in_namespace(target, decoded.object)
             may_create = target.kind.creates_on_update and not target.subresource
             if may_create and self.store.get(target.kind.table, target.key) is None:
-                return self._create_by_update(target, new, options, manager, decoded.problems)
-            return self._update(target, new, options, manager, decoded.problems, sent_kind=value["kind"])
+                return self._create_by_update(target, new, options, manager, decoded)
+            return self._update(target, new, options, manager, decoded, sent_kind=value["kind"], tracked=tracked)
 
     def _create_by_update(
-        self, target: Target, new: Plain, options: WriteOptions, manager: str, problems: tuple[str, ...]
+        self, target: Target, new: Plain, options: WriteOptions, manager: str, decoded: Decoded
     ) -> Outcome:
         """A new object of a kind that a PUT may create; a uid means one that is gone, a version means nothing."""
         metadata = {name: item for name, item in new["metadata"].items() if name != "resourceVersion"}
@@ -157,7 +180,7 @@ class Rest:
         check_namespace(self.store, target, target.name)
         if metadata.get("uid"):
             raise uid_conflict(target, metadata["uid"], "", is_dry_run=options.dry_run)
-        return self._create(target, self._tracked(target, new, None, manager), options, problems)
+        return self._create(target, self._tracked(target, new, None, manager), options, decoded)
 
     def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
         """A patched object, or its status; an applied one may be new."""
@@ -167,21 +190,29 @@ class Rest:
         served = target.kind.rules.encode(old, target.version)
         if target.kind.from_definition:  # which the reference has as maps, whose members it writes in order
             served = in_order(served)
-        if patch.type == JSON_PATCH:
-            is_checked = options.field_validation != "Ignore"
-            value = dict(sorted(json_patch(served, patch.value, is_checked=is_checked).items()))
-            shown = _text(value)
-        elif patch.type == STRATEGIC_MERGE_PATCH:
+        is_checked = options.field_validation != "Ignore"
+
+        def shown() -> str:
+            """What a refusal shows: the work of the patch, with the members in the order of their type."""
+            if patch.type == STRATEGIC_MERGE_PATCH:
+                return go_text(shown_patch(patch.value, served))
+            return _text(work(target.kind.rules.in_order(served)))
+
+        def work(obj: Plain) -> Plain:
+            if patch.type == JSON_PATCH:
+                return dict(sorted(json_patch(obj, patch.value, is_checked=is_checked).items()))
+            merged: Plain = merge_patch(obj, checked_merge_patch(patch.value))
+            return merged
+
+        if patch.type == STRATEGIC_MERGE_PATCH:
             value = strategic_merge(served, patch.value, self._schema(target))
             value |= {name: served[name] for name in _TYPE if isinstance(value.get(name), str)}  # none can change it
-            shown = go_text(shown_patch(patch.value, served))
         else:
-            value = merge_patch(served, checked_merge_patch(patch.value))
-            shown = _text(value)
+            value = work(served)
         decoded = decode_patched(target, value, options, shown, patch)
         with telling(decoded.problems):
             check_name(target, decoded.object)
-            return self._update(target, in_namespace(target, decoded.object), options, manager, decoded.problems)
+            return self._update(target, in_namespace(target, decoded.object), options, manager, decoded)
 
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
         """Delete an object, or mark it if finalizers hold it."""
@@ -244,19 +275,19 @@ class Rest:
         )
         check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
-        decoded = decode_patched(target, without_managed(merged), options, go_text(config), None, config)
+        decoded = decode_patched(target, without_managed(merged), options, lambda: go_text(config), None, config)
         obj = in_namespace(target, decoded.object)
         obj = {**obj, "metadata": {**obj["metadata"], **({"managedFields": managed} if managed else {})}}
         if old is not None:
-            return self.save(target, obj, old, options, decoded.problems)
+            return self.save(target, obj, old, options, decoded)
         if metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
             raise conflict(target.kind.group, target.kind.plural, target.name, why)
         check_namespace(self.store, target, target.name)
         obj["metadata"].pop("resourceVersion", None)
-        return self._create(target, obj, options, decoded.problems)
+        return self._create(target, obj, options, decoded)
 
-    def _create(self, target: Target, obj: Plain, options: WriteOptions, problems: tuple[str, ...]) -> Outcome:
+    def _create(self, target: Target, obj: Plain, options: WriteOptions, decoded: Decoded) -> Outcome:
         kind = target.kind
         metadata = {**obj["metadata"]}
         for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"):
@@ -265,18 +296,18 @@ class Rest:
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = self._generated(kind, target.namespace, metadata["generateName"])
         obj = {**obj, "metadata": metadata}
-        context = self._context(target)
+        context = self._context(target, decoded.sent)
         if kind.id == PODS:
             obj, told_of_profiles = with_armor(admitted(self.store, obj, metadata["creationTimestamp"]))
             context.told.extend(told_of_profiles)
-        new = kind.rules.create(obj, context)
         if kind.id == SERVICES:
-            new = with_addresses(self.store, new, None)
+            obj = with_addresses(self.store, obj, None, is_dry_run=options.dry_run)
+        new = kind.rules.create(obj, context)
         name = new["metadata"]["name"]
         if not options.dry_run:
             new = without_version(new)
         key = (target.namespace, name)
-        told = (*problems, *context.told, *kind.rules.warnings(new))
+        told = (*decoded.problems, *context.told, *kind.rules.warnings(new))
         told += self._admit(target, new, None, is_dry_run=options.dry_run)
         there = self.store.get(kind.table, key)
         if there is not None:
@@ -292,11 +323,12 @@ class Rest:
         new: Plain,
         options: WriteOptions,
         manager: str,
-        problems: tuple[str, ...],
+        decoded: Decoded,
         *,
         sent_kind: str | None = None,
+        tracked: Tracked | None = None,
     ) -> Outcome:
-        """Store a changed object; `sent_kind` is of one that was sent whole."""
+        """Store a changed object; `sent_kind` is of one that was sent whole, `tracked` if that was done before."""
         old = self.get(target)
         uid = new["metadata"].get("uid")
         if sent_kind is not None and uid:
@@ -304,19 +336,21 @@ class Rest:
         if sent_kind is not None and not target.subresource:  # there, all but the status is what was
             check_version(target, new["metadata"].get("resourceVersion") or "", old["metadata"]["resourceVersion"])
             check_kind(target, sent_kind, target.name)
-        return self.save(target, self._tracked(target, new, old, manager), old, options, problems)
+        if tracked is None or tracked.old is not old:  # somebody has written it since then
+            tracked = Tracked(old, self._tracked(target, new, old, manager))
+        return self.save(target, tracked.new, old, options, decoded)
 
-    def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, problems: tuple[str, ...]) -> Outcome:
+    def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, decoded: Decoded) -> Outcome:
         """A changed object, after its rules and the policies have looked at it; it keeps what nobody can change."""
         kind, current = target.kind, old["metadata"]["resourceVersion"]
         check_version(target, new["metadata"].get("resourceVersion") or "", current)
         new = _carry_over(new, old)
         change = kind.rules.update_status if target.subresource else kind.rules.update
-        context = self._context(target)
-        saved = change(new, old, context)
+        context = self._context(target, decoded.sent)
         if kind.id == SERVICES and not target.subresource:
-            saved = with_addresses(self.store, saved, old)
-        told = (*problems, *context.told, *kind.rules.warnings(saved))
+            new = with_addresses(self.store, new, old, is_dry_run=options.dry_run)
+        saved = change(new, old, context)
+        told = (*decoded.problems, *context.told, *kind.rules.warnings(saved))
         told += self._admit(target, saved, old, is_dry_run=options.dry_run)
         if _is_same(saved, old):
             return Outcome(old, told)
@@ -371,8 +405,8 @@ class Rest:
         )
         return with_managed(new, managers)
 
-    def _context(self, target: Target) -> WriteContext:
-        return WriteContext(target.version, self.release, [], target.caller, target.subresource)
+    def _context(self, target: Target, sent: Plain | None) -> WriteContext:
+        return WriteContext(target.version, self.release, [], target.caller, target.subresource, sent)
 
     def _admit(self, target: Target, new: Plain | None, old: Plain | None, *, is_dry_run: bool) -> tuple[str, ...]:
         """What policies warn of; raises ApiError for what they refuse."""
@@ -398,8 +432,6 @@ class Rest:
             release, is_custom = self.release, target.kind.from_definition
             is_owned = release.owns_custom_metadata_by_status if is_custom else release.owns_metadata_by_status
             return ("spec",) if is_owned or target.kind.rules.takes_metadata_with_status else ("metadata", "spec")
-        if target.kind.id == NAMESPACES:  # its finalizers are the server's own
-            return ("spec", "status")
         return ("status",) if target.kind.status else ()
 
     def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:
@@ -476,4 +508,5 @@ def _with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
 
 
 def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    """A value as Go writes it in JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(JSON_ESCAPES)

@@ -59,7 +59,7 @@ def patch_scale(
     def change(scale: Plain) -> tuple[Plain, tuple[str, ...]]:
         value = patched(scale, patch, is_checked=options.field_validation != "Ignore")
         shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        decoded = decode_patched(of_scale, value, options, shown, patch)
+        decoded = decode_patched(of_scale, value, options, lambda: shown, patch)
         check_name(target, decoded.object)
         return decoded.object, decoded.problems
 
@@ -88,7 +88,7 @@ def _rescale(
         of_scale = track_update(before, wanted, schema, of_scale, who, rest.clock(), is_new=False, ignored=("status",))
         new = kind.rules.decode(scaled(obj, wanted, paths), target.version).object
         new = with_managed(new, managers_of_object(owners, of_scale, of_version, target.api_version))
-        outcome = rest.save(target, new, old, options, problems)
+        outcome = rest.save(target, new, old, options, Decoded(new, problems))
     return outcome._replace(object=scale_of(kind.rules.encode(outcome.object, target.version), paths))
 
 

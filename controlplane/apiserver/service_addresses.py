@@ -1,116 +1,92 @@
 """The addresses and ports that an API server gives to services: one that no other has, or the one that was asked for.
 
-Nothing answers at them. The network has IPv4 alone. Source: k8s.io/kubernetes pkg/registry/core/service.
+They are given before anything else of a service is looked at. Nothing answers at them; the network has IPv4 alone.
+Source: k8s.io/kubernetes pkg/registry/core/service/storage (beginCreate, beginUpdate).
 """
 
 import ipaddress
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.service_rules import check_service
-from controlplane.apiserver.status import invalid
+from controlplane.apiserver.service_rules import (
+    NO_CLUSTER_IP,
+    PREFER,
+    REQUIRE,
+    SINGLE,
+    check_addresses,
+    family_of,
+    needs_health,
+)
+from controlplane.apiserver.status import internal, invalid
 from controlplane.apiserver.store import Store
 from resourceapi.objects import ErrorList
+from resourceapi.objects.json_value import json_equal
 
 SERVICES = "services"
 _NETWORK = ipaddress.IPv4Network("10.96.0.0/16")
+_FAMILIES = ("IPv4",)
 _PORTS = range(30000, 32768)
-_NONE = "None"
-_SINGLE, _REQUIRE = "SingleStack", "RequireDualStack"
-_OF_ADDRESSES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+_OF_DRY_RUNS = 32769
+"""The first port that is shown where none is given."""
 
 
-def with_addresses(store: Store, new: Plain, old: Plain | None) -> Plain:
+def with_addresses(store: Store, new: Plain, old: Plain | None, *, is_dry_run: bool = False) -> Plain:
     """A new service, or one that follows an older one, with what it needs of addresses and ports.
 
-    Raises ApiError 422 for what another service has, or the network does not.
+    A dry run takes none of them. Raises ApiError 422 for what another service has, or the network does not, and 500
+    for a port at which nobody can ask for its health.
     """
     spec = {**new["spec"], "ports": [{**port} for port in new["spec"].get("ports") or ()]}
-    if not spec["ports"]:
-        del spec["ports"]
     before = (old or {}).get("spec") or {}
+    others = [
+        each for each in store.objects(SERVICES) if old is None or each["metadata"]["uid"] != old["metadata"]["uid"]
+    ]
     _keep(spec, before)
-    _check(new, spec, before)
-    _check_families(new, spec, before)
-    if spec["type"] != "ExternalName":
-        others = [each for each in store.objects(SERVICES) if each["metadata"]["uid"] != new["metadata"].get("uid")]
-        _give_address(new, spec, others)
-        _give_ports(new, spec, others)
+    _pair(spec, before)
+    if spec.get("type") != "ExternalName":
+        _name_families(new, spec, before)
+        _give_address(new, spec, before, others, is_dry_run=is_dry_run)
+    _Ports(new, spec, before, others, is_dry_run=is_dry_run).give()
+    for name in ("clusterIP", "clusterIPs", "ports"):
+        if not spec.get(name):
+            spec.pop(name, None)
     return {**new, "spec": spec}
 
 
 def _keep(spec: Plain, before: Plain) -> None:
-    """What a client left out stays as it was; what its type has no use for goes, unless a client changed it."""
-    had, has = (bool(each) and each["type"] != "ExternalName" for each in (before, spec))
+    """What a client left out stays as it was."""
+    if _has_address(before) and _has_address(spec):
+        spec["clusterIP"] = spec.get("clusterIP") or before.get("clusterIP", "")
+        spec["clusterIPs"] = spec.get("clusterIPs") or before.get("clusterIPs", [])
+    if _has_ports(before) and _has_ports(spec):
+        known = {port.get("name", ""): port.get("nodePort") for port in before.get("ports") or ()}
+        used = {*known.values()} & {port.get("nodePort") for port in spec["ports"]}
+        for port in spec["ports"]:
+            was = known.get(port.get("name", ""))
+            if not port.get("nodePort") and was and was not in used:
+                port["nodePort"] = was
+    if needs_health(before) and needs_health(spec):
+        spec["healthCheckNodePort"] = spec.get("healthCheckNodePort") or before.get("healthCheckNodePort")
+
+
+def _pair(spec: Plain, before: Plain) -> None:
+    """The one address and the list of them say the same, as far as a client can have meant it."""
     address, addresses = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
-    if had and has:
-        was, all_were = before.get("clusterIP", ""), before.get("clusterIPs", [])
-        if not addresses and address in ("", was):
-            addresses = all_were
-        elif address != was and addresses == all_were:
-            addresses = [address] if address else all_were
-        spec |= {"clusterIP": address or was, "clusterIPs": addresses}
-    elif address and not addresses:
-        spec["clusterIPs"] = [address]
-    if had and not has:
-        for name in _OF_ADDRESSES:
-            if spec.get(name) == before.get(name):
-                spec.pop(name, None)
-    if _has_ports(before):
-        _keep_ports(spec, before)
-    for name, needs in _BY_TYPE:
-        if name in before and needs(before) and not needs(spec) and spec.get(name) == before[name]:
-            spec.pop(name, None)
-    if _needs_health(before) and _needs_health(spec):
-        spec.setdefault("healthCheckNodePort", before.get("healthCheckNodePort"))
-
-
-def _check(new: Plain, spec: Plain, before: Plain) -> None:
-    """What is wrong with what a service asks for, once it has what it keeps."""
-    errors, address, addresses = ErrorList(), spec.get("clusterIP") or "", spec.get("clusterIPs") or []
-    check_service(errors, spec)
-    if spec["type"] == "ExternalName":
-        if not spec.get("externalName"):
-            errors.required("spec.externalName")
-    elif not spec.get("ports") and address != _NONE:
-        errors.required("spec.ports")
-    for index, port in enumerate(spec.get("ports") or ()):
-        if spec["type"] == "ClusterIP" and port.get("nodePort"):
-            errors.forbidden(f"spec.ports[{index}].nodePort", "may not be used when `type` is 'ClusterIP'")
-    if not address and addresses:
-        errors.invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified")
-    for index, each in enumerate(addresses):
-        if each != _NONE and not _is_address(each):
-            text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            errors.invalid(f"spec.clusterIPs[{index}]", each, text)
-    were = before.get("clusterIPs") or []
-    if were and addresses and addresses[0] != were[0] and "ExternalName" not in (spec["type"], before["type"]):
-        errors.invalid("spec.clusterIPs[0]", addresses, "may not change once set")
-    _refuse(new, errors)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _keep_ports(spec: Plain, before: Plain) -> None:
-    known = {port.get("name", ""): port.get("nodePort") for port in before.get("ports") or ()}
-    given = {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
-    if not _has_ports(spec):
-        if given <= {*known.values()}:
-            for port in spec.get("ports") or ():
-                port.pop("nodePort", None)
+    was, were = before.get("clusterIP") or "", before.get("clusterIPs") or []
+    if not before:
+        spec["clusterIPs"] = addresses or ([address] if address else [])
         return
-    for port in spec.get("ports") or ():
-        was = known.get(port.get("name", ""))
-        if not port.get("nodePort") and was and was not in given:
-            port["nodePort"] = was
+    if were and not addresses and address == was:
+        addresses = were
+    if address != was and json_equal(addresses, were):
+        addresses = [] if was and not address else [address]
+    spec["clusterIPs"] = addresses
+
+
+def _has_address(spec: Plain) -> bool:
+    return bool(spec) and spec.get("type") != "ExternalName"
 
 
 def _has_ports(spec: Plain) -> bool:
@@ -118,50 +94,72 @@ def _has_ports(spec: Plain) -> bool:
     return spec.get("type") == "NodePort" or is_balanced
 
 
-def _needs_health(spec: Plain) -> bool:
-    return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
-
-
-def _is_outside(spec: Plain) -> bool:
-    return spec.get("type") in ("NodePort", "LoadBalancer") or bool(spec.get("externalIPs"))
-
-
-_BY_TYPE: tuple[tuple[str, Callable[[Plain], bool]], ...] = (
-    ("healthCheckNodePort", _needs_health),
-    ("allocateLoadBalancerNodePorts", lambda spec: spec.get("type") == "LoadBalancer"),
-    ("externalTrafficPolicy", _is_outside),
-)
-
-
-def _check_families(new: Plain, spec: Plain, before: Plain) -> None:
-    """Say which families of addresses a service has; IPv4 is the only one, but where nobody looks at addresses."""
-    if spec["type"] == "ExternalName":
+def _name_families(new: Plain, spec: Plain, before: Plain) -> None:
+    """Say which families of addresses a service has, and how many; IPv4 is the only one, but where nobody looks."""
+    if _is_as_preferred(spec, before):
         return
-    is_free = spec.get("clusterIP") == _NONE and not spec.get("selector")
-    policy = spec.get("ipFamilyPolicy") or before.get("ipFamilyPolicy") or (_REQUIRE if is_free else _SINGLE)
-    is_other = not spec.get("ipFamilies") and ":" in (spec.get("clusterIP") or "")
-    families = spec.get("ipFamilies") or before.get("ipFamilies") or ["IPv4"]
-    spec |= {"ipFamilyPolicy": policy, "ipFamilies": families}
-    if is_free:
-        other = "IPv6" if families[0] == "IPv4" else "IPv4"
-        spec["ipFamilies"] = [*families, other] if len(families) == 1 and policy != _SINGLE else families
-        return
+    is_free = spec.get("clusterIP") == NO_CLUSTER_IP and not spec.get("selector")
+    if spec.get("ipFamilyPolicy") is None:
+        spec["ipFamilyPolicy"] = before.get("ipFamilyPolicy") or (REQUIRE if is_free else SINGLE)
     errors = ErrorList()
-    if policy == _REQUIRE:
-        errors.invalid("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services")
-    if is_other:
-        errors.invalid("spec.clusterIPs[0]", spec["clusterIPs"], "IPv6 is not configured on this cluster")
+    check_addresses(errors, spec, before)
+    _refuse(new, errors)
+    _match_policy(errors, spec, before)
+    families = [*(spec.get("ipFamilies") or ())]
+    for index, each in enumerate(spec["clusterIPs"]):
+        if each == NO_CLUSTER_IP:
+            break
+        if index >= len(families) and family_of(each) in _FAMILIES:
+            families.append(family_of(each))
+        elif index >= len(families):
+            why = f"{family_of(each)} is not configured on this cluster"
+            errors.invalid(f"spec.clusterIPs[{index}]", spec["clusterIPs"], why)
+    _refuse(new, errors)
+    if is_free:
+        families = families or ["IPv4"]
+        if len(families) < 2 and spec["ipFamilyPolicy"] != SINGLE:
+            families.append("IPv6" if families[0] == "IPv4" else "IPv4")
+        spec["ipFamilies"] = families
+        return
+    if spec["ipFamilyPolicy"] == REQUIRE:
+        errors.invalid("spec.ipFamilyPolicy", REQUIRE, "this cluster is not configured for dual-stack services")
     for index, family in enumerate(families):
-        if family != "IPv4":
+        if family not in _FAMILIES:
             errors.invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster")
     _refuse(new, errors)
+    spec["ipFamilies"] = families or ["IPv4"]
 
 
-def _give_address(new: Plain, spec: Plain, others: Iterable[Plain]) -> None:
-    given = (spec.get("clusterIPs") or [""])[0]
-    if given == _NONE:
+def _is_as_preferred(spec: Plain, before: Plain) -> bool:
+    """Whether nothing changes of a service that takes what families there are."""
+    stays = ("type", "clusterIP", "clusterIPs", "ipFamilies")
+    is_preferred = spec.get("ipFamilyPolicy") == PREFER and before.get("ipFamilyPolicy") in (PREFER, None)
+    return bool(before) and is_preferred and all(json_equal(spec.get(name), before.get(name)) for name in stays)
+
+
+def _match_policy(errors: ErrorList, spec: Plain, before: Plain) -> None:
+    """How many addresses and families there are must fit the policy; who says that there is one has the first."""
+    policy, path = spec["ipFamilyPolicy"], "spec.ipFamilyPolicy"
+    for member, what, several in (
+        ("clusterIPs", "cluster IP", "cluster IPs"),
+        ("ipFamilies", "IP family", "IP families"),
+    ):
+        now, was = spec.get(member) or [], before.get(member) or []
+        if before and policy == SINGLE and json_equal(now, was) and len(now) > 1:
+            now = spec[member] = now[:1]
+        if before and policy != SINGLE and was and len(now) == 1 < len(was):
+            errors.invalid(path, policy, f"must be 'SingleStack' to release the secondary {what}")
+        if policy == SINGLE and len(now) == 2:
+            why = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {several} are specified"
+            errors.invalid(path, policy, why)
+
+
+def _give_address(new: Plain, spec: Plain, before: Plain, others: Iterable[Plain], *, is_dry_run: bool) -> None:
+    """An address for a service that had none."""
+    if _has_address(before) or spec["clusterIPs"][:1] == [NO_CLUSTER_IP]:
         return
     used = {address for each in others for address in each["spec"].get("clusterIPs") or ()}
+    given = (spec["clusterIPs"] or [""])[0]
     if not given:
         size = _NETWORK.num_addresses - 2
         start = random.randrange(size)  # noqa: S311 - nothing is secret in it
@@ -169,10 +167,12 @@ def _give_address(new: Plain, spec: Plain, others: Iterable[Plain]) -> None:
         given = next(each for each in free if each not in used)
         spec |= {"clusterIP": given, "clusterIPs": [given]}
         return
-    why = ""
-    if ipaddress.IPv4Address(given) not in _NETWORK:
+    why, address = "", ipaddress.IPv4Address(given)
+    if address not in _NETWORK:
         why = "the provided network does not match the current range"
-    elif given in used:
+    elif address in (_NETWORK[0], _NETWORK[-1]):
+        why = f"the provided IP ({given}) is not in the valid range. The range of valid IPs is {_NETWORK}"
+    elif given in used and not is_dry_run:
         why = "provided IP is already allocated"
     if why:
         errors = ErrorList()
@@ -180,32 +180,87 @@ def _give_address(new: Plain, spec: Plain, others: Iterable[Plain]) -> None:
         _refuse(new, errors)
 
 
-def _give_ports(new: Plain, spec: Plain, others: Iterable[Plain]) -> None:
-    used = {port.get("nodePort") for each in others for port in each["spec"].get("ports") or ()}
-    used |= {each["spec"].get("healthCheckNodePort") for each in others}
-    errors, known = ErrorList(), dict[Any, int]()
-    for index, port in enumerate(spec.get("ports") or ()):
-        asked = port.get("nodePort")
-        if asked and asked != known.get(port.get("port")):
-            why = "provided port is already allocated" if asked in used else ""
-            if asked not in _PORTS:
-                valid = f"{_PORTS[0]}-{_PORTS[-1]}"
-                why = f"provided port is not in the valid range. The range of valid ports is {valid}"
-            if why:
-                errors.invalid(f"spec.ports[{index}].nodePort", asked, why)
-                _refuse(new, errors)
-        elif not asked and _has_ports(spec):
-            asked = port["nodePort"] = known.get(port.get("port")) or _free_port(used)
-        if asked:
-            used.add(asked)
-            known.setdefault(port.get("port"), asked)
-    if _needs_health(spec) and not spec.get("healthCheckNodePort"):
-        spec["healthCheckNodePort"] = _free_port(used)
+class _Ports:
+    """The ports of nodes that one service is given."""
 
+    def __init__(self, new: Plain, spec: Plain, before: Plain, others: Iterable[Plain], *, is_dry_run: bool) -> None:
+        self._new, self._spec, self._before, self._is_dry_run = new, spec, before, is_dry_run
+        self._used = {port.get("nodePort") for each in others for port in each["spec"].get("ports") or ()}
+        self._used |= {each["spec"].get("healthCheckNodePort") for each in others}
+        self._mine: list[int] = []
 
-def _free_port(used: set[Any]) -> int:
-    start = random.randrange(len(_PORTS))  # noqa: S311 - nothing is secret in it
-    return next(port for step in range(len(_PORTS)) if (port := _PORTS[(start + step) % len(_PORTS)]) not in used)
+    def give(self) -> None:
+        """Give them. Raises ApiError."""
+        if self._spec.get("type") in ("NodePort", "LoadBalancer"):
+            if self._before:
+                self._give_more()
+            else:
+                self._give_first()
+        if needs_health(self._spec) and not needs_health(self._before):
+            asked = self._spec.get("healthCheckNodePort")
+            if asked and (why := self._take(asked)):
+                raise internal(f"failed to allocate requested HealthCheck NodePort {asked}: {why}")
+            self._spec["healthCheckNodePort"] = asked or self._next()
+
+    def _give_first(self) -> None:
+        """To a new service: what has the same port has the same port on nodes."""
+        ports, known = self._spec["ports"], dict[Any, int]()
+        for index, port in enumerate(ports):
+            number = port.get("port")
+            if not port.get("nodePort") and not _has_ports(self._spec):
+                continue
+            if number in known and port.get("nodePort") in (None, 0, known[number]):
+                port["nodePort"] = known[number]
+                continue
+            same = (each["nodePort"] for each in ports if each.get("port") == number and each.get("nodePort"))
+            asked = port["nodePort"] if number in known else next(same, 0)
+            if asked:
+                self._take_for(index, asked)
+            port["nodePort"] = asked or self._next()
+            known.setdefault(number, port["nodePort"])
+
+    def _give_more(self) -> None:
+        """To a service that may have some."""
+        known = {port.get("nodePort") for port in self._before.get("ports") or ()}
+        seen: set[tuple[Any, Any]] = set()
+        for index, port in enumerate(self._spec["ports"]):
+            asked = port.get("nodePort")
+            if not asked and not _has_ports(self._spec):
+                continue
+            if asked and asked not in known and asked not in self._mine:
+                self._take_for(index, asked)
+            port["nodePort"] = asked or self._next()
+            key = (port.get("protocol"), port["nodePort"])
+            if key in seen:
+                raise internal(f"duplicate nodePort: {{{key[0]} {key[1]}}}")
+            seen.add(key)
+
+    def _take_for(self, index: int, asked: int) -> None:
+        if why := self._take(asked):
+            errors = ErrorList()
+            errors.invalid(f"spec.ports[{index}].nodePort", asked, why)
+            _refuse(self._new, errors)
+
+    def _take(self, port: int) -> str:
+        """Why a port cannot be had; empty where it was taken."""
+        if not self._is_dry_run and port not in _PORTS:
+            valid = f"{_PORTS[0]}-{_PORTS[-1]}"
+            return f"provided port is not in the valid range. The range of valid ports is {valid}"
+        if (port in self._used and port in _PORTS) or port in self._mine:
+            return "provided port is already allocated"
+        self._mine.append(port)
+        return ""
+
+    def _next(self) -> int:
+        """A port that nobody has; a dry run shows one that nobody can have."""
+        if self._is_dry_run:
+            found = max(self._mine) + 1 if self._mine else _OF_DRY_RUNS
+        else:
+            start = random.randrange(len(_PORTS))  # noqa: S311 - nothing is secret in it
+            numbers = (_PORTS[(start + step) % len(_PORTS)] for step in range(len(_PORTS)))
+            found = next(port for port in numbers if port not in self._used and port not in self._mine)
+        self._mine.append(found)
+        return found
 
 
 def _refuse(new: Plain, errors: ErrorList) -> None:

@@ -45,19 +45,33 @@ _BEHAVIOR: Plain = {
 
 def with_claim_defaults(claim: Plain) -> Plain:
     """A claim for storage."""
-    spec = {"volumeMode": "Filesystem", **claim["spec"]}
-    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    if source and (source.get("apiGroup") or "", source.get("kind")) not in _SOURCES:
-        del spec["dataSource"]  # which other kinds never were
-    if reference and not spec.get("dataSource") and not reference.get("namespace"):
-        spec["dataSource"] = {name: reference.get(name) for name in ("apiGroup", "kind", "name")}
-    elif spec.get("dataSource") and not reference:
-        spec["dataSourceRef"] = spec["dataSource"]
     return {
         **claim,
-        "spec": spec,
+        "spec": {"volumeMode": "Filesystem", **claim["spec"]},
         "status": {"phase": "Pending", **claim["status"]},
     }
+
+
+def with_sources(new: Plain, old: Plain | None) -> Plain:
+    """A claim for storage that names what the storage holds from the start by both names."""
+    spec, before = {**new["spec"]}, (old or {}).get("spec") or {}
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if (reference or {}).get("namespace") and not (before.get("dataSourceRef") or {}).get("namespace"):
+        del spec["dataSourceRef"]  # of another namespace, which is off in every release
+        reference = None
+    had_one = "dataSource" in before or "dataSourceRef" in before
+    if (
+        source is not None
+        and reference is None
+        and not had_one
+        and (source.get("apiGroup") or "", source.get("kind")) not in _SOURCES
+    ):
+        del spec["dataSource"]  # which other kinds never were
+    elif source is not None and reference is None:
+        spec["dataSourceRef"] = source
+    elif reference is not None and source is None and not reference.get("namespace"):
+        spec["dataSource"] = {name: reference[name] for name in ("apiGroup", "kind", "name") if name in reference}
+    return {**new, "spec": spec}
 
 
 def _service(obj: Plain) -> Plain:
@@ -75,7 +89,16 @@ def _service(obj: Plain) -> Plain:
         spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _STICKY_SECONDS}}
     if spec.get("ports"):
         spec["ports"] = [{**each, "targetPort": each.get("targetPort") or each.get("port")} for each in spec["ports"]]
-    return {**obj, "spec": spec}
+    return {**_balanced(obj), "spec": spec} if spec["type"] == "LoadBalancer" else {**obj, "spec": spec}
+
+
+def _balanced(service: Plain) -> Plain:
+    """A service whose addresses outside are its own, where nobody says that they are of something in front of it."""
+    balancer = (service.get("status") or {}).get("loadBalancer") or {}
+    if not balancer.get("ingress"):
+        return service
+    ingress = [{"ipMode": "VIP", **each} if each.get("ip") else each for each in balancer["ingress"]]
+    return {**service, "status": {**service["status"], "loadBalancer": {**balancer, "ingress": ingress}}}
 
 
 def _autoscaler(obj: Plain) -> Plain:
@@ -209,7 +232,7 @@ def _role_binding(obj: Plain) -> Plain:
 
 def with_policy_defaults(obj: Plain) -> Plain:
     """A ValidatingAdmissionPolicy."""
-    spec = with_missing({"failurePolicy": "Fail"}, obj["spec"])
+    spec = {"failurePolicy": "Fail", **obj["spec"]}
     if spec.get("matchConstraints") is not None:
         spec["matchConstraints"] = _matched(spec["matchConstraints"])
     return {**obj, "spec": spec}
@@ -237,10 +260,10 @@ def _webhook(webhook: Plain) -> Plain:
 
 def _matched(match: Plain) -> Plain:
     """Which requests a policy or a webhook is about."""
-    filled = {"namespaceSelector": {}, "objectSelector": {}, **with_missing({"matchPolicy": "Equivalent"}, match)}
+    filled = {"namespaceSelector": {}, "objectSelector": {}, "matchPolicy": "Equivalent", **match}
     for name in ("rules", "resourceRules", "excludeResourceRules"):
         if filled.get(name):
-            filled[name] = [with_missing({"scope": "*"}, each) for each in filled[name]]
+            filled[name] = [{"scope": "*", **each} for each in filled[name]]
     return filled
 
 

@@ -1,6 +1,5 @@
 """Strategic merge patch: a merge patch that knows from the schema which lists are merged (allocator.md 5.7)."""
 
-import re
 from collections import deque
 from typing import Any
 
@@ -14,10 +13,6 @@ _DIRECTIVE = "$patch"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
 _RETAIN_KEYS = "$retainKeys"
-_UNDECODED = re.compile(r"json: cannot unmarshal (\w+)(?: \S+)? into Go .* of type (\S+)$", re.DOTALL)
-_GO_KINDS = {"object": "map", "array": "slice", "number": "int64"}
-_SIMPLE = {"string": "string", "types.UID": "string", "bool": "bool", "int64": "int64", "int32": "int32"}
-_NUMERIC = ("string", "types.UID", "int64", "int32")
 _GONE = object()  # stands for an item until all of the patch is done
 
 
@@ -43,36 +38,6 @@ def _without_nulls(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-
-
-def unconverted(reason: str, patch: Any) -> str:
-    """What upstream's converter says of a member of another type; its decoder of JSON said `reason` of a patch's work.
-
-    Source: apimachinery's DefaultUnstructuredConverter.
-    """
-    found = _UNDECODED.match(reason)
-    if found is None:
-        return reason
-    value, wanted = found.groups()
-    if wanted.startswith("map["):
-        return f"cannot restore map from {_GO_KINDS.get(value, value)}"
-    if wanted.startswith("[]"):
-        return f"cannot restore slice from {_GO_KINDS.get(value, value)}"
-    is_text = _SIMPLE.get(wanted) == "string"
-    if (
-        value == "number" and wanted in _NUMERIC and not (is_text and _has_fraction(patch))
-    ):  # Go converts one into the other, and its converter refuses that
-        return f"cannot convert {'float64' if wanted.startswith('int') else 'int64'} to {wanted}"
-    if wanted in _SIMPLE:
-        return f"unrecognized type: {_SIMPLE[wanted]}"
-    return f"cannot restore struct from: {_GO_KINDS.get(value, value)}"
-
-
-def _has_fraction(value: Any) -> bool:
-    """Whether a number in there is none of Go's int64."""
-    if isinstance(value, dict):
-        return any(map(_has_fraction, value.values()))
-    return any(map(_has_fraction, value)) if isinstance(value, list) else isinstance(value, float)
 
 
 def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:

@@ -7,6 +7,7 @@ from typing import Any
 from controlplane.apiserver.authorization import Authorizer
 from controlplane.apiserver.claim_writers import check_status_writer
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, WriteContext
+from controlplane.apiserver.sent_empties import empties, with_empties
 from controlplane.apiserver.status import invalid
 from resourceapi.device_selectors import check_device_selector
 from resourceapi.objects import (
@@ -57,7 +58,7 @@ class TypedRules(Rules):
         obj = without_unknown(found.object)
         written = self._written(obj)
         _with_empty_lists(obj, written)
-        return Decoded(written, found.problems)
+        return Decoded(written, found.problems, empties(obj) or None)
 
     def encode(self, obj: Plain, version: str) -> Plain:
         api_version = f"{v1.GROUP}/{version}"
@@ -68,7 +69,8 @@ class TypedRules(Rules):
         return write_object(read_object({"apiVersion": api_version, "kind": self._kind}), api_version)
 
     def create(self, obj: Plain, context: WriteContext) -> Plain:
-        new = prepare_create(without_disabled(read_object(obj), None, context.release))
+        sent = read_object(with_empties(obj, context.sent))
+        new = prepare_create(without_disabled(sent, None, context.release))
         allowed = self._admin_access(new)
         errors = validate_create(
             new,
@@ -82,7 +84,7 @@ class TypedRules(Rules):
 
     def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         before = read_object(old)
-        known = without_disabled(read_object(new), before, context.release)
+        known = without_disabled(read_object(with_empties(new, context.sent)), before, context.release)
         after = prepare_update(known, before, self._clock())
         errors = validate_update(
             after, before, check_selector=check_device_selector, release=context.release, version=context.version
@@ -92,7 +94,8 @@ class TypedRules(Rules):
 
     def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         before = read_object(old)
-        after = prepare_status_update(without_disabled(read_object(new), before, context.release), before)
+        sent = read_object(with_empties(new, context.sent))
+        after = prepare_status_update(without_disabled(sent, before, context.release), before)
         allowed, errors = self._admin_access(after), ErrorList()
         if context.release.checks_claim_writers and isinstance(after, v1.ResourceClaim):
             check_status_writer(errors, self._authorizer, context.caller, self._written(after), old)

@@ -9,7 +9,7 @@ from functools import partial
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_defaults import with_template_defaults
 from controlplane.apiserver.pod_features import without_disabled
-from controlplane.apiserver.service_defaults import with_availability, with_claim_defaults
+from controlplane.apiserver.service_defaults import with_availability, with_claim_defaults, with_sources
 from controlplane.apiserver.volume_defaults import with_missing
 from resourceapi.objects.release import Release
 
@@ -56,7 +56,7 @@ def with_selector(new: Plain, old: Plain | None) -> Plain:
     selector, template = spec.get("selector") or {}, spec["template"]
     uid, of_template = metadata["uid"], template.get("metadata") or {}
     labels = {
-        **dict.fromkeys(NAME_LABELS, metadata["name"]),
+        **dict.fromkeys(NAME_LABELS, metadata.get("name", "")),
         **dict.fromkeys(UID_LABELS, uid),
         **(of_template.get("labels") or {}),
     }
@@ -77,8 +77,15 @@ def _has_labels_of(template: Plain, metadata: Plain) -> bool:
     return (metadata.get("labels") or {}) == ((template.get("metadata") or {}).get("labels") or {})
 
 
+def with_first_generation(new: Plain, old: Plain | None) -> Plain:
+    """A new object of a kind whose generation stays."""
+    return new if old is not None else {**new, "metadata": {**new["metadata"], "generation": 1}}
+
+
 ADVANCES: Mapping[str, Callable[[Plain, Plain | None], Plain]] = {
     "APIService": with_availability,
+    "PersistentVolumeClaim": with_sources,
+    "PriorityClass": with_first_generation,
     "DaemonSet": with_template_generation,
     "Job": with_selector,
 }

@@ -10,6 +10,7 @@ from typing import Any
 from controlplane.apiserver.auxiliary_rules import int_or_percent, not_above_all, not_negative, percent
 from controlplane.apiserver.cron_schedules import why_no_schedule, why_no_zone
 from controlplane.apiserver.go_values import in_order
+from controlplane.apiserver.internal_types import internal_form, published
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.label_rules import check_selector
 from controlplane.apiserver.labels import is_selected
@@ -17,6 +18,7 @@ from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pod_templates import check_pod_template
 from controlplane.apiserver.workload_defaults import NAME_LABELS, UID_LABELS
 from resourceapi.objects import ErrorList
+from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import complaints
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
@@ -72,8 +74,9 @@ def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fie
     if old is not None:
         fixed = sorted({*spec, *before} - {*_FREE_OF_SETS})
         changed = [name for name in fixed if not json_equal(spec.get(name), before.get(name))]
+        shown = internal_form("apps.StatefulSetSpec", spec)
         for name in changed if names_fields else ():
-            errors.invalid(f"spec.{name}", spec.get(name), _IMMUTABLE)
+            errors.invalid(f"spec.{name}", InOrder(shown[name[0].upper() + name[1:]]), _IMMUTABLE)
         if changed and not names_fields:
             errors.forbidden("spec", _FIXED_SET)
 
@@ -85,7 +88,7 @@ def _check_own_selector(errors: ErrorList, spec: Plain, kind: str) -> None:
         return
     check_selector(errors, "spec.selector", selector)
     if not (selector.get("matchLabels") or selector.get("matchExpressions")):
-        errors.invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
+        errors.invalid("spec.selector", published(selector), f"empty selector is invalid for {kind}")
 
 
 def _check_strategy(errors: ErrorList, strategy: Plain) -> None:
@@ -113,7 +116,7 @@ def _daemons(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     check_selector(errors, "spec.selector", selector)
     _check_template(errors, spec, "DaemonSet")
     if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
-        errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset")
+        errors.invalid("spec.selector", published(selector), "empty selector is invalid for daemonset")
     not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
     _check_daemons_strategy(errors, spec.get("updateStrategy") or {})
     not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
@@ -133,7 +136,8 @@ def _check_daemons_strategy(errors: ErrorList, strategy: Plain) -> None:
         elif not percent(away) and not percent(more):
             errors.required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
     elif kind != "OnDelete":
-        errors.not_supported(path, {"Type": kind or "", "RollingUpdate": rolling}, ["RollingUpdate", "OnDelete"])
+        shown = internal_form("apps.DaemonSetUpdateStrategy", strategy)
+        errors.not_supported(path, shown, ["RollingUpdate", "OnDelete"])
 
 
 def _check_template(errors: ErrorList, spec: Plain, kind: str) -> None:
@@ -218,8 +222,9 @@ def _job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) 
         before = old["spec"]
         _stays(errors, "spec.selector", selector, before.get("selector"))
         _stays(errors, "spec.completionMode", mode, before.get("completionMode"))
-        if not before.get("suspend"):
-            _stays(errors, "spec.template", spec.get("template"), before.get("template"))
+        if not before.get("suspend") and not json_equal(spec["template"], before["template"]):
+            shown = internal_form("core.PodTemplateSpec", spec["template"], release)
+            errors.invalid("spec.template", shown, _IMMUTABLE)
 
 
 def _check_job_template(errors: ErrorList, template: Plain, path: str) -> None:
@@ -268,7 +273,7 @@ def _check_schedule(errors: ErrorList, spec: Plain, before: Plain) -> None:
 def _check_generated(errors: ErrorList, spec: Plain, metadata: Plain) -> None:
     """That the labels and the selector that the server makes are there, as they are made."""
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-    uid, name_of_job = str(metadata["uid"]), str(metadata["name"])
+    uid, name_of_job = str(metadata["uid"]), str(metadata.get("name", ""))
     expected = {UID_LABELS[0]: uid, UID_LABELS[1]: uid, NAME_LABELS[0]: name_of_job, NAME_LABELS[1]: name_of_job}
     for name in (UID_LABELS[1], NAME_LABELS[1], UID_LABELS[0], NAME_LABELS[0]):
         if labels.get(name) != expected[name]:
@@ -282,8 +287,8 @@ def _check_generated(errors: ErrorList, spec: Plain, metadata: Plain) -> None:
 
 
 def _stays(errors: ErrorList, path: str, new: Any, old: Any) -> None:
-    if not json_equal(new, old):
-        errors.invalid(path, new, _IMMUTABLE)
+    if not json_equal(published(new), published(old)):
+        errors.invalid(path, published(new), _IMMUTABLE)
 
 
 def checks(release: Release) -> Mapping[str, Check]:

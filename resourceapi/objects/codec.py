@@ -56,6 +56,21 @@ class Mismatch(Exception):
         self.steps: list[str] = []
         self.embedded: dict[int, str] = {}  # how many steps there were, and the struct
         self.struct = ""
+        self._steps_in_struct = 0
+
+    def of(self, struct: str) -> "Mismatch":
+        """The mismatch of a member of a struct, which is remembered if it is the first."""
+        if not self.struct:
+            self.struct, self._steps_in_struct = struct, len(self.steps)
+        return self
+
+    def within(self, embedded: str, struct: str) -> "Mismatch":
+        """The mismatch of a member of a struct that another one embeds: Go names both, and the other one first."""
+        count = len(self.steps)
+        self.embedded[count] = ".".join(filter(None, (embedded, self.embedded.get(count))))
+        if self._steps_in_struct == count - 1:
+            self.struct = struct
+        return self
 
     def under(self, step: str, embedded: str = "") -> "Mismatch":
         """The mismatch, seen from one step further out; `embedded` is the struct that has the member in Go."""
@@ -415,9 +430,23 @@ def _time_complaint(text: str, layouts: Sequence[tuple[str, str]]) -> str:
     for layout, pattern in layouts:
         match = re.match(pattern, rest, re.ASCII)
         if match is None:
-            return f'parsing time "{text}" as "{whole}": cannot parse "{rest}" as "{layout}"'
+            return f'parsing time "{_quoted(text)}" as "{whole}": cannot parse "{_quoted(rest)}" as "{layout}"'
         rest = rest[match.end() :]
-    return f'parsing time "{text}": extra text: "{rest}"' if rest else f'parsing time "{text}": out of range'
+    found = f'parsing time "{_quoted(text)}"'
+    return f'{found}: extra text: "{_quoted(rest)}"' if rest else f"{found}: out of range"
+
+
+def _quoted(text: str) -> str:
+    """A text as Go's package of times quotes it: byte by byte where it is not ASCII."""
+    pieces = []
+    for character in text:
+        if character in '"\\':
+            pieces.append(f"\\{character}")
+        elif " " <= character < "\x80":
+            pieces.append(character)
+        else:
+            pieces += [f"\\x{byte:02x}" for byte in character.encode(errors="surrogatepass")]
+    return "".join(pieces)
 
 
 def _described(value: object) -> str:

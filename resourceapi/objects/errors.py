@@ -83,10 +83,10 @@ class ErrorList(list[FieldError]):
         """A value that must be unique came before."""
         self._add(ErrorType.DUPLICATE, path, value, detail)
 
-    def not_supported(self, path: str, value: Any, supported: list[str]) -> None:
-        """A value is none of those that exist."""
+    def not_supported(self, path: str, value: Any, supported: list[str], *, is_named: bool = True) -> None:
+        """A value is none of those that exist; `is_named`: its type has a name of its own."""
         quoted = ", ".join(quoted_text(item) for item in supported)
-        shown = Token(value) if isinstance(value, str) else value
+        shown = Token(value) if is_named and isinstance(value, str) else value
         self._add(ErrorType.NOT_SUPPORTED, path, shown, f"supported values: {quoted}")
 
     def forbidden(self, path: str, detail: str) -> None:
@@ -176,7 +176,7 @@ def _shown(value: Any) -> str:
     elif not isinstance(value, dict):  # those come with their members in the order to show
         value = _internal_form(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.translate(_JSON_ESCAPES)
+    return text.translate(JSON_ESCAPES)
 
 
 def _internal_form(value: Any, *, alpha: bool = False) -> Any:
@@ -215,5 +215,5 @@ def _go_name(name: str) -> str:
     return "".join(_ACRONYMS.get(word, word.capitalize()) for word in name.split("_"))
 
 
-_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in (ord("&"), ord("<"), ord(">"), 0x2028, 0x2029)}
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in (ord("&"), ord("<"), ord(">"), 0x2028, 0x2029)}
 _ACRONYMS = {"api": "API", "cel": "CEL", "id": "ID", "ips": "IPs", "uid": "UID"}

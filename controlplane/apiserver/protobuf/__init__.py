@@ -4,6 +4,7 @@ from controlplane.apiserver.protobuf.codec import as_go_writes
 from controlplane.apiserver.protobuf.envelope import MEDIA_TYPE, MessageError, decode, encode, watch_frame
 from controlplane.apiserver.protobuf.members import known_members
 from controlplane.apiserver.protobuf.messages import message_of
+from controlplane.apiserver.protobuf.unstructured import converted
 from controlplane.apiserver.protobuf.wire import ProtobufError
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "MessageError",
     "ProtobufError",
     "as_go_writes",
+    "converted",
     "decode",
     "encode",
     "known_members",

@@ -18,6 +18,7 @@ Plain = dict[str, Any]
 _LIST, _MAP, _POINTER = "[]", "map[string]", "*"
 _QUANTITIES, _AMOUNTS, _CORE = "map[string]Quantity", "map[string]Amount", "v1."
 _PROPS = "apiextensions.k8s.io/v1.JSONSchemaProps"
+_RESOURCES = "v1.ResourceList"
 _FIRST, _SECOND = tag(1, LENGTH), tag(2, LENGTH)
 
 
@@ -63,10 +64,10 @@ def _encode(message: str, value: Any) -> bytes:
         try:
             written.append(step.write(value.get(name) if name else value))
         except Mismatch as mismatch:
+            struct = message.rpartition(".")[2]
             if not name:
-                raise
-            mismatch.struct = mismatch.struct or message.rpartition(".")[2]
-            raise mismatch.under(name) from None
+                raise mismatch.within(step.field.type.rpartition(".")[2], struct) from None
+            raise mismatch.of(struct).under(name) from None
     return b"".join(written)
 
 
@@ -174,7 +175,8 @@ def _map_step(field: Field, form: Form) -> _Step:
         if value is None:
             return b""
         if not isinstance(value, dict):
-            raise Mismatch(value, f"map[string]{form.go_type}")
+            is_of_resources = field.type in (_QUANTITIES, _AMOUNTS)
+            raise Mismatch(value, _RESOURCES if is_of_resources else f"map[string]{form.go_type}")
         written = {}
         for key, item in value.items():  # the first that is wrong is told
             entry = _FIRST + form_of_key.write(key)

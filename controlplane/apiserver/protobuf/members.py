@@ -5,11 +5,11 @@ from collections.abc import Iterator, Set
 from typing import Any
 
 from controlplane.apiserver.protobuf.codec import is_message, zero_of
-from controlplane.apiserver.protobuf.messages import Field, fields_of
+from controlplane.apiserver.protobuf.messages import TYPE_MEMBERS, TYPED_PARTS, Field, fields_of
 from resourceapi.objects.strict import members
 
 _LIST, _MAP = "[]", "map[string]"
-_INDEX = re.compile(r"\[\d+\]")
+INDEX = re.compile(r"\[\d+\]")
 
 
 def known_members(message: str, value: Any, problems: list[str], kept: Set[str] = frozenset(), path: str = "") -> Any:
@@ -29,9 +29,9 @@ def known_members(message: str, value: Any, problems: list[str], kept: Set[str] 
         field = fields.get(name)
         if field is not None and item is not None:
             known[name] = _known(field.type, item, problems, kept, here)
-        elif _INDEX.sub("", here) in kept:
+        elif INDEX.sub("", here) in kept:
             known[name] = item
-        elif field is None:
+        elif field is None and not (message in TYPED_PARTS and name in TYPE_MEMBERS):
             problems.append(f'unknown field "{here}"')
     return known
 

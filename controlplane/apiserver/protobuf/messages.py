@@ -16,6 +16,11 @@ from typing import NamedTuple
 _META = "meta.k8s.io/v1"
 
 
+TYPED_PARTS = frozenset({"v1.PersistentVolumeClaim"})
+"""Messages of objects that are a part of others, where they say what kind they are."""
+TYPE_MEMBERS = ("apiVersion", "kind")
+
+
 class Field(NamedTuple):
     """A field: `type` is Go's, `always` whether JSON has it even when it is empty. An inline one has no name.
 

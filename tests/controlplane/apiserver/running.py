@@ -35,6 +35,8 @@ _FAULTS_OF_THE_REFERENCE = re.compile(
     r"|resourceVersion should not be set on objects to be created"
     r"|failed to create typed patch object .*"
     r"|failed to convert new object .*"
+    r"|duplicate nodePort: .*"
+    r"|(Internal error occurred: )?failed to allocate requested HealthCheck NodePort .*"
     r"|(Timeout: )?Too large resource version: .*"
     r"|map: map.* does not contain declared merge key: .*"
     r"|list element types are not identical: .*",
@@ -184,7 +186,7 @@ class Http:
         headers = {"Accept": accept, "Content-Type": content, **self._sender}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body, separators=(",", ":")).encode()
         try:
             self._connection.request(method, path, body=data, headers=headers)
         except ConnectionError:  # servers close connections that have been quiet for a while

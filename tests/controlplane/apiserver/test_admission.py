@@ -120,6 +120,9 @@ def test_expressions_are_compiled_when_they_are_written(api: Http) -> None:
     assert 'spec.validations[0].expression: Invalid value: "object.spec +": compilation failed: ' in refused.message
     assert 'spec.validations[1].expression: Invalid value: "1": must evaluate to bool' in refused.message
     assert "undefined field 'who'" in refused.message
+    assert "undeclared reference to 'variables'" in refused.message
+    named = [{"name": "some", "expression": "1"}]
+    refused = api.send("POST", POLICIES, policy("bad", variables=named, validations=[{"expression": sources[-1]}]))
     assert "undefined field 'none'" in refused.message
     nothing = api.send("POST", POLICIES, policy("empty"))
     assert "validations or auditAnnotations must contain at least one item" in nothing.message

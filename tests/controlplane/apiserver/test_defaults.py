@@ -24,6 +24,7 @@ FILLED = {
     "securityContext": {},
     "schedulerName": "default-scheduler",
 }
+ALL = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
 SELECTOR = {"matchLabels": {"app": "a"}}
 STORAGE: Any = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
@@ -338,7 +339,7 @@ def test_a_claim_names_its_source_twice(api: Http, one: str, other: str) -> None
             "admissionregistration.k8s.io/v1",
             "ValidatingAdmissionPolicyBinding",
             "validatingadmissionpolicybindings",
-            {"spec": {"policyName": "x", "validationActions": ["Deny"], "matchResources": {"resourceRules": [{}]}}},
+            {"spec": {"policyName": "x", "validationActions": ["Deny"], "matchResources": {"resourceRules": [ALL]}}},
             {
                 "spec": {
                     "policyName": "x",
@@ -347,7 +348,7 @@ def test_a_claim_names_its_source_twice(api: Http, one: str, other: str) -> None
                         "namespaceSelector": {},
                         "objectSelector": {},
                         "matchPolicy": "Equivalent",
-                        "resourceRules": [{"scope": "*"}],
+                        "resourceRules": [{**ALL, "scope": "*"}],
                     },
                 }
             },

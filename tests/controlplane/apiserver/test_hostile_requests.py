@@ -287,7 +287,7 @@ def test_no_list_of_a_pod_is_gone_through_for_each_item_of_one() -> None:
         statuses = [{"name": each["name"], "resourceClaimName": "x"} for each in new["resourceClaims"]]
         errors, _Compared.comparisons = ErrorList(), 0
         before, after = ({"metadata": {"name": "p"}, "spec": spec, "status": {}} for spec in (old, new))
-        check_pod(errors, after, before)
+        check_pod(errors, after, before, release=LATEST)
         after["status"] = {"resourceClaimStatuses": statuses}
         status_part(LATEST).check(errors, after, before)
         assert not [text for text in map(str, errors) if "Duplicate" in text]

@@ -18,6 +18,7 @@ from controlplane.apiserver.strategic import strategic_merge
 from controlplane.apiserver.string_formats import is_formatted
 from controlplane.apiserver.structural import check_items, prune, with_defaults, without_nulls
 from controlplane.apiserver.tables import table
+from controlplane.apiserver.typed_values import check_types
 from resourceapi.objects import ErrorList
 from resourceapi.objects.release import LATEST
 
@@ -55,7 +56,7 @@ def test_the_fields_that_a_configuration_names() -> None:
         "f:items": {'k:{"id":"1"}': item},
     }
     with pytest.raises(NotInSchema, match=r"\.nope: field not declared in schema"):
-        field_set({"nope": 1}, SCHEMA)
+        check_types({"nope": 1}, SCHEMA)
 
 
 def test_field_sets_survive_their_written_form() -> None:

@@ -88,6 +88,77 @@ def test_what_cannot_be_given(api: Http, spec: Plain, told: str) -> None:
         create(api, "second", **spec)  # whose address or port is free again
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (
+            {"ipFamilyPolicy": "X"},
+            'spec.ipFamilyPolicy: Unsupported value: "X": supported values: "PreferDualStack", "RequireDualStack",'
+            ' "SingleStack"',
+        ),
+        (
+            {"ipFamilies": ["IPv4", "IPv4"]},
+            'spec.ipFamilies[1]: Duplicate value: "IPv4"',
+        ),
+        (
+            {"clusterIP": "10.96.0.9", "ipFamilies": ["IPv6"]},
+            'spec.clusterIPs[0]: Invalid value: "10.96.0.9": expected an IPv6 value as indicated by `ipFamilies[0]`',
+        ),
+        ({"ipFamilies": ["IPv6"]}, 'spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster'),
+        (
+            {"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.8"]},
+            'spec.clusterIPs: Invalid value: ["10.96.0.8"]: first value must match `clusterIP`',
+        ),
+    ],
+)
+def test_addresses_are_looked_at_before_anything_else(api: Http, spec: Plain, told: str) -> None:
+    """Neither the name nor the ports are told, wrong as they are."""
+    wrong = service("a", ports=[{"port": 0}], **spec)
+    wrong["metadata"]["labels"] = {"a": "-"}
+    assert api.send("POST", SERVICES, wrong).message == f'Service "a" is invalid: {told}'
+
+
+def test_the_rest_is_told_in_order(api: Http) -> None:
+    spec = {"type": "ClusterIP", "sessionAffinity": "X", "externalTrafficPolicy": "Local", "loadBalancerClass": "x"}
+    wrong = service("a", ports=[{"port": 1, "nodePort": 30001}], allocateLoadBalancerNodePorts=True, **spec)
+    assert [each["field"] for each in api.send("POST", SERVICES, wrong).body["details"]["causes"]] == [
+        "spec.sessionAffinity",
+        "spec.ports[0].nodePort",
+        "spec.allocateLoadBalancerNodePorts",
+        "spec.loadBalancerClass",
+        "spec.externalTrafficPolicy",
+    ]
+
+
+def test_dry_runs_take_no_ports(api: Http) -> None:
+    """They show ports that nobody can have, and look at no range."""
+    ports = [{"name": "a", "port": 1}, {"name": "b", "port": 2}]
+    made = api.ok("POST", SERVICES, service("a", type="NodePort", ports=ports), dryRun="All")
+    assert [each["nodePort"] for each in made["spec"]["ports"]] == [32769, 32770]
+    low = service("a", type="NodePort", ports=[{"port": 1, "nodePort": 7}])
+    assert api.send("POST", SERVICES, low, dryRun="All").status == 201
+    create(api, "b", type="NodePort", ports=[{"port": 1, "nodePort": 30001}])
+    taken = service("a", type="NodePort", ports=[{"port": 1, "nodePort": 30001}])
+    assert "already allocated" in api.send("POST", SERVICES, taken, dryRun="All").message
+
+
+def test_where_a_service_is_balanced_from(api: Http) -> None:
+    create(api, "a")
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}
+    answer = api.send("PATCH", f"{SERVICES}/a/status", status, content=MERGE)
+    assert answer.message == (
+        'Service "a" is invalid: status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is'
+        " 'LoadBalancer'"
+    )
+
+
+def test_an_address_outside_is_the_services_own(api: Http) -> None:
+    create(api, "a", type="LoadBalancer")
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}
+    answer = api.ok("PATCH", f"{SERVICES}/a/status", status, content=MERGE)
+    assert answer["status"]["loadBalancer"]["ingress"] == [{"ip": "1.2.3.4", "ipMode": "VIP"}]
+
+
 def test_an_address_stays(api: Http) -> None:
     create(api, "a", clusterIP="10.96.7.7")
     other = {"spec": {"clusterIP": "10.96.7.8", "clusterIPs": ["10.96.7.8"]}}

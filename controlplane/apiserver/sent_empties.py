@@ -1,0 +1,47 @@
+"""What was sent as an empty list or map: Go tells it from none until it is stored, so rules and refusals see it."""
+
+from typing import Any
+
+from controlplane.apiserver.kinds import Plain
+from resourceapi.objects import Record
+from resourceapi.objects.codec import json_fields
+from resourceapi.objects.meta import WrittenEmpty
+
+
+def with_empties(value: Any, sent: Any) -> Any:
+    """The value with what was sent as an empty list or map, which `sent` says; None: nothing was."""
+    if isinstance(value, dict) and isinstance(sent, dict):
+        found = {name: item for name, item in sent.items() if name not in value and item in ([], {})}
+        return {name: with_empties(item, sent.get(name)) for name, item in value.items()} | found
+    if isinstance(value, list) and isinstance(sent, list) and len(value) == len(sent):
+        return [with_empties(*pair) for pair in zip(value, sent, strict=True)]
+    return value
+
+
+def lost_empties(sent: Any, held: Any) -> Any:
+    """Where a value that was sent has an empty list or map which its type does not hold, and what is above that."""
+    found: Any = None
+    if isinstance(sent, dict) and isinstance(held, dict):
+        found = {name: item for name, item in sent.items() if name not in held and item in ([], {})}
+        below = {name: lost_empties(item, held[name]) for name, item in sent.items() if name in held}
+        found |= {name: item for name, item in below.items() if item}
+    elif isinstance(sent, list) and isinstance(held, list) and len(sent) == len(held):
+        items = [lost_empties(*pair) for pair in zip(sent, held, strict=True)]
+        found = items if any(items) else None
+    return found or None
+
+
+def empties(record: Record) -> Plain:
+    """Where a record was sent an empty list, and what is above that."""
+    found: Plain = {}
+    for name, field in json_fields(type(record)).items():
+        value = getattr(record, field.name)
+        if isinstance(value, WrittenEmpty):
+            found[name] = []
+        elif isinstance(value, Record):
+            below = empties(value)
+            found |= {name: below} if below else {}
+        elif isinstance(value, tuple):
+            items = [empties(each) if isinstance(each, Record) else {} for each in value]
+            found |= {name: items} if any(items) else {}
+    return found

@@ -1,0 +1,121 @@
+"""What can be wrong with a valid object in one place: a field is dropped, null, empty, of another type, huge, twice."""
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path as File
+from typing import Any, NamedTuple
+
+import msgspec
+
+from resourceapi.manifests import read_documents
+from tests.controlplane.apiserver.running import Plain
+
+Path = tuple[str | int, ...]
+DROPPED: Any = object()
+"""The value of a field that is not there."""
+_WRONG_TEXTS = (
+    *("x y", "A_B", "-a", "a.", "ä", "a/b/c", "..", "/", "1", "x", "X", "None", "0", "-1", "1.5", "10.0.0.300", "::1"),
+    *("a" * 64, "a" * 254, "a" * 129, "example.com/x", "\0", "true", "{}", "v1", "a\nb", '"', "<&>", "\u2028", "1e21"),
+)
+_WRONG_NUMBERS = (-1, 0, 1, 2**31, 2**31 - 1, -(2**31) - 1, 2**63, 65536, 1.5, 1e21, 1.0, 100_001)
+_OTHER_TYPES: tuple[Any, ...] = ("x", 7, 1.5, True, {}, [], [7], {"a": "b"}, ["x"], [None], [{}], {"": 1})
+_LONG, _MANY = 300, 90
+"""Characters; items, of which each may be warned of in a header, and Python reads no more than a hundred."""
+
+
+def objects() -> list[Plain]:
+    """Valid objects of the kinds that are served, a full one of each at least."""
+    files = sorted(File(__file__).parent.glob("data/objects/*.yaml"))
+    return [msgspec.to_builtins(each) for file in files for each in read_documents(file.read_text())]
+
+
+class Mutation(NamedTuple):
+    """What an object has at a place instead; `how` is the word for it."""
+
+    path: Path
+    how: str
+    value: Any
+
+    def applied(self, obj: Plain) -> Plain:
+        """An object with it."""
+        changed = copy.deepcopy(obj)
+        holder: Any = changed
+        for step in self.path[:-1]:
+            holder = holder[step]
+        if self.value is DROPPED:
+            del holder[self.path[-1]]
+        else:
+            holder[self.path[-1]] = copy.deepcopy(self.value)
+        return changed
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.path))} {self.how}"
+
+
+class Mutations:
+    """Mutations without end; the same seed makes the same ones."""
+
+    def __init__(self, seed: str) -> None:
+        self._choose = random.Random(seed)
+
+    def next(self, obj: Plain, *, within: tuple[str, ...]) -> Mutation:
+        """One of a place below these members of an object."""
+        places = [(path, value) for path, value in _places(obj) if path[0] in within]
+        path, value = self._choose.choice(places)
+        how, change = self._choose.choice([(how, change) for how, (fits, change) in _HOW.items() if fits(value)])
+        return Mutation(path, how, change(value, self._choose))
+
+
+def _places(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """All places of an object and what is there."""
+    if path and path != ("metadata", "name"):
+        yield path, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, item in items:
+        yield from _places(item, (*path, step))
+
+
+def _empty(value: Any, _: random.Random) -> Any:
+    return type(value)()
+
+
+def _of_another_type(value: Any, choose: random.Random) -> Any:
+    return choose.choice([each for each in _OTHER_TYPES if type(each) is not type(value) or each in ([7], {"": 1})])
+
+
+def _wrong(value: Any, choose: random.Random) -> Any:
+    if isinstance(value, bool):
+        return not value
+    return choose.choice(_WRONG_TEXTS if isinstance(value, str) else _WRONG_NUMBERS)
+
+
+def _with_more(value: Any, choose: random.Random) -> Any:
+    if isinstance(value, dict):
+        return {**value, choose.choice(("extra", "name", "Name", "a_b", "")): choose.choice((1, "x", {}, None))}
+    return [*value, choose.choice((None, "x", {}, 1))]
+
+
+def _huge(value: Any, _: random.Random) -> Any:
+    if isinstance(value, str):
+        return (value or "x") * _LONG
+    if isinstance(value, list):
+        return (value * _MANY)[:_MANY]
+    return {**value, **{f"k{n}": "v" for n in range(_MANY)}}
+
+
+def _is(*types: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, types)
+
+
+_HOW: dict[str, tuple[Callable[[Any], bool], Callable[[Any, random.Random], Any]]] = {
+    "dropped": (lambda value: True, lambda value, choose: DROPPED),
+    "null": (lambda value: True, lambda value, choose: None),
+    "empty": (lambda value: True, _empty),
+    "of another type": (lambda value: True, _of_another_type),
+    "wrong": (_is(str, int, float), _wrong),
+    "wrong again": (_is(str, int, float), _wrong),
+    "with more": (_is(dict, list), _with_more),
+    "huge": (_is(dict, list, str), _huge),
+    "with an item twice": (lambda value: isinstance(value, list) and bool(value), lambda value, _: [*value, value[0]]),
+}

@@ -1,0 +1,50 @@
+"""The structs of the API server as refusals show them, and the difference of two."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from controlplane.apiserver.internal_types import difference, internal_form
+from resourceapi.objects.release import RELEASES
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_members_have_their_names_in_go_even_when_they_are_empty() -> None:
+    shown = internal_form("core.NodeSelectorTerm", {"matchFields": [{"key": "k", "operator": "In"}]})
+    requirement = {"Key": "k", "Operator": "In", "Values": None}
+    assert list(shown.items()) == [("MatchExpressions", None), ("MatchFields", [requirement])]
+
+
+def test_a_struct_is_shown_as_a_release_has_it() -> None:
+    spec = {"hostNetwork": True, "securityContext": {}}
+    old, new = (internal_form("core.PodSpec", spec, RELEASES[each]) for each in ("1.36", "1.37"))
+    assert (old["SecurityContext"]["HostNetwork"], "HostNetwork" in old) == (True, False)
+    assert ("HostNetwork" in new["SecurityContext"], new["HostNetwork"]) == (False, True)
+
+
+def test_what_is_published_as_it_is_has_nothing_empty() -> None:
+    shown = internal_form(
+        "core.PersistentVolumeClaimSpec", {"selector": {"matchLabels": {"a": "b"}, "matchExpressions": []}}
+    )
+    assert shown["Selector"] == {"matchLabels": {"a": "b"}}
+
+
+def test_three_lines_stand_around_a_change() -> None:
+    before = {"a": 1, "b": 2, "c": 3, "d": 4, "e": "<"}
+    told = '@@ -3,5 +3,5 @@\n  "b": 2,\n  "c": 3,\n  "d": 4,\n- "e": "\\u003c"\n+ "e": "x"\n }\n'
+    assert difference(before, {**before, "e": "x"}) == told
+
+
+def test_very_many_lines_are_not_compared() -> None:
+    assert difference([0] * 150_000, [1] * 150_000) == ""
+
+
+@pytest.mark.skipif("NODEPLUG_GO" not in os.environ, reason="set NODEPLUG_GO to make upstream's tables again")
+@pytest.mark.parametrize(("release", "flags"), [("1.36", ["-modfile=go-1.36.mod"]), ("1.37", [])])
+def test_what_go_says_is_what_is_here(release: str, flags: list[str]) -> None:
+    command = ["go", "run", *flags, "."]
+    made = subprocess.run(command, cwd=ROOT / "proto/internal", stdout=subprocess.PIPE, check=True).stdout
+    assert made == (ROOT / f"controlplane/apiserver/internal_types-{release}.txt").read_bytes()

@@ -1,0 +1,99 @@
+"""What a refused update shows: the structs of the API server, and lines of what would have changed."""
+
+from typing import Any
+
+import pytest
+
+from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.running import MERGE, Http, Running
+
+PODS, CLAIMS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/persistentvolumeclaims"
+POD: Any = {
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 1}]}]},
+}
+CLAIM: Any = {
+    "metadata": {"name": "c"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+FIXED = (
+    'Pod "p" is invalid: spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,'
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing"
+    " tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"
+)
+
+
+def patched(api: Http, path: str, patch: Any) -> str:
+    answer = api.send("PATCH", path, patch, content=MERGE)
+    assert answer.status == 422
+    return answer.message
+
+
+def test_what_would_have_changed_of_a_pod(api: Http) -> None:
+    api.ok("POST", PODS, POD)
+    told = patched(api, f"{PODS}/p", {"spec": {"nodeName": "n"}})
+    assert told == FIXED + (
+        '@@ -51,7 +51,7 @@\n  "ServiceAccountName": "",\n  "DeprecatedServiceAccount": "",\n'
+        '  "AutomountServiceAccountToken": null,\n- "NodeName": "",\n+ "NodeName": "n",\n  "HostNetwork": false,\n'
+        '  "HostPID": false,\n  "HostIPC": false,\n'
+    )
+
+
+def test_the_structs_of_a_release() -> None:
+    """Of 1.36 the rights of a pod have what 1.37 has beside them."""
+    with Running(release=RELEASES["1.36"], definitions=()) as server, server.http() as api:
+        api.ok("POST", PODS, POD)
+        told = patched(api, f"{PODS}/p", {"spec": {"hostNetwork": True}})
+        assert '  "SecurityContext": {\n-  "HostNetwork": false,\n+  "HostNetwork": true,\n' in told
+
+
+def test_what_is_sent_as_empty_is_shown_as_such(api: Http) -> None:
+    api.ok("POST", PODS, POD)
+    container = POD["spec"]["containers"][0]
+    for ports, shown in (([], "[]"), (None, "null")):
+        told = patched(api, f"{PODS}/p", {"spec": {"containers": [{**container, "ports": ports}]}})
+        assert f'\n+   "Ports": {shown},\n' in told
+    assert "ports" in api.ok("GET", f"{PODS}/p")["spec"]["containers"][0]
+
+
+def test_what_is_stored_has_nothing_empty(api: Http) -> None:
+    spec = {"containers": [{"name": "c", "image": "i", "ports": []}], "tolerations": []}
+    made = api.ok("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
+    assert "ports" not in made["spec"]["containers"][0]
+    owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:containers"]['k:{"name":"c"}']
+    assert "f:ports" not in owned
+
+
+def test_an_image_may_change_and_the_rest_is_told(api: Http) -> None:
+    api.ok("POST", PODS, POD)
+    container = {**POD["spec"]["containers"][0], "image": "other"}
+    assert api.ok("PATCH", f"{PODS}/p", {"spec": {"containers": [container]}}, content=MERGE)
+    told = patched(api, f"{PODS}/p", {"spec": {"containers": [{**container, "image": "third", "workingDir": "/w"}]}})
+    assert '"Image"' not in told.partition("@@")[2].replace('   "Image": "other",\n', "")
+    assert '-   "WorkingDir": "",\n+   "WorkingDir": "/w",\n' in told
+
+
+def test_what_would_have_changed_of_a_claim(api: Http) -> None:
+    api.ok("POST", CLAIMS, CLAIM)
+    told = patched(api, f"{CLAIMS}/c", {"spec": {"accessModes": ["ReadOnlyMany"]}})
+    assert told == (
+        'PersistentVolumeClaim "c" is invalid: spec: Forbidden: spec is immutable after creation except'
+        " resources.requests and volumeAttributesClassName for bound claims\n@@ -1,6 +1,6 @@\n {\n"
+        '  "AccessModes": [\n-  "ReadWriteOnce"\n+  "ReadOnlyMany"\n  ],\n  "Selector": null,\n  "Resources": {\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "size", "told"),
+    [
+        ("Bound", "2Gi", ""),
+        ("Bound", "1", "field can not be less than status.capacity"),
+        ("Pending", "2Gi", "spec is immutable after creation"),
+    ],
+)
+def test_a_bound_claim_may_grow(api: Http, phase: str, size: str, told: str) -> None:
+    api.ok("POST", CLAIMS, CLAIM)
+    status = {"status": {"phase": phase, "capacity": {"storage": "1Gi"}}}
+    api.ok("PATCH", f"{CLAIMS}/c/status", status, content=MERGE)
+    answer = api.send("PATCH", f"{CLAIMS}/c", {"spec": {"resources": {"requests": {"storage": size}}}}, content=MERGE)
+    assert (answer.status, told in answer.text) == (422 if told else 200, True)

@@ -1,0 +1,227 @@
+"""Valid objects with one thing wrong, to the stand-in API server and to a real one: what they say of them agrees.
+
+    python -m tests.e2e.compare_objects COUNT [KIND ...] [--seed N] [--show N] [--all]
+
+The objects are those of `mutated_objects`. Of each, COUNT mutations are sent: as new objects, then, once the object is
+stored, as updates, patches of each type and applied configurations, of its status as well; all of them as dry runs, so
+that each is compared by itself. $K8S says which real server, and which release the stand-in answers as. Differences
+are counted by kind and reason; --all prints those that have a reason, too.
+"""
+
+import argparse
+import http.client
+import random
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.controlplane.apiserver.mutated_objects import DROPPED, Mutation, Mutations, objects
+from tests.controlplane.apiserver.random_requests import JSON_PATCH, STRATEGIC, Request
+from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Plain
+from tests.e2e.compare_servers import servers
+from tests.e2e.server_pair import JSON, Dressed, Pair, Shown, differences
+
+_DRY = {"dryRun": "All"}
+_APPLY = {**_DRY, "fieldManager": "compare", "force": "true"}
+
+
+class Compared(NamedTuple):
+    """A request about an object of a kind, the mutation in it, and what is different in its answers."""
+
+    kind: str
+    request: Request
+    mutation: Mutation | None
+    found: list[str]
+    reason: str
+
+
+class Served(NamedTuple):
+    """Where the objects of a kind are, and whether their status is written by itself."""
+
+    path: str
+    has_status: bool
+
+
+def main() -> None:
+    """Run the command; exits with 1 if there are differences without a reason."""
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_objects", description=__doc__)
+    parser.add_argument("count", type=int, help="of each object")
+    parser.add_argument("kinds", nargs="*", help="all without")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--show", type=int, default=20, help="how many unexplained differences of a kind are printed")
+    parser.add_argument("--width", type=int, default=700, help="how many characters of each difference")
+    parser.add_argument("--all", action="store_true", help="print those with a reason, too")
+    parsed = parser.parse_args()
+    counts: Counter[tuple[str, str]] = Counter()
+    looks: Counter[tuple[str, str]] = Counter()
+    with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):
+        for each in compared(ours, real, parsed.count, parsed.seed, parsed.kinds):
+            key = (each.kind, each.reason if each.found else "equal")
+            counts[key] += 1
+            if each.found and (parsed.all or not each.reason):
+                look = (each.kind, _look(each))
+                looks[look] += 1
+                if looks[look] == 1 and counts[key] <= parsed.show:
+                    _print(each, parsed.width)
+    for (kind, reason), count in sorted(counts.items()):
+        print(f"{count:6} {kind}: {reason or 'DIFFER without a known reason'}")
+    sys.exit(1 if any(not reason for _, reason in counts) else 0)
+
+
+def compared(ours: Http, real: Http, count: int, seed: int, kinds: list[str]) -> Iterator[Compared]:
+    """So many mutations of each object of these kinds (all without), one after the other."""
+    pair = Pair(ours, real)
+    for obj in objects():
+        if not kinds or obj["kind"] in kinds:
+            yield from _Subject(pair, obj, seed).compared(count)
+
+
+class _Subject:
+    """One object, and what is sent of it."""
+
+    def __init__(self, pair: Pair, obj: Plain, seed: int) -> None:
+        self._pair, self._obj = pair, obj
+        self._served = _served(pair.servers[0], obj)
+        where = f"{obj['kind']}/{obj['metadata']['name']}"
+        self._mutations = Mutations(f"{seed} {where}")
+        self._choose = random.Random(f"{seed} {where}")
+
+    def compared(self, count: int) -> Iterator[Compared]:
+        """First as new ones, then as changes of the one that is stored."""
+        members = tuple(name for name in self._obj if name not in ("apiVersion", "kind", "status"))
+        for _ in range(count // 2):
+            mutation = self._mutations.next(self._obj, within=members)
+            request = Request("POST", self._served.path, mutation.applied(self._obj), JSON, _DRY)
+            yield self._compared(request, mutation)
+        yield self._compared(Request("POST", self._served.path, self._obj, JSON, {}), None)
+        named = f"{self._served.path}/{self._obj['metadata']['name']}"
+        if self._served.has_status and "status" in self._obj:
+            status = {"status": self._obj["status"]}
+            yield self._compared(Request("PATCH", f"{named}/status", status, MERGE, {}), None)
+        stored = self._stored(named)
+        if stored is not None:
+            yield from (self._changed(named, stored, members) for _ in range(count - count // 2))
+
+    def _changed(self, named: str, stored: Plain, members: tuple[str, ...]) -> Compared:
+        of_status = self._served.has_status and "status" in self._obj and self._choose.random() < 0.25
+        source = {**self._obj, "metadata": {"name": self._obj["metadata"]["name"]}} if of_status else self._obj
+        mutation = self._mutations.next(source, within=("status",) if of_status else members)
+        path = f"{named}/status" if of_status else named
+        send = self._choose.choice((_put, _put, _merged, _json_patched, _strategic, _applied))
+        return self._compared(send(path, source, stored, mutation), mutation)
+
+    def _stored(self, path: str) -> Plain | None:
+        """What both have, under the names of the pair."""
+        mine, theirs, seen = self._pair.ask(Dressed(Request("GET", path, None, JSON, {})))
+        return seen if mine.status == theirs.status == 200 else None
+
+    def _compared(self, request: Request, mutation: Mutation | None) -> Compared:
+        try:
+            mine, theirs, _ = self._pair.ask(Dressed(request))
+        except http.client.RemoteDisconnected:  # a real server panics at some
+            return Compared(self._obj["kind"], request, mutation, ["no answer"], "a server ends the connection")
+        found = differences(mine._asdict(), theirs._asdict())
+        reason = _reason(mine, theirs, found) if found else ""
+        return Compared(self._obj["kind"], request, mutation, found, reason)
+
+
+def _served(api: Http, obj: Plain) -> Served:
+    version = obj["apiVersion"]
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    listed = api.ok("GET", base)["resources"]
+    found = next(each for each in listed if each["kind"] == obj["kind"] and "/" not in each["name"])
+    space = f"namespaces/{obj['metadata']['namespace']}/" if found["namespaced"] else ""
+    has_status = any(each["name"] == f"{found['name']}/status" for each in listed)
+    return Served(f"{base}/{space}{found['name']}", has_status)
+
+
+def _put(path: str, source: Plain, stored: Plain, mutation: Mutation) -> Request:
+    """The stored object as somebody writes it who had read it."""
+    metadata = {**stored["metadata"], **source["metadata"]}
+    metadata.pop("managedFields", None)
+    return Request("PUT", path, mutation.applied({**source, "metadata": metadata}), JSON, _DRY)
+
+
+def _merged(path: str, source: Plain, stored: Plain, mutation: Mutation) -> Request:
+    return Request("PATCH", path, _as_merge(source, mutation), MERGE, _DRY)
+
+
+def _strategic(path: str, source: Plain, stored: Plain, mutation: Mutation) -> Request:
+    return Request("PATCH", path, _as_merge(source, mutation), STRATEGIC, _DRY)
+
+
+def _as_merge(source: Plain, mutation: Mutation) -> Plain:
+    """What is changed as members; a list is sent whole."""
+    whole: Any = mutation.applied(source)
+    steps = []
+    for step in mutation.path:
+        if isinstance(whole, list):
+            break
+        steps.append(step)
+        whole = whole.get(step)  # None is what drops it
+    for step in reversed(steps):
+        whole = {step: whole}
+    patch: Plain = whole
+    return patch
+
+
+def _json_patched(path: str, source: Plain, stored: Plain, mutation: Mutation) -> Request:
+    where = "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in mutation.path)
+    change = {"op": "remove"} if mutation.value is DROPPED else {"op": "replace", "value": mutation.value}
+    return Request("PATCH", path, [{**change, "path": where}], JSON_PATCH, _DRY)
+
+
+def _applied(path: str, source: Plain, stored: Plain, mutation: Mutation) -> Request:
+    return Request("PATCH", path, mutation.applied(source), APPLY, _APPLY)
+
+
+def _reason(ours: Shown, real: Shown, found: list[str]) -> str:
+    return next((text for text, holds in REASONS if holds(ours, real, found)), "")
+
+
+def _names_another_field(ours: Shown, real: Shown, found: list[str]) -> bool:
+    """Of several fields that an applied configuration has wrong, a real server names the first of Go's map."""
+    texts = [str(shown.body.get("message")) for shown in (ours, real)]
+    return all("failed to create typed patch object" in text and "not declared in schema" in text for text in texts)
+
+
+REASONS: tuple[tuple[str, Callable[[Shown, Shown, list[str]], bool]], ...] = (
+    ("which of several wrong fields of an applied configuration is named", _names_another_field),
+)
+"""Differences that no client can go by."""
+
+
+def _print(each: Compared, width: int) -> None:
+    request = each.request
+    print(f"{each.kind}: {each.mutation} | {request.method} {request.path} {request.content}")
+    print(f"  value {str(each.mutation and each.mutation.value)[:200]}")
+    is_refused = any(text.startswith(".status") for text in each.found)  # by one of them: then only its words say why
+    found = [text for text in each.found if text.startswith((".status", ".body.message"))] if is_refused else each.found
+    for text in found[:8]:
+        print(f"  {_around(text, width)}")
+
+
+def _look(each: Compared) -> str:
+    """What similar differences have in common."""
+    return re.sub(r"\d+|\"[^\"]*\"", "", f"{each.found[0][:120]}")
+
+
+def _around(text: str, width: int) -> str:
+    """A difference where it begins."""
+    where, _, told = text.partition(": ours ")
+    ours, _, real = told.partition("\n")
+    real = real.lstrip().removeprefix("real ")
+    if len(text) < width or not real:
+        return text[:width]
+    pairs = enumerate(zip(ours, real, strict=False))
+    start = max(0, next((at for at, (one, other) in pairs if one != other), 0) - width // 5)
+    shown = (f"{name} ...{value[start : start + width // 2]}" for name, value in (("ours", ours), ("real", real)))
+    return f"{where}: " + "\n    ".join(shown)
+
+
+if __name__ == "__main__":
+    main()
