@@ -167,7 +167,7 @@ class FolderWatcher:
         status = _status(folder.path)
         if status is None and folder.parent is None and folder.path != "/":
             parent, name = os.path.split(folder.path)
-            folder.parent = self.watch(parent, lambda: self._check(folder), lambda changed: changed == name)
+            folder.parent = self.watch(parent, lambda: self._came_or_went(folder), lambda changed: changed == name)
             status = _status(folder.path)  # it may have been made meanwhile
         if status is None:
             return
@@ -240,6 +240,12 @@ class FolderWatcher:
                 for folder in self._watched.get(event.wd, ()):
                     if event.mask & folder.mask:
                         folder.notify(event.name)
+
+    def _came_or_went(self, folder: _Folder) -> None:
+        """Take note of what the parent of a folder says that was awaited."""
+        self._check(folder)
+        if folder.identity is None:  # it came and is gone again, with what somebody may have put there
+            folder.notify()
 
     def _check(self, folder: _Folder) -> None:
         """Find out whether what is at a folder's path is still what is watched; notify where it is not."""

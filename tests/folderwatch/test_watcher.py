@@ -170,6 +170,21 @@ async def test_a_folder_that_goes_and_comes_back_is_watched_again(by_events: Fol
         await calls.next()
 
 
+async def test_a_folder_that_came_and_went_before_anybody_looked_has_changed(
+    by_events: FolderWatcher, tmp_path: Path
+) -> None:
+    calls = Calls()
+    by_events.watch(tmp_path / "above" / "folder", calls)
+    for made in ("above", "above/folder"):
+        (tmp_path / made).mkdir()
+    (tmp_path / "above/folder").rmdir()
+    (tmp_path / "above").rmdir()
+    await calls.next()
+    (tmp_path / "above").mkdir()
+    (tmp_path / "above/folder").mkdir()
+    await calls.next()
+
+
 async def test_a_folder_that_another_one_replaces_is_the_other_one(by_events: FolderWatcher, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
