@@ -86,6 +86,8 @@ class Presence:
 
         Where that cannot be read for want of a file descriptor, that is said, and not that the device is gone.
         """
+        if not self._fingerprints.why_changed(device):
+            return ""
         try:
             return certainly(partial(self._fingerprints.why_changed, device))
         except HostExhausted as error:
