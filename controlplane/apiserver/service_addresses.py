@@ -187,7 +187,7 @@ class _Ports:
         self._new, self._spec, self._before, self._is_dry_run = new, spec, before, is_dry_run
         self._used = {port.get("nodePort") for each in others for port in each["spec"].get("ports") or ()}
         self._used |= {each["spec"].get("healthCheckNodePort") for each in others}
-        self._mine: list[int] = []
+        self._mine: set[int] = set()
 
     def give(self) -> None:
         """Give them. Raises ApiError."""
@@ -248,18 +248,21 @@ class _Ports:
             return f"provided port is not in the valid range. The range of valid ports is {valid}"
         if (port in self._used and port in _PORTS) or port in self._mine:
             return "provided port is already allocated"
-        self._mine.append(port)
+        self._mine.add(port)
         return ""
 
     def _next(self) -> int:
-        """A port that nobody has; a dry run shows one that nobody can have."""
+        """A port that nobody has; a dry run shows one that nobody can have. Raises ApiError if all are taken."""
         if self._is_dry_run:
             found = max(self._mine) + 1 if self._mine else _OF_DRY_RUNS
         else:
             start = random.randrange(len(_PORTS))  # noqa: S311 - nothing is secret in it
             numbers = (_PORTS[(start + step) % len(_PORTS)] for step in range(len(_PORTS)))
-            found = next(port for port in numbers if port not in self._used and port not in self._mine)
-        self._mine.append(found)
+            free = next((port for port in numbers if port not in self._used and port not in self._mine), None)
+            if free is None:
+                raise internal("Internal error occurred: failed to allocate a nodePort: range is full")
+            found = free
+        self._mine.add(found)
         return found
 
 
