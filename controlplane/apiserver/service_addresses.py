@@ -204,7 +204,10 @@ class _Ports:
 
     def _give_first(self) -> None:
         """To a new service: what has the same port has the same port on nodes."""
-        ports, known = self._spec["ports"], dict[Any, int]()
+        ports, known, wanted = self._spec["ports"], dict[Any, int](), dict[Any, int]()
+        for port in ports:
+            if port.get("nodePort"):
+                wanted.setdefault(port.get("port"), port["nodePort"])
         for index, port in enumerate(ports):
             number = port.get("port")
             if not port.get("nodePort") and not _has_ports(self._spec):
@@ -212,8 +215,7 @@ class _Ports:
             if number in known and port.get("nodePort") in (None, 0, known[number]):
                 port["nodePort"] = known[number]
                 continue
-            same = (each["nodePort"] for each in ports if each.get("port") == number and each.get("nodePort"))
-            asked = port["nodePort"] if number in known else next(same, 0)
+            asked = port["nodePort"] if number in known else wanted.get(number, 0)
             if asked:
                 self._take_for(index, asked)
             port["nodePort"] = asked or self._next()

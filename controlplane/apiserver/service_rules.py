@@ -66,7 +66,7 @@ def check_service(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 def check_service_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """Where a service is balanced from; ValidateLoadBalancerStatus."""
-    before = [each.get("ip") for each in _ingress(old or {})]
+    before = {each.get("ip") for each in _ingress(old or {})}
     path = "status.loadBalancer.ingress"
     if _ingress(new) and new["spec"].get("type") != "LoadBalancer":
         errors.forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
@@ -118,12 +118,13 @@ def check_addresses(errors: ErrorList, spec: Plain, before: Plain) -> None:
         errors.invalid(path, addresses, "first value must match `clusterIP`")
     elif addresses and not address:
         errors.invalid(path, addresses, "must be empty when `clusterIP` is not specified")
-    families = spec.get("ipFamilies") or []
+    families, seen = spec.get("ipFamilies") or [], set[str]()
     for index, family in enumerate(families):
         if family not in _FAMILIES:
             errors.not_supported(f"spec.ipFamilies[{index}]", family, _FAMILIES)
-        if family in families[:index]:
+        if family in seen:
             errors.duplicate(f"spec.ipFamilies[{index}]", family)
+        seen.add(family)
     if spec.get("ipFamilyPolicy") is not None and spec["ipFamilyPolicy"] not in _FAMILY_POLICIES:
         errors.not_supported("spec.ipFamilyPolicy", spec["ipFamilyPolicy"], _FAMILY_POLICIES)
     if not _are_addresses(errors, addresses, before.get("clusterIPs") or []):
