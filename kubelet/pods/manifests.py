@@ -86,6 +86,12 @@ def _check_amounts(errors: ErrorList, container: Container, path: str) -> None:
                 errors.invalid(f"{path}.{field}[{name}]", str(amount), "must be greater than or equal to 0")
             elif is_extended_resource(name) and amount.milli_value() % 1000:
                 errors.invalid(f"{path}.{field}[{name}]", str(amount), "must be an integer")
+    limits = container.resources.limits
+    for name, amount in container.resources.requests.items():
+        if is_extended_resource(name) and name not in limits:
+            errors.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        elif is_extended_resource(name) and amount != limits[name]:
+            errors.invalid(f"{path}.requests", str(amount), f"must be equal to {name} limit of {limits[name]}")
 
 
 def _items(documents: list[Any]) -> Iterator[Any]:

@@ -283,6 +283,15 @@ def test_a_node_that_no_cluster_could_have(folder: Path, name: str) -> None:
             "metadata: {name: a}\nspec: {initContainers: [{name: c, resources: {requests: {x.example/y: 500m}}}]}",
             'spec.initContainers[0].resources.requests[x.example/y]: Invalid value: "500m": must be an integer',
         ),
+        (
+            "metadata: {name: a}\nspec: {containers: [{name: c, resources: {requests: {x.example/y: 1}}}]}",
+            "spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources",
+        ),
+        (
+            "metadata: {name: a}\n"
+            "spec: {containers: [{name: c, resources: {requests: {x.example/y: 1}, limits: {x.example/y: 2}}}]}",
+            'spec.containers[0].resources.requests: Invalid value: "1": must be equal to x.example/y limit of 2',
+        ),
     ],
 )
 def test_a_file_without_pods(folder: Path, text: str, said: str) -> None:
