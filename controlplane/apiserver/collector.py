@@ -7,10 +7,11 @@ being deleted is emptied first.
 import asyncio
 from collections.abc import Iterator
 
+from controlplane.apiserver.finalizers import FOREGROUND, ORPHAN
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.options import DeleteOptions
 from controlplane.apiserver.preconditions import NAMESPACES
-from controlplane.apiserver.rest import FOREGROUND, ORPHAN, Rest
+from controlplane.apiserver.rest import Rest
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.target import Target
 

@@ -5,6 +5,7 @@ it as a password.
 """
 
 import base64
+import contextlib
 import os
 from pathlib import Path
 
@@ -32,7 +33,12 @@ def write_kubeconfig(path: Path, url: str, token: str, ca: str = "", name: str =
         "current-context": name,
     }
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        yaml.safe_dump(document, file, sort_keys=False)
-    os.replace(draft, path)
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            yaml.safe_dump(document, file, sort_keys=False)
+        os.replace(draft, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()  # it has the token
+        raise OSError(error.errno, error.strerror, str(path)) from error  # nobody asked for the draft

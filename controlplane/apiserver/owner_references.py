@@ -3,8 +3,7 @@
 Source: k8s.io/apiserver pkg/endpoints/handlers/rest.go.
 """
 
-from controlplane.apiserver.kinds import Decoded
-from resourceapi.objects.json_value import json_equal
+from controlplane.apiserver.kinds import Decoded, Plain
 
 _TOLD = (
     ".metadata.ownerReferences contains duplicate entries{}; API server dedups owner references in 1.20+, and may"
@@ -14,14 +13,16 @@ _TOLD = (
 
 def without_repeated_owners(decoded: Decoded, *, is_patched: bool) -> Decoded:
     """What was decoded with each owner once, and what is told about those that came again."""
-    metadata, kept, repeated = decoded.object["metadata"], list[object](), list[str]()
+    metadata, repeated = decoded.object["metadata"], list[str]()
+    kept: dict[frozenset[tuple[str, object]], Plain] = {}  # by their members, which are texts and flags
     for each in metadata.get("ownerReferences") or ():
-        if any(json_equal(each, other) for other in kept):
+        members = frozenset(each.items())
+        if members in kept:
             repeated.append(each.get("uid", ""))
         else:
-            kept.append(each)
+            kept[members] = each
     if not repeated:
         return decoded
     told = _TOLD.format(" after mutating admission happens" if is_patched else "", ", ".join(repeated))
-    obj = {**decoded.object, "metadata": {**metadata, "ownerReferences": kept}}
+    obj = {**decoded.object, "metadata": {**metadata, "ownerReferences": [*kept.values()]}}
     return decoded._replace(object=obj, problems=(*decoded.problems, told))

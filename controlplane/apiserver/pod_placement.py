@@ -183,7 +183,14 @@ def check_aliases(errors: ErrorList, aliases: list[Plain], path: str) -> None:
 
 def check_address(errors: ErrorList, path: str, text: Any) -> None:
     """An address."""
+    if not is_address(text):
+        errors.invalid(path, text, NO_ADDRESS)
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an address, which Go reads without a zone."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        errors.invalid(path, text, NO_ADDRESS)
+        return False
+    return "%" not in text

@@ -119,11 +119,12 @@ def _check_matched(errors: ErrorList, matched: Plain, path: str) -> None:
 
 
 def _check_rule(errors: ErrorList, rule: Plain, path: str) -> None:
-    names = rule.get("resourceNames") or []
-    for index, name in enumerate(names):
+    names: set[str] = set()
+    for index, name in enumerate(rule.get("resourceNames") or ()):
         complaints(errors, f"{path}.resourceNames[{index}]", name, path_segment(name))
-        if name in names[:index]:
+        if name in names:
             errors.duplicate(f"{path}.resourceNames[{index}]", name)
+        names.add(name)
     operations = rule.get("operations") or []
     _check_all(errors, operations, f"{path}.operations", "operations")
     for index, operation in enumerate(operations):
@@ -277,11 +278,13 @@ def _check_param_ref(errors: ErrorList, reference: Plain, path: str) -> None:
 
 
 def _check_actions(errors: ErrorList, actions: list[str], path: str) -> None:
+    seen: set[str] = set()
     for index, action in enumerate(actions):
         if action not in _ACTIONS:
             errors.not_supported(f"{path}[{index}]", action, _ACTIONS)
-        if action in actions[:index]:
+        if action in seen:
             errors.duplicate(f"{path}[{index}]", Token(action))
+        seen.add(action)
     if "Deny" in actions and "Warn" in actions:
         errors.invalid(path, actions, _BOTH_TELL)
 

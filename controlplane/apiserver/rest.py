@@ -16,6 +16,7 @@ from controlplane.apiserver.apply import apply, untyped
 from controlplane.apiserver.decoding import configuration, decode, decode_patched, in_namespace
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
+from controlplane.apiserver.finalizers import finalizers_for, is_finished, with_finalizers
 from controlplane.apiserver.go_values import go_text, in_order
 from controlplane.apiserver.grace import PODS, is_graceful, seconds_to_end
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
@@ -59,7 +60,7 @@ from controlplane.apiserver.store import Store
 from controlplane.apiserver.stored_size import fitting
 from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
-from resourceapi.objects import ObjectMeta, format_time, from_dict, to_dict
+from resourceapi.objects import format_time
 from resourceapi.objects.errors import JSON_ESCAPES
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
@@ -70,13 +71,10 @@ _TRIES = 8
 _TYPE = ("apiVersion", "kind")
 _IMMORTAL = ("default", "kube-system", "kube-public")
 _JOBS = "jobs.batch"
-_EVENTS = "events"  # what they own is nobody's concern
 _PODS_STAY = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set"
     " propagationPolicy=Orphan to suppress this warning"
 )
-ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-_POLICY_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 
 
 class Outcome(NamedTuple):
@@ -223,7 +221,7 @@ class Rest:
         told = self._admit(target, None, old, is_dry_run=options.dry_run)
         if target.kind.id == _JOBS and not options.policy and options.orphan is None:
             told += (_PODS_STAY,)
-        finalizers = _finalizers_for(target.kind, old, options)
+        finalizers = finalizers_for(target.kind, old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         grace = seconds_to_end(self.store, target.kind, old, options)
         is_gone = not finalizers and not is_namespace and not grace
@@ -237,7 +235,7 @@ class Rest:
                 metadata["deletionGracePeriodSeconds"] = grace
             if metadata.get("generation") and "deletionTimestamp" not in old["metadata"]:
                 metadata["generation"] += 1
-        marked = {**old, "metadata": _with_finalizers(metadata, finalizers)}
+        marked = {**old, "metadata": with_finalizers(metadata, finalizers)}
         if is_namespace:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
         if not json_equal(marked, old) and not options.dry_run:
@@ -448,13 +446,6 @@ def _asked_name(obj: Plain) -> str:
     return str(metadata.get("name") or metadata.get("generateName") or "")
 
 
-def is_finished(obj: Plain) -> bool:
-    """Whether an object is to be deleted and nobody holds it any more, neither finalizers nor a kubelet."""
-    metadata = obj["metadata"]
-    is_held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-    return bool(metadata.get("deletionTimestamp")) and not is_held
-
-
 def _carry_over(new: Plain, old: Plain) -> Plain:
     """What a writer cannot change, or may leave out."""
     before, metadata = old["metadata"], {**new["metadata"]}
@@ -480,31 +471,6 @@ def _is_same(new: Plain, old: Plain) -> bool:
         [{**entry, "time": ""} for entry in obj["metadata"].get("managedFields") or ()] for obj in (new, old)
     )
     return after == before
-
-
-def _finalizers_for(kind: Kind, obj: Plain, options: DeleteOptions) -> list[str]:
-    """Those of an object that is deleted."""
-    found = list(obj["metadata"].get("finalizers") or ())
-    if kind.table == _EVENTS:
-        return [each for each in found if each not in (ORPHAN, FOREGROUND)]
-    wanted = _POLICY_FINALIZERS.get(options.policy)
-    if options.orphan:
-        wanted = ORPHAN
-    if options.policy or options.orphan is not None:
-        found = [each for each in found if each not in (ORPHAN, FOREGROUND)]
-    elif kind.orphans and not {ORPHAN, FOREGROUND} & {*found}:
-        wanted = ORPHAN
-    if wanted:
-        found.append(wanted)
-    return found
-
-
-def _with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
-    """The metadata with finalizers, where the API's types have them."""
-    if not finalizers:
-        return metadata
-    result: Plain = to_dict(from_dict(ObjectMeta, {**metadata, "finalizers": finalizers}))
-    return result
 
 
 def _text(value: Any) -> str:

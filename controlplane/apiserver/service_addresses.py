@@ -187,7 +187,7 @@ class _Ports:
         self._new, self._spec, self._before, self._is_dry_run = new, spec, before, is_dry_run
         self._used = {port.get("nodePort") for each in others for port in each["spec"].get("ports") or ()}
         self._used |= {each["spec"].get("healthCheckNodePort") for each in others}
-        self._mine: list[int] = []
+        self._mine: set[int] = set()
 
     def give(self) -> None:
         """Give them. Raises ApiError."""
@@ -204,7 +204,10 @@ class _Ports:
 
     def _give_first(self) -> None:
         """To a new service: what has the same port has the same port on nodes."""
-        ports, known = self._spec["ports"], dict[Any, int]()
+        ports, known, wanted = self._spec["ports"], dict[Any, int](), dict[Any, int]()
+        for port in ports:
+            if port.get("nodePort"):
+                wanted.setdefault(port.get("port"), port["nodePort"])
         for index, port in enumerate(ports):
             number = port.get("port")
             if not port.get("nodePort") and not _has_ports(self._spec):
@@ -212,8 +215,7 @@ class _Ports:
             if number in known and port.get("nodePort") in (None, 0, known[number]):
                 port["nodePort"] = known[number]
                 continue
-            same = (each["nodePort"] for each in ports if each.get("port") == number and each.get("nodePort"))
-            asked = port["nodePort"] if number in known else next(same, 0)
+            asked = port["nodePort"] if number in known else wanted.get(number, 0)
             if asked:
                 self._take_for(index, asked)
             port["nodePort"] = asked or self._next()
@@ -248,18 +250,21 @@ class _Ports:
             return f"provided port is not in the valid range. The range of valid ports is {valid}"
         if (port in self._used and port in _PORTS) or port in self._mine:
             return "provided port is already allocated"
-        self._mine.append(port)
+        self._mine.add(port)
         return ""
 
     def _next(self) -> int:
-        """A port that nobody has; a dry run shows one that nobody can have."""
+        """A port that nobody has; a dry run shows one that nobody can have. Raises ApiError if all are taken."""
         if self._is_dry_run:
             found = max(self._mine) + 1 if self._mine else _OF_DRY_RUNS
         else:
             start = random.randrange(len(_PORTS))  # noqa: S311 - nothing is secret in it
             numbers = (_PORTS[(start + step) % len(_PORTS)] for step in range(len(_PORTS)))
-            found = next(port for port in numbers if port not in self._used and port not in self._mine)
-        self._mine.append(found)
+            free = next((port for port in numbers if port not in self._used and port not in self._mine), None)
+            if free is None:
+                raise internal("Internal error occurred: failed to allocate a nodePort: range is full")
+            found = free
+        self._mine.add(found)
         return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.label_rules import check_labels
 from controlplane.apiserver.pod_containers import PROTOCOLS
-from controlplane.apiserver.pod_placement import NO_ADDRESS
+from controlplane.apiserver.pod_placement import NO_ADDRESS, is_address
 from controlplane.apiserver.pod_rules import NO_NETWORK, is_network
 from controlplane.apiserver.ports import check_port, check_port_or_name
 from controlplane.apiserver.words import check_known
@@ -66,14 +66,14 @@ def check_service(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 def check_service_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """Where a service is balanced from; ValidateLoadBalancerStatus."""
-    before = [each.get("ip") for each in _ingress(old or {})]
+    before = {each.get("ip") for each in _ingress(old or {})}
     path = "status.loadBalancer.ingress"
     if _ingress(new) and new["spec"].get("type") != "LoadBalancer":
         errors.forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
         return
     for index, each in enumerate(_ingress(new)):
         here, address, mode, name = f"{path}[{index}]", each.get("ip"), each.get("ipMode"), each.get("hostname")
-        if address and address not in before and not _is_address(address):
+        if address and address not in before and not is_address(address):
             errors.invalid(f"{here}.ip", address, NO_ADDRESS)
         if mode is None and address:
             errors.required(f"{here}.ipMode", "must be specified when `ip` is set")
@@ -83,7 +83,7 @@ def check_service_status(errors: ErrorList, new: Plain, old: Plain | None) -> No
             errors.not_supported(f"{here}.ipMode", mode, _MODES)
         if name:
             complaints(errors, f"{here}.hostname", name, dns_subdomain(name))
-            if _is_address(name):
+            if is_address(name):
                 errors.invalid(f"{here}.hostname", name, "must be a DNS name, not an IP address")
 
 
@@ -118,12 +118,13 @@ def check_addresses(errors: ErrorList, spec: Plain, before: Plain) -> None:
         errors.invalid(path, addresses, "first value must match `clusterIP`")
     elif addresses and not address:
         errors.invalid(path, addresses, "must be empty when `clusterIP` is not specified")
-    families = spec.get("ipFamilies") or []
+    families, seen = spec.get("ipFamilies") or [], set[str]()
     for index, family in enumerate(families):
         if family not in _FAMILIES:
             errors.not_supported(f"spec.ipFamilies[{index}]", family, _FAMILIES)
-        if family in families[:index]:
+        if family in seen:
             errors.duplicate(f"spec.ipFamilies[{index}]", family)
+        seen.add(family)
     if spec.get("ipFamilyPolicy") is not None and spec["ipFamilyPolicy"] not in _FAMILY_POLICIES:
         errors.not_supported("spec.ipFamilyPolicy", spec["ipFamilyPolicy"], _FAMILY_POLICIES)
     if not _are_addresses(errors, addresses, before.get("clusterIPs") or []):
@@ -150,20 +151,12 @@ def _are_addresses(errors: ErrorList, addresses: Sequence[str], were: Sequence[s
             if len(addresses) > 1:
                 errors.invalid(path, addresses, "'None' must be the first and only value")
                 are_wrong = True
-        elif each not in were and not _is_address(each):
+        elif each not in were and not is_address(each):
             errors.invalid(f"{path}[{index}]", each, NO_ADDRESS)
             are_wrong = True
     if len(addresses) > 2:
         errors.invalid(path, addresses, "may only hold up to 2 values")
     return not are_wrong
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_changes(errors: ErrorList, spec: Plain, before: Plain) -> None:
@@ -272,7 +265,7 @@ def _check_affinity(errors: ErrorList, spec: Plain) -> None:
 def _check_external(errors: ErrorList, spec: Plain, before: Plain) -> None:
     for index, text in enumerate(spec.get("externalIPs") or ()):
         path = f"spec.externalIPs[{index}]"
-        if not _is_address(text):
+        if not is_address(text):
             if text not in (before.get("externalIPs") or ()):
                 errors.invalid(path, text, NO_ADDRESS)
             continue

@@ -7,7 +7,7 @@ is told to stop. What a kubelet or a user would suffer from is a failure; what i
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -138,17 +138,22 @@ class Conformance(Run):
     def _lists(self, node: Node) -> None:
         for resource, devices in sorted(node.devices().items()):
             odd = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
-            long = [id_ for id_ in devices if len(id_) > LONGEST_ID]
-            if "" in devices:
-                self.note(f"ids of {resource}", "warn", "a device has none")
+            if wrong := self._fault_of_ids(resource, devices):
+                self.note(f"ids of {resource}", "warn", wrong)
             if odd:
                 self.note(f"health of {resource}", "warn", f"{', '.join(map(repr, odd))} counts as unhealthy")
-            if long:
-                self.note(f"ids of {resource}", "warn", f"{long[0]} has more than {LONGEST_ID} characters")
             negative = [id_ for id_, device in devices.items() if any(node < 0 for node in device.nodes)]
             if negative:
                 self.note(f"topology of {resource}", "fail", f"{negative[0]} names a negative NUMA node")
             self.note(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
+
+    def _fault_of_ids(self, resource: str, ids: Collection[str]) -> str:
+        """What is unwise in the ids of a list; empty if all is well."""
+        wrong = ["a device has none"] if "" in ids else []
+        if resource in self.repeated:
+            wrong.append(f"{self.repeated[resource]}, and is one device to the kubelet")
+        wrong += [f"{each} has more than {LONGEST_ID} characters" for each in ids if len(each) > LONGEST_ID][:1]
+        return "; ".join(wrong)
 
     async def _options(self, endpoint: Endpoint) -> None:
         options = endpoint.options
@@ -169,10 +174,10 @@ class Conformance(Run):
         if not healthy:
             return self.note("allocation", "skip", "no healthy device")
         answers: list[api.ContainerAllocateResponse] = []
-        for amount in sorted({1, len(healthy)}):
+        for words, amount in _amounts(len(healthy), has_half=False).items():
             for repetition in ("", ", again"):
                 wanted = pod("verify", container("c", {resource: amount}), restart_policy="Never")
-                name = f"a container with {amount} device(s){repetition}"
+                name = f"a container with {words}{repetition}"
                 started = time.monotonic()
                 try:
                     status = await self.soon(node.admit(wanted))
@@ -202,10 +207,9 @@ class Conformance(Run):
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available or not healthy:
             self.note("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
             return
-        sizes = sorted({1, (len(healthy) + 1) // 2, len(healthy)})
         for must in ([], healthy[-1:]):
-            for size in sizes:
-                name = f"preferred allocation of {size}{' with one given' if must else ''}"
+            for words, size in _amounts(len(healthy)).items():
+                name = f"preferred allocation of {words}{', one of them given' if must else ''}"
                 try:
                     response = await self.soon(endpoint.preferred_allocation(healthy, must, size))
                 except (PluginCallError, TimeoutError) as error:
@@ -270,6 +274,16 @@ class Conformance(Run):
         self.note("leaves the kubelet its socket", "pass" if is_there else "fail", missing)
         left.discard(node.kubelet_socket.name)
         self.note("leaves no socket behind", "warn" if left else "pass", ", ".join(sorted(left)))
+
+
+def _amounts(count: int, *, has_half: bool = True) -> dict[str, int]:
+    """How many of so many devices are asked for, by words that are the same however many there are."""
+    amounts = {"one device": 1}
+    if has_half and 1 < (count + 1) // 2 < count:
+        amounts["half of the devices"] = (count + 1) // 2
+    if count > 1:
+        amounts["all devices"] = count
+    return amounts
 
 
 def _fault_of(found: api.ContainerAllocateResponse) -> str:

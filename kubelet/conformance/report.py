@@ -91,6 +91,7 @@ class Run:
         self.seconds = seconds
         self._tell = tell
         self._refusal = self._ending = ""  # in the kubelet's words, since the last registration that went well
+        self.repeated: dict[str, str] = {}  # what a list names more than once, by resource
 
     @property
     def is_passed(self) -> bool:
@@ -113,6 +114,8 @@ class Run:
                 self._ending = f"the stream of {event.about} ended: {event.text}"
             elif event.kind in ("registered", "driver registered"):
                 self._refusal = self._ending = ""
+            elif event.kind == "devices" and event.text:
+                self.repeated[event.about] = event.text
 
     @property
     def reasons(self) -> str:

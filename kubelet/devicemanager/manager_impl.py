@@ -8,7 +8,8 @@ Source: device manager specification, sections 2-8; observations of 1.36 win, fo
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -53,6 +54,12 @@ log = logging.getLogger(__name__)
 
 def _nothing(kind: str, about: str, text: str) -> None:
     """Nobody listens."""
+
+
+def _repeated(devices: Iterable[Device]) -> str:
+    """Words for an id that a list has more than once: the kubelet knows the last of these devices alone."""
+    id_, count = Counter(device.id for device in devices).most_common(1)[0]
+    return f"{id_} is listed {count} times"
 
 
 class ManagerImpl:
@@ -170,6 +177,7 @@ class ManagerImpl:
     async def plugin_list_received(self, resource: str, devices: Sequence[Device]) -> None:
         """Replace the list of a resource, at once; it is told when it is on disk."""
         pods = self.state.update(resource, devices)
+        repeated = _repeated(devices) if len(self.state.all[resource]) < len(devices) else ""
         if pods and self._release.has(RESOURCE_HEALTH_STATUS):
             try:
                 self._updates.put_nowait(pods)
@@ -180,7 +188,7 @@ class ManagerImpl:
         except AllocationError as error:
             log.error("%s", error)
         self._settled_in(SETTLED)
-        self._on_change("devices", resource, "")
+        self._on_change("devices", resource, repeated)
 
     async def allocate(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
         """Give all containers of a pod their devices, then let the node cover them. Raises `KubeletError`."""

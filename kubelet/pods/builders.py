@@ -11,7 +11,7 @@ from kubelet.errors import NodeError
 from resourceapi.objects import DecodeError, ObjectMeta, from_dict
 from resourceapi.objects.core import Container, Pod, PodResourceClaim, PodSpec
 
-_STAYS = "stays"
+STAYS = "stays"
 
 
 def pod(
@@ -53,11 +53,11 @@ def container(
     members: dict[str, Any] = {"name": name, "resources": {key: item for key, item in resources.items() if item}}
     members |= {"restartPolicy": "Always"} if sidecar else {}
     try:
-        return from_dict(Container, members | ({_STAYS: True} if stays else {}))
+        return from_dict(Container, members | ({STAYS: True} if stays else {}))
     except DecodeError as error:
         raise NodeError(f"container {name}: {error}") from error
 
 
 def stays(container: Container) -> bool:
     """Whether an init container, which otherwise ends well at once, runs until somebody ends it."""
-    return container.unknown_fields is not None and container.unknown_fields.get(_STAYS) is True
+    return container.unknown_fields is not None and container.unknown_fields.get(STAYS) is True

@@ -1,6 +1,5 @@
 """Pods from manifests and from an API server, with the defaults that a kubelet relies on."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,11 @@ import msgspec
 
 from kubelet.errors import KubeletError
 from resourceapi.manifests import ManifestError, read_documents
-from resourceapi.objects import DecodeError, from_dict
-from resourceapi.objects.core import Pod, PodStatus
+from resourceapi.objects import DecodeError, ErrorList, Quantity, from_dict
+from resourceapi.objects.core import Container, Pod, PodStatus
+from resourceapi.objects.names import is_extended_resource
+
+_NOTHING = Quantity.parse("0")
 
 
 class PodFileError(KubeletError):
@@ -44,8 +46,8 @@ def decode_pod(document: Any, source: str) -> Pod:
         raise PodFileError(f"{source}: {error}") from error
     if not pod.metadata.name or not members.get("spec"):
         raise PodFileError(f"{source}: {'spec' if pod.metadata.name else 'metadata.name'}: Required value")
-    if complaint := _about_containers(pod):
-        raise PodFileError(f"{source}: {complaint}")
+    if errors := _errors_of_containers(pod):
+        raise PodFileError(f"{source}: {errors[0]}")
     return for_admission(pod)
 
 
@@ -60,17 +62,36 @@ def for_admission(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status)
 
 
-def _about_containers(pod: Pod) -> str:
-    """What a kubelet could do nothing with, in the API server's words; empty if all is well."""
-    names: set[str] = set()
+def _errors_of_containers(pod: Pod) -> ErrorList:
+    """What a kubelet could do nothing with, or never gets from an API server, in that one's words."""
+    errors, names = ErrorList(), set[str]()
     for field, containers in (("containers", pod.spec.containers), ("initContainers", pod.spec.init_containers)):
         for index, each in enumerate(containers):
+            path = f"spec.{field}[{index}]"
             if not each.name:
-                return f"spec.{field}[{index}].name: Required value"
-            if each.name in names:
-                return f"spec.{field}[{index}].name: Duplicate value: {json.dumps(each.name)}"
+                errors.required(f"{path}.name")
+            elif each.name in names:
+                errors.duplicate(f"{path}.name", each.name)
             names.add(each.name)
-    return "" if pod.spec.containers else "spec.containers: Required value"
+            _check_amounts(errors, each, f"{path}.resources")
+    if not pod.spec.containers:
+        errors.required("spec.containers")
+    return errors
+
+
+def _check_amounts(errors: ErrorList, container: Container, path: str) -> None:
+    for field, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
+        for name, amount in amounts.items():
+            if amount < _NOTHING:
+                errors.invalid(f"{path}.{field}[{name}]", str(amount), "must be greater than or equal to 0")
+            elif is_extended_resource(name) and amount.milli_value() % 1000:
+                errors.invalid(f"{path}.{field}[{name}]", str(amount), "must be an integer")
+    limits = container.resources.limits
+    for name, amount in container.resources.requests.items():
+        if is_extended_resource(name) and name not in limits:
+            errors.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        elif is_extended_resource(name) and amount != limits[name]:
+            errors.invalid(f"{path}.requests", str(amount), f"must be equal to {name} limit of {limits[name]}")
 
 
 def _items(documents: list[Any]) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from nodeplug.commands.allocate_input import AllocatorInput, InputError, read_fi
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
 from nodeplug.commands.options import Output, output_option
+from nodeplug.commands.seconds import Seconds
 from resourceapi.objects import to_dict, write_object
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import ResourceClaim
@@ -45,7 +46,7 @@ BAD_INPUT = 2
     metavar="CHANGE",
     help="+FILE, +KIND/NEW~OLD or -KIND/NAME; KIND is claim, node, slice, class or device (DRIVER/POOL/NAME).",
 )
-@click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For each search.")
+@click.option("--timeout", type=Seconds(), default=10.0, show_default=True, metavar="SECONDS", help="For each search.")
 @output_option
 def allocate(
     files: tuple[Path, ...],

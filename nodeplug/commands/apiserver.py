@@ -41,7 +41,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option(
     "--authorization-mode",
-    type=Choice(["AlwaysAllow", "RBAC"], case_sensitive=False),
+    type=Choice(["AlwaysAllow", "RBAC"]),
     default="AlwaysAllow",
     show_default=True,
     help="Who may do what: whoever is let in everything, or what the stored roles allow.",

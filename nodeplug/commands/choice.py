@@ -9,9 +9,9 @@ import click
 class Choice(click.Choice[str]):
     """`click.Choice` whose refusal names what comes near."""
 
-    def __init__(self, choices: Iterable[str], case_sensitive: bool = True) -> None:
+    def __init__(self, choices: Iterable[str]) -> None:
         """Let one of `choices` be given."""
-        super().__init__(tuple(choices), case_sensitive)
+        super().__init__(tuple(choices))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the choice. Raises `click.BadParameter` for another value."""

@@ -16,6 +16,7 @@ from controlplane.k8srm.types import write
 from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.group import CommandGroup
+from nodeplug.commands.seconds import Seconds
 
 Output: TypeAlias = Literal["list", "manifests"]
 
@@ -45,7 +46,7 @@ def k8srm() -> None:
     help="Leads to the API server.  [env: KUBECONFIG]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print every set of pools that was considered; also VERBOSE=y.")
-@click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For each node.")
+@click.option("--timeout", type=Seconds(), default=10.0, show_default=True, metavar="SECONDS", help="For each node.")
 def schedule(pod: str, kubeconfig: Path, verbose: bool, timeout: float) -> None:
     """Schedule POD: find the best node for its device claims, allocate the devices there, and bind the pod.
 

@@ -34,6 +34,7 @@ from nodeplug.commands.kubelet_cluster import (
 )
 from nodeplug.commands.kubelet_pods import FILE, admit, ask_kubelet, directory_option, read_pods, status
 from nodeplug.commands.kubelet_verify import verify
+from nodeplug.commands.seconds import Seconds
 from resourceapi.client import Client, ClientError
 from resourceapi.objects import names
 
@@ -108,7 +109,7 @@ def kubelet() -> None:
 )
 @click.option(
     "--api-delay",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=_API_DELAY,
     show_default=True,
     help="Seconds until the API server has told a kubelet that starts of its pods.",

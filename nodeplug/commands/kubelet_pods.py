@@ -12,6 +12,7 @@ from msgspec import Struct
 from hostdevices.shown import escaped
 from kubelet import KubeletError, Pod, load_pods
 from kubelet.control import ControlReply, PodView, Request, ask
+from kubelet.pods import unknown_fields
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import Output, output_option
@@ -77,11 +78,15 @@ def status(directory: Path, output: Output) -> None:
 
 
 def read_pods(path: Path) -> list[Pod]:
-    """Return the pods of a file. Raises `click.ClickException`."""
+    """Return the pods of a file, and warn of what no pod has. Raises `click.ClickException`."""
     try:
-        return load_pods(path)
+        pods = load_pods(path)
     except KubeletError as error:
         raise click.ClickException(str(error)) from error
+    for pod in pods:
+        for problem in unknown_fields(pod):
+            click.echo(escaped(f"Warning: {path}: pod {pod.metadata.name}: {problem}"), err=True)
+    return pods
 
 
 def ask_kubelet(directory: Path, request: Request) -> ControlReply:
@@ -101,18 +106,19 @@ def _lines(found: ControlReply, *, is_wide: bool) -> Iterator[str]:
         rows.append((name, str(view.capacity), str(view.allocatable), ids if is_wide else counts))
     yield from aligned(("RESOURCE", "CAPACITY", "ALLOCATABLE", "DEVICES"), rows)
     yield ""
-    header = ("POD", "PHASE", "CONTAINER", "STATE", "DEVICES")
-    yield from aligned((*header, *(("POD UID",) if is_wide else ())), _pod_rows(found, is_wide=is_wide))
+    has_uids = is_wide or len({pod.name for pod in found.pods}) < len(found.pods)  # else names tell them apart
+    header = ("POD", "PHASE", "CONTAINER", "STATE", "DEVICES", *(("POD UID",) if has_uids else ()))
+    yield from aligned(header, _pod_rows(found, is_wide=is_wide, has_uids=has_uids))
     if is_wide:
         yield ""
         yield from aligned(("DRA DRIVER",), ((driver,) for driver in found.drivers))
 
 
-def _pod_rows(found: ControlReply, *, is_wide: bool) -> Iterator[tuple[str, ...]]:
+def _pod_rows(found: ControlReply, *, is_wide: bool, has_uids: bool) -> Iterator[tuple[str, ...]]:
     for pod in found.pods:
         states = {each.name: _state_in_words(each.state) for each in pod.pod_status.all_containers}
         for container, devices in _devices(pod):
-            uid = (pod.uid,) if is_wide else ()
+            uid = (pod.uid,) if has_uids else ()
             yield (pod.name, _phase(pod, is_whole=is_wide), container, states.get(container, ""), devices, *uid)
 
 

@@ -22,6 +22,7 @@ from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import remember_output
 from nodeplug.commands.kubelet_cluster import ClusterUnavailable, alone
+from nodeplug.commands.seconds import Seconds
 from resourceapi.client import ClientError
 
 Format = Literal["text", "json", "junit"]
@@ -41,9 +42,7 @@ class _NotRun(click.ClickException):
         "nodeplug kubelet verify --dra -- ./my-driver {kubelet} {kubeconfig} {node}",
     ),
 )
-@click.option(
-    "--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="How long anything may take."
-)
+@click.option("--seconds", type=Seconds(min=1), default=30.0, show_default=True, help="How long anything may take.")
 @click.option(
     "--kubernetes",
     type=Choice(sorted(RELEASES)),

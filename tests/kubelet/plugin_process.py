@@ -11,11 +11,14 @@ from kubelet.devicemanager import Device
 from kubelet.stubs import DevicePluginStub, Gate, PluginFault, StubReply, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
+LISTS = {"double": "abb", "four": "abcd", "nine": "abcdefghi"}
+"""The devices of a behaviour, a letter each."""
+
 
 async def allocate(request: api.AllocateRequest) -> StubReply:
     """Known devices only."""
     asked = [id_ for each in request.container_requests for id_ in each.devices_ids]
-    if not set(asked) <= {"a", "b"}:
+    if not set(asked) <= {*"abcdefghi"}:
         raise PluginFault(f"{asked[0]}: no such device")
     given = [
         api.ContainerAllocateResponse(devices=[api.DeviceSpec(host_path="/d", container_path="/d", permissions="rw")])
@@ -38,7 +41,8 @@ async def main(folder: Path, behaviour: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     name = "kubernetes.io/x" if behaviour == "misnamed" else "example.com/x"
-    plugin = DevicePluginStub(folder / "p.sock", name, [Device("a"), Device("b")], preferred_allocation=True)
+    devices = [Device(id_) for id_ in LISTS.get(behaviour, "ab")]
+    plugin = DevicePluginStub(folder / "p.sock", name, devices, preferred_allocation=True)
     plugin.behaviours = {"Allocate": allocate, "GetPreferredAllocation": prefer}
     wrong: dict[str, Any] = {
         "greedy": {"Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))},

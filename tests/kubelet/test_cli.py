@@ -275,6 +275,23 @@ def test_a_node_that_no_cluster_could_have(folder: Path, name: str) -> None:
             "metadata: {name: a}\nspec: {containers: [{name: c, resources: {limits: {x/y: much}}}]}",
             "quantities must match",
         ),
+        (
+            "metadata: {name: a}\nspec: {containers: [{name: c, resources: {limits: {x/y: -1}}}]}",
+            'spec.containers[0].resources.limits[x/y]: Invalid value: "-1": must be greater than or equal to 0',
+        ),
+        (
+            "metadata: {name: a}\nspec: {initContainers: [{name: c, resources: {requests: {x.example/y: 500m}}}]}",
+            'spec.initContainers[0].resources.requests[x.example/y]: Invalid value: "500m": must be an integer',
+        ),
+        (
+            "metadata: {name: a}\nspec: {containers: [{name: c, resources: {requests: {x.example/y: 1}}}]}",
+            "spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources",
+        ),
+        (
+            "metadata: {name: a}\n"
+            "spec: {containers: [{name: c, resources: {requests: {x.example/y: 1}, limits: {x.example/y: 2}}}]}",
+            'spec.containers[0].resources.requests: Invalid value: "1": must be equal to x.example/y limit of 2',
+        ),
     ],
 )
 def test_a_file_without_pods(folder: Path, text: str, said: str) -> None:
@@ -282,6 +299,45 @@ def test_a_file_without_pods(folder: Path, text: str, said: str) -> None:
     found = nodeplug("admit", "--dir", folder, folder / "pods.yaml")
     assert found.exit_code == 1
     assert said in found.output
+
+
+def test_a_file_with_what_no_pod_has(folder: Path) -> None:
+    """A misspelt member is a pod without its devices; what this kubelet merely does not read is nobody's fault."""
+    spec = "{tolerations: [], containers: [{name: c, env: [], resources: {limit: {example.com/x: 1}}}], contaners: []}"
+    (folder / "pods.yaml").write_text(f"metadata: {{name: a}}\nspec: {spec}")
+    warned = nodeplug("admit", "--dir", folder, folder / "pods.yaml").stderr.splitlines()
+    assert warned[:-1] == [
+        f'Warning: {folder}/pods.yaml: pod a: unknown field "spec.containers[0].resources.limit"',
+        f'Warning: {folder}/pods.yaml: pod a: unknown field "spec.contaners"',
+    ]
+    assert "is `nodeplug kubelet run` running there?" in warned[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("verify", "--seconds", "nan", "--", "true"),
+        ("verify", "--seconds", "inf", "--", "true"),
+        ("run", "--dir", "k", "--api-delay", "nan"),
+    ],
+)
+def test_seconds_that_nobody_can_wait(arguments: tuple[str, ...]) -> None:
+    refused = nodeplug(*arguments)
+    option = next(each for each in arguments if each in ("--seconds", "--api-delay"))
+    value = arguments[arguments.index(option) + 1]
+    said = f"Error: Invalid value for '{option}': '{value}' is not a number of seconds, such as 30 or 0.5."
+    assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, said)
+
+
+def test_two_pods_of_one_name_are_told_apart(running: Background, folder: Path) -> None:
+    """A pod that failed stays on the node when the next one of its name comes."""
+    for uid in ("0a", "0b"):
+        limits = "{limits: {example.com/x: 7}}"
+        text = f"metadata: {{name: p, uid: {uid}}}\nspec: {{containers: [{{name: c, resources: {limits}}}]}}"
+        (folder / "pod.yaml").write_text(text)
+        nodeplug("admit", "--dir", folder, folder / "pod.yaml")
+        *_, last = nodeplug("status", "--dir", folder).output.splitlines()
+        assert ("default/p" in last, last.endswith("0b")) == (True, uid == "0b")
 
 
 def test_reading_a_state_file(folder: Path) -> None:

@@ -23,7 +23,16 @@ PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
 
 
 async def verify(*command: str, waits: Mapping[str, float] = MappingProxyType({})) -> list[Check]:
-    """What is noted; passes, skips and that a busy machine is slow left out.
+    """What is noted; passes, skips and that a busy machine is slow left out."""
+    return [
+        check
+        for check in await every_check(*command, waits=waits)
+        if check.outcome == "fail" or (check.outcome == "warn" and not check.detail.startswith("took "))
+    ]
+
+
+async def every_check(*command: str, waits: Mapping[str, float] = MappingProxyType({})) -> list[Check]:
+    """All that is noted.
 
     `waits` is how long anything may take once a check is noted, by its name; `start` from the beginning.
     """
@@ -37,11 +46,7 @@ async def verify(*command: str, waits: Mapping[str, float] = MappingProxyType({}
     await run.run()
     assert told == run.checks
     assert run.is_passed == (not any(check.outcome == "fail" for check in told))
-    return [
-        check
-        for check in told
-        if check.outcome == "fail" or (check.outcome == "warn" and not check.detail.startswith("took "))
-    ]
+    return told
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +96,20 @@ async def test_a_device_without_an_id() -> None:
     assert ("ids of example.com/x", "a device has none") in [(x.name, x.detail) for x in await verify(*ours("odd"))]
 
 
+async def test_a_device_that_is_listed_twice() -> None:
+    (check,) = await verify(*ours("double"))
+    told = ("ids of example.com/x", "warn", "b is listed 2 times, and is one device to the kubelet")
+    assert (check.name, check.outcome, check.detail) == told
+
+
+async def test_the_same_checks_of_few_devices_and_many() -> None:
+    """Who follows a plugin from build to build goes by their names."""
+    few, many = [[x.name for x in await every_check(*ours(each))] for each in ("four", "nine")]
+    assert few == many
+    assert {"a container with one device", "a container with all devices, again"} <= {*few}
+    assert "preferred allocation of half of the devices, one of them given" in few
+
+
 async def test_a_plugin_that_does_not_see_the_kubelet_restart() -> None:
     checks = await verify(*ours("deaf"), waits={LAST_QUESTION: IN_VAIN, FIRST_RESTART: PATIENCE})
     assert [(check.name, check.detail) for check in checks] == [
@@ -100,7 +119,7 @@ async def test_a_plugin_that_does_not_see_the_kubelet_restart() -> None:
 
 async def test_a_plugin_that_does_not_answer() -> None:
     """A kubelet would wait for it for ever, and so would everybody else."""
-    first = "a container with 1 device(s)"
+    first = "a container with one device"
     checks = await verify(*ours("hanging"), waits={"options": IN_VAIN, first: PATIENCE})
     assert [(check.name, check.outcome, check.detail) for check in checks] == [
         (first, "fail", "no answer after 1 s; no other pod is admitted meanwhile")
@@ -122,7 +141,7 @@ async def test_a_plugin_with_careless_answers() -> None:
     found = {(check.name, check.outcome, check.detail) for check in checks}
     assert len({(check.group, check.name) for check in checks}) == len(checks), "a report for CI has each once"
     assert ("what the runtime is told", "fail", "mount 'relative' -> '' is not absolute") in found
-    assert ("preferred allocation of 1", "warn", "2 device(s) instead of 1") in found
+    assert ("preferred allocation of one device", "warn", "2 device(s) instead of 1") in found
 
 
 async def test_a_command_that_is_none() -> None:

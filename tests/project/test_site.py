@@ -96,3 +96,20 @@ def test_pictures_say_what_they_show_and_need_nothing_from_elsewhere(picture: Pa
     assert "prefers-color-scheme:dark" in text
     assert not re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?(?!#)", text.replace("xmlns=", ""))
     assert any(f"](pictures/{picture.name})" in page.read_text() for page in DOCS.glob("*.md"))
+
+
+def test_the_page_counts_the_requests_that_are_compared() -> None:
+    """As they are marked: `~` before those that are answered otherwise than by a real one, of any release or some."""
+    files = (ROOT / "tests/e2e/requests").glob("*.txt")
+    lines = {file.stem: [x for x in file.read_text().splitlines() if x and not x.startswith("#")] for file in files}
+
+    def same(requests: list[str], release: str) -> int:
+        marks = (re.match(r"~(\S*) ", each) for each in requests)
+        return sum(not mark or (mark[1] != "" and release not in mark[1].split(",")) for mark in marks)
+
+    every = [each for requests in lines.values() for each in requests]
+    text = (DOCS / "apiserver.md").read_text()
+    assert f"\n- {len(every)} requests that somebody thought of" in text
+    assert f"A 1.37.1 answers {same(every, '1.37')} of them the same, a 1.36.3 {same(every, '1.36')}." in text
+    pods = lines["pods"]
+    assert f"Of the {len(pods)} about\n  pods it is {same(pods, '1.37')} and {same(pods, '1.36')};" in text

@@ -74,6 +74,17 @@ def test_depth(api: Http) -> None:
     assert api.send("PATCH", f"{CLASSES}/deep", with_patch, content=JSON_PATCH).status == 422
 
 
+def test_very_many_of_what_must_be_there_once(api: Http) -> None:
+    """Nobody compares each with all that came before, which were minutes."""
+    owner = {"apiVersion": "v1", "kind": "K", "name": "n"}
+    obj = config_map()
+    obj["metadata"]["ownerReferences"] = [owner | {"uid": str(number)} for number in range(25_000)]
+    assert api.send("POST", MAPS, obj).status == 201
+    families = [f"family{number}" for number in range(60_000)]
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ipFamilies": families}}
+    assert api.send("POST", "/api/v1/namespaces/default/services", service).status == 422
+
+
 def test_copies_in_a_json_patch(api: Http) -> None:
     """Each doubles what is there; upstream counts what they add, too."""
     api.ok("POST", MAPS, config_map(data={"a": "x"}))

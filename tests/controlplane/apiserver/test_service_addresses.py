@@ -200,3 +200,21 @@ def test_what_kubectl_shows_of_services(api: Http) -> None:
         ["b", "ExternalName", "<none>", "a.example", "<none>", "<none>"],
         ["c", "LoadBalancer", "10.96.7.8", "<pending>", "2:30002/TCP", "<none>"],
     ]
+
+
+def test_when_no_port_is_left(api: Http) -> None:
+    """The last one is given, the next service is refused in a real server's words, and nobody waits for it."""
+    ports = [{"name": f"p{number}", "port": number} for number in range(1, 2769)]
+    made = create(api, "greedy", type="NodePort", ports=ports)
+    assert {each["nodePort"] for each in made["ports"]} == {*range(30000, 32768)}
+    answer = api.send("POST", SERVICES, service("late", type="NodePort"))
+    told = "Internal error occurred: failed to allocate a nodePort: range is full"
+    assert (answer.status, answer.message) == (500, told)
+
+
+def test_an_address_has_no_zone(api: Http) -> None:
+    answer = api.send("POST", SERVICES, service("a", externalIPs=["2001:db8::1%eth0"]))
+    assert answer.message == (
+        'Service "a" is invalid: spec.externalIPs[0]: Invalid value: "2001:db8::1%eth0": must be a valid IP address,'
+        " (e.g. 10.9.8.7 or 2001:db8::ffff)"
+    )

@@ -53,6 +53,23 @@ def test_a_manifest_that_is_refused(tmp_path: Path) -> None:
     assert f'{bad}: DeviceClass.resource.k8s.io "A_B" is invalid: metadata.name' in done.output
 
 
+def test_a_kubeconfig_that_cannot_be_written(tmp_path: Path) -> None:
+    """The error names the file that was asked for."""
+    done = CliRunner().invoke(main, ["apiserver", "--kubeconfig", str(tmp_path / "missing/config")])
+    assert (done.exit_code, done.output.splitlines()[-1]) == (
+        1,
+        f"Error: [Errno 2] No such file or directory: '{tmp_path}/missing/config'",
+    )
+
+
+def test_modes_have_one_spelling() -> None:
+    """The one that kube-apiserver has."""
+    assert "[AlwaysAllow|RBAC]" in CliRunner().invoke(main, ["apiserver", "--help"]).output
+    refused = CliRunner().invoke(main, ["apiserver", "--authorization-mode", "rbac"])
+    assert refused.exit_code == 2
+    assert "Did you mean 'RBAC'?" in refused.output
+
+
 def test_a_port_that_is_taken() -> None:
     """One line that says which."""
     import socket

@@ -207,3 +207,16 @@ def test_zsh_completes_at_its_prompt(tmp_path: Path) -> None:
         shell.kill()
         shell.wait()
         os.close(terminal)
+
+
+def test_options_that_are_numbers_of_seconds_take_those_alone() -> None:
+    """`float` alone has nan and inf among its values."""
+    options = [
+        (words, each) for words, command in every(main).items() for each in command.params if "float" in each.type.name
+    ]
+    assert {each.name for _, each in options} >= {"timeout", "seconds", "api_delay"}
+    for words, each in options:
+        for value in ("nan", "inf", "-1"):
+            with pytest.raises(click.BadParameter) as caught:
+                each.type.convert(value, each, click.Context(click.Command("x")))
+            assert value in caught.value.message, (words, each.name)

@@ -1,0 +1,41 @@
+"""What a manifest has that no pod has: the names are upstream's, all of them."""
+
+import pytest
+
+from controlplane.apiserver.protobuf.messages import fields_of
+from kubelet.pods import container, decode_pod, pod, unknown_fields
+from kubelet.pods.unknown_fields import OF_CONTAINER, OF_SPEC
+from resourceapi.objects import ObjectMeta, Record
+from resourceapi.objects.codec import json_fields
+from resourceapi.objects.core import Container, PodResourceClaim, PodSpec, ResourceClaimUse, ResourceRequirements
+
+
+@pytest.mark.parametrize(
+    ("message", "record", "unread"),
+    [
+        ("v1.PodSpec", PodSpec, OF_SPEC),
+        ("v1.Container", Container, OF_CONTAINER),
+        ("v1.PodResourceClaim", PodResourceClaim, frozenset()),
+        ("v1.ResourceClaim", ResourceClaimUse, frozenset()),
+        ("v1.ResourceRequirements", ResourceRequirements, frozenset()),
+        ("meta.k8s.io/v1.ObjectMeta", ObjectMeta, frozenset()),
+    ],
+)
+def test_every_member_of_upstreams_types_is_known(message: str, record: type[Record], unread: frozenset[str]) -> None:
+    read = {*json_fields(record)}
+    assert read | unread == {field.name for field in fields_of(message)}
+    assert not read & unread
+
+
+def test_what_no_pod_has() -> None:
+    spec = {"containers": [{"name": "c", "tty": True, "limits": {}}], "volumes": [{"any": 1}], "schedular": "x"}
+    found = unknown_fields(decode_pod({"metadata": {"name": "p", "label": {}}, "spec": spec, "status": {"x": 1}}, "f"))
+    assert sorted(found) == [
+        'unknown field "metadata.label"',
+        'unknown field "spec.containers[0].limits"',
+        'unknown field "spec.schedular"',
+    ]
+
+
+def test_what_tests_say_of_a_container_is_known() -> None:
+    assert unknown_fields(pod("p", container("c"), init=(container("i", stays=True),))) == ()
