@@ -50,14 +50,18 @@ def replace_file(path: str | Path, data: bytes) -> os.stat_result:
     Raises OSError. Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps
     it as it was. After a power cut it may be empty: for what is looked at and written again at every start.
     """
+    try:
+        return _replaced(path, data)
+    except (FileNotFoundError, NotADirectoryError):  # or the folder went meanwhile, or another daemon tidied up
+        os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+        return _replaced(path, data)
+
+
+def _replaced(path: str | Path, data: bytes) -> os.stat_result:
     folder, name = os.path.split(path)
     temporary = f"{folder}/.{name}.{os.urandom(4).hex()}.tmp"  # runtimes read *.json and *.yaml only
     try:
-        try:
-            descriptor = os.open(temporary, _NEW, 0o644)
-        except (FileNotFoundError, NotADirectoryError):
-            os.makedirs(folder, 0o755, exist_ok=True)
-            descriptor = os.open(temporary, _NEW, 0o644)
+        descriptor = os.open(temporary, _NEW, 0o644)
         try:
             os.fchmod(descriptor, 0o644)  # whatever the umask
             while data:
