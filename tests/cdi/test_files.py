@@ -94,6 +94,24 @@ def test_a_file_that_we_removed_is_touched_once_somebody_puts_one_there(tmp_path
     assert not folder.is_touched("no name/of ours\n")
 
 
+def test_what_somebody_does_to_a_file_the_moment_that_it_appears_is_noticed(tmp_path: Path) -> None:
+    folder, noticed = CdiDirectory(tmp_path, "dra"), []
+
+    def change(path: Path, name: str) -> None:
+        while not path.exists():
+            pass
+        path.chmod(0o600)
+        noticed.append(folder.is_touched(name))
+
+    for number in range(50):
+        name = f"a{number}"
+        changing = threading.Thread(target=change, args=(tmp_path / f"nodeplug-dra~{name}.json", name))
+        changing.start()
+        folder.write(name, spec())
+        changing.join()
+    assert noticed == [True] * 50
+
+
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path, "dra")
     folder.write("a", spec())
