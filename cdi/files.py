@@ -13,7 +13,8 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -44,20 +45,25 @@ def file_name(kind: str, key: str = "") -> str:
     return name
 
 
-def replace_file(path: str | Path, data: bytes) -> os.stat_result:
-    """Make `path` a file with this content, readable by all, which is complete when it appears; return its status.
+def replace_file(path: str | Path, data: bytes, appears: Callable[[os.stat_result], object] | None = None) -> None:
+    """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
 
-    Raises OSError. Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps
-    it as it was. After a power cut it may be empty: for what is looked at and written again at every start.
+    Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps it as it was.
+    After a power cut it may be empty: for what is looked at and written again at every start. `appears` is called with
+    the file's status just before that.
     """
+    try:
+        _replace(path, data, appears)
+    except (FileNotFoundError, NotADirectoryError):  # or the folder went meanwhile, or another daemon tidied up
+        os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+        _replace(path, data, appears)
+
+
+def _replace(path: str | Path, data: bytes, appears: Callable[[os.stat_result], object] | None) -> None:
     folder, name = os.path.split(path)
     temporary = f"{folder}/.{name}.{os.urandom(4).hex()}.tmp"  # runtimes read *.json and *.yaml only
     try:
-        try:
-            descriptor = os.open(temporary, _NEW, 0o644)
-        except (FileNotFoundError, NotADirectoryError):
-            os.makedirs(folder, 0o755, exist_ok=True)
-            descriptor = os.open(temporary, _NEW, 0o644)
+        descriptor = os.open(temporary, _NEW, 0o644)
         try:
             os.fchmod(descriptor, 0o644)  # whatever the umask
             while data:
@@ -65,8 +71,9 @@ def replace_file(path: str | Path, data: bytes) -> os.stat_result:
             status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
+        if appears is not None:
+            appears(status)
         os.rename(temporary, path)
-        return status
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -102,12 +109,14 @@ class CdiDirectory:
             return False
         self._marks[name] = None
         try:
-            status = replace_file(target, data)
+            replace_file(target, data, partial(self._appears, name))
         except BaseException:
             del self._marks[name]
             raise
-        self._marks[name] = _mark_of(status)
         return True
+
+    def _appears(self, name: str, status: os.stat_result) -> None:
+        self._marks[name] = _mark_of(status)  # before it is there: somebody may change it at once
 
     def remove(self, name: str) -> bool:
         """Remove the file and tell whether it was there. Raises OSError of the disk."""

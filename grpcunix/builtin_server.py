@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
+from grpcunix.accepting import ONE_AT_ONCE
 from grpcunix.eager import start
 from grpcunix.endpoint import LINGER, Endpoint, Turns
 from grpcunix.http2 import DEFAULT_LIMITS, Limits, Pot, Request, ServerConnection
@@ -34,7 +35,6 @@ from grpcunix.service import Handler, Method, encode
 from grpcunix.status import RpcError, Status
 
 BACKLOG: Final = 4_096  # dials that wait, or what the kernel allows: a client that is refused waits a second
-ACCEPTED_AT_ONCE: Final = 1  # for each that no descriptor is left for asyncio tries again, and again for each of those
 HANDSHAKE: Final = 10.0  # seconds in which a client must have begun to speak HTTP/2
 log = logging.getLogger("nodeplug.grpcunix")
 _POT: Final = Pot()
@@ -67,9 +67,9 @@ class BuiltinServer:
         loop = asyncio.get_running_loop()
         turns = Turns(loop)
         self._listening = await loop.create_unix_server(
-            lambda: ServerEndpoint(self, turns, loop), sock=bound, backlog=ACCEPTED_AT_ONCE
+            lambda: ServerEndpoint(self, turns, loop), sock=bound, backlog=ONE_AT_ONCE
         )
-        bound.listen(BACKLOG)  # asyncio accepts as many at once as it thinks may wait
+        bound.listen(BACKLOG)
 
     async def stop(self, grace: float | None) -> None:
         """Take no more calls, let running ones end within `grace` seconds or until cancelled, and end the others."""

@@ -21,7 +21,7 @@ class UnblockedHandler(logging.Handler):
     def __init__(self, descriptor: int) -> None:
         """Write to `descriptor`, which stays as it is, its flags too: others may write there."""
         super().__init__()
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._writable = select.poll()
         self._writable.register(descriptor, select.POLLOUT)
         self._is_held_up = False
@@ -35,36 +35,35 @@ class UnblockedHandler(logging.Handler):
         except Exception:  # a defect of who logs, which is said as every handler says it
             self.handleError(record)
             return
-        try:
-            if self._lost and self._begin(self._words_of_loss()):
-                self._lost = 0
-            if self._lost or not self._begin(line):
-                self._lost += 1
-        except OSError:
-            self._rest = b""
+        if self._lost and self._begin(self._words_of_loss()):
+            self._lost = 0
+        if self._lost or not self._begin(line):
             self._lost += 1
 
     def _line(self, record: logging.LogRecord) -> bytes:
         return f"{self.format(record)}\n".encode(errors="backslashreplace")
 
     def _words_of_loss(self) -> bytes:
-        text = "%d lines of the log were lost here: nobody read them"
+        text = "%d lines of the log were lost here: they could not be written"
         return self._line(logging.LogRecord("nodeplug", logging.WARNING, __file__, 0, text, (self._lost,), None))
 
     def _begin(self, line: bytes) -> bool:
         """Write a line as far as there is room; tell whether it was begun."""
-        if not self._end() or not self._has_room():
+        if not self._end():
             return False
         self._rest = line
         self._end()
-        return True
+        is_begun = len(self._rest) < len(line)
+        if not is_begun:
+            self._rest = b""
+        return is_begun
 
     def _end(self) -> bool:
         """Write what is left of the line that was begun; tell whether nothing is."""
         while self._rest and self._has_room():
             try:
-                self._rest = self._rest[os.write(self._descriptor, self._rest[:_ROOM]) :]
-            except BlockingIOError:  # others write there, too
+                self._rest = self._rest[os.write(self.descriptor, self._rest[:_ROOM]) :]
+            except OSError:  # others write there, too, or the disk is full; what was begun is ended later
                 return False
         return not self._rest
 

@@ -31,11 +31,12 @@ def setup(level: str = "info", form: LogFormat = "auto", stream: TextIO | None =
     Without one to standard error, for which nobody waits; where that is closed, nowhere.
     """
     root = logging.getLogger()
-    root.handlers[:] = [_recent_handler() or _Recent(logging.WARNING)]
+    handlers: list[logging.Handler] = [_recent_handler() or _Recent(logging.WARNING)]
     if (handler := _handler(stream)) is not None:
         text = form == "text" or (form == "auto" and (stream or sys.stderr).isatty())
         handler.setFormatter(_Text() if text else _Json())
-        root.addHandler(handler)
+        handlers.append(handler)
+    root.handlers[:] = handlers
     root.setLevel(level.upper())
     for library in ("grpc", "urllib3", "watchdog"):  # their debug lines are about themselves
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -47,9 +48,12 @@ def _handler(stream: TextIO | None) -> logging.Handler | None:
     if sys.stderr is None:  # the process was started so
         return None
     try:
-        return UnblockedHandler(sys.stderr.fileno())
+        descriptor = sys.stderr.fileno()
     except io.UnsupportedOperation:  # somebody in this process reads it
         return logging.StreamHandler(sys.stderr)
+    # one that is there may have begun a line, and knows how many were lost
+    before = (x for x in logging.getLogger().handlers if isinstance(x, UnblockedHandler) and x.descriptor == descriptor)
+    return next(before, None) or UnblockedHandler(descriptor)
 
 
 class Logged(Struct, frozen=True, omit_defaults=True):

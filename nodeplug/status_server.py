@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from nodeplug.accepting import ONE_AT_ONCE, let_others_wait
+from grpcunix.accepting import ONE_AT_ONCE, let_others_wait
 from nodeplug.metrics import CONTENT_TYPE, Metric, render
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ class KeptFiles:
         self._watcher = watcher
         self._repair = repair
         self._watch: FolderWatch | None = None
+        self._is_said = False  # that somebody changes them, who may go on with it
         self._busy: set[str] = set()  # claims of which some were changed, and for which we work
         self._again: asyncio.TimerHandle | None = None
 
@@ -49,9 +50,11 @@ class KeptFiles:
 
     def _look(self, uids: Collection[str] | None) -> None:
         is_touched, busy = self._preparer.touched_files(uids)
+        is_said, self._is_said = self._is_said, is_touched
         if is_touched and self._watch is not None:
-            text = "CDI specs of claims in %s were removed or changed by somebody: they are written again"
-            log.warning(text, self._folder)
+            if not is_said:
+                text = "CDI specs of claims in %s were removed or changed by somebody: they are written again"
+                log.warning(text, self._folder)
             self._watch.pause()
             self._repair()
         self._busy |= busy

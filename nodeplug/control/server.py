@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from folderwatch import FolderWatch, FolderWatcher
-from nodeplug.accepting import ONE_AT_ONCE, let_others_wait
+from grpcunix.accepting import ONE_AT_ONCE, let_others_wait
 from nodeplug.control.running import Running
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bound, opened
 

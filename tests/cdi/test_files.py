@@ -3,11 +3,25 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cdi import CdiDirectory, CdiError, ContainerEdits, Device, DeviceNode, Hook, InvalidSpec, Spec, decode, file_name
+from cdi import (
+    CdiDirectory,
+    CdiError,
+    ContainerEdits,
+    Device,
+    DeviceNode,
+    Hook,
+    InvalidSpec,
+    Spec,
+    decode,
+    file_name,
+    replace_file,
+)
 from tests.cdi.tampering import WAYS, as_written
 from tests.held import HeldSince
 
@@ -80,6 +94,24 @@ def test_a_file_that_we_removed_is_touched_once_somebody_puts_one_there(tmp_path
     assert not folder.is_touched("no name/of ours\n")
 
 
+def test_what_somebody_does_to_a_file_the_moment_that_it_appears_is_noticed(tmp_path: Path) -> None:
+    folder, noticed = CdiDirectory(tmp_path, "dra"), []
+
+    def change(path: Path, name: str) -> None:
+        while not path.exists():
+            pass
+        path.chmod(0o600)
+        noticed.append(folder.is_touched(name))
+
+    for number in range(50):
+        name = f"a{number}"
+        changing = threading.Thread(target=change, args=(tmp_path / f"nodeplug-dra~{name}.json", name))
+        changing.start()
+        folder.write(name, spec())
+        changing.join()
+    assert noticed == [True] * 50
+
+
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path, "dra")
     folder.write("a", spec())
@@ -142,6 +174,30 @@ def test_a_folder_that_vanished_is_empty_and_comes_back_with_the_next_write(tmp_
     assert not folder.remove("a")
     folder.sync((("a", spec()),))
     assert folder.ours() == ("a",)
+
+
+class Interrupted(bytes):
+    """Content of a file; while it is written first something else happens."""
+
+    first: Callable[[], object] | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        first, self.first = self.first, None
+        if first is not None:
+            first()
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize("what", ["folder", "temporary file"])
+def test_a_file_is_written_again_of_which_somebody_removes_what_is_half_written(tmp_path: Path, what: str) -> None:
+    path, data = tmp_path / "cdi/nodeplug-dra~a.json", Interrupted(b"content")
+    path.parent.mkdir()
+    data.first = partial(shutil.rmtree, path.parent)
+    if what == "temporary file":  # as another daemon does at its start
+        data.first = partial(CdiDirectory(path.parent, "dra").keep, ())
+    replace_file(path, data)
+    assert path.read_bytes() == b"content"
+    assert files(path.parent) == [path.name]
 
 
 def test_garbage_or_a_link_at_our_name_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:

@@ -149,21 +149,18 @@ async def test_what_somebody_removes_is_written_again(start: StartPlugins, paths
 async def test_what_somebody_does_to_a_spec_is_undone_and_said(
     paths: Paths, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    specs, said = (
-        Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None),
-        f"CDI specs in {paths.cdi} were removed",
-    )
+    specs = Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None)
     specs.want(of_kind(KIND))
     async with running(specs.run(), specs.keep(FolderWatcher())):
         await until(lambda: list(paths.cdi.glob("*.json")))
         await specs.settled(30)
         (path,) = paths.cdi.glob("*.json")
         before = as_written(path)
-        for times in (1, 2):
+        for _ in range(2):
             WAYS[way](path)
-            await until(lambda: caplog.text.count(said) == times)  # noqa: B023
             await until(lambda: as_written(path) == before)
             await specs.settled(30)
+    assert f"CDI specs in {paths.cdi} were removed" in caplog.text
 
 
 async def test_once_an_instance_has_the_state_the_specs_are_its_own(
@@ -225,7 +222,9 @@ async def test_two_daemons_that_share_the_folder_leave_each_others_files_alone(
     assert len([x for x in caplog.messages if "were removed" in x]) <= 2
 
 
-async def test_specs_that_somebody_removes_all_the_time_are_written_once_a_second(paths: Paths) -> None:
+async def test_specs_that_somebody_removes_all_the_time_are_written_once_a_second_and_that_is_said_once(
+    paths: Paths, caplog: pytest.LogCaptureFixture
+) -> None:
     directory, watcher = CountedDirectory(paths.cdi), FolderWatcher()
     specs = Specs(directory, lambda: None)
     specs.want(of_kind(KIND))
@@ -239,3 +238,6 @@ async def test_specs_that_somebody_removes_all_the_time_are_written_once_a_secon
         await until(removed)
     *_, fourth, fifth, sixth = directory.writes
     assert fifth - fourth > PAUSE / 2 < sixth - fifth
+    assert (
+        len([x for x in caplog.messages if "were removed" in x]) <= 2
+    )  # once more where a busy machine let us be first

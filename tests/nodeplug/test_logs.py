@@ -5,13 +5,18 @@ import io
 import json
 import logging
 import os
+import resource
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from nodeplug import logs
 
 LONG = "\x1b[31m\n" + "x" * 65_536
+BEYOND_OTHERS = 1 << 40
+"""Bytes where only a sparse file of ours is written to: the limit, which stands for a full disk, is the process's."""
 log = logging.getLogger("tests.logs")
 pytestmark = pytest.mark.usefixtures("own_logging")
 
@@ -65,9 +70,14 @@ def test_a_traceback_ends_with_its_error_in_a_line(form: logs.LogFormat) -> None
 class Pipe:
     """The other end of a pipe that is standard error."""
 
-    def __init__(self, reader: int) -> None:
+    def __init__(self, reader: int, writer: TextIO) -> None:
         os.set_blocking(reader, False)
-        self.reader = reader
+        self.reader, self._writer = reader, writer
+
+    def become_standard_error(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.stderr", self._writer)
+            logs.setup("info", "json")
 
     def read(self) -> str:
         found = b""
@@ -80,10 +90,10 @@ class Pipe:
 @pytest.fixture
 def pipe() -> Iterator[Pipe]:
     reader, writer = os.pipe()
-    with open(writer, "w") as stream, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.stderr", stream)
-        logs.setup("info", "json")
-        yield Pipe(reader)
+    with open(writer, "w") as stream:
+        pipe = Pipe(reader, stream)
+        pipe.become_standard_error()
+        yield pipe
     os.close(reader)
 
 
@@ -98,8 +108,44 @@ def test_who_logs_waits_for_no_reader_and_what_is_lost_is_counted(pipe: Pipe) ->
     kept = [x for x in found if x.startswith("line ")]
     assert [x.partition(":")[0] for x in kept] == [f"line {number}" for number in range(len(kept))]
     assert len(kept) > 10
-    lost = f"{1_001 - len(kept)} lines of the log were lost here: nobody read them"
+    lost = f"{1_001 - len(kept)} lines of the log were lost here: they could not be written"
     assert [x.partition(":")[0] for x in found[len(kept) :]] == [lost.partition(":")[0], *["somebody reads again"] * 2]
+
+
+def test_what_is_begun_and_lost_outlives_a_new_configuration(pipe: Pipe) -> None:
+    for _ in range(200):
+        log.info("%s", "x" * 1_000)
+    pipe.become_standard_error()
+    first = pipe.read()
+    log.info("somebody reads again")
+    *kept, lost, last = [json.loads(line)["message"] for line in (first + pipe.read()).splitlines()]
+    assert lost == f"{200 - len(kept)} lines of the log were lost here: they could not be written"
+    assert last == "somebody reads again"
+
+
+@pytest.mark.parametrize("room", [0, 150])
+def test_a_line_that_a_full_disk_cuts_is_ended_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    with (tmp_path / "log").open("w") as file:
+        os.truncate(file.fileno(), BEYOND_OTHERS)
+        os.lseek(file.fileno(), 0, os.SEEK_END)
+        monkeypatch.setattr("sys.stderr", file)
+        logs.setup("info", "json")
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (BEYOND_OTHERS + room, before[1]))
+        try:
+            for number in range(3):
+                log.info("line %d: %s", number, "x" * 100)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        log.info("there is room again")
+    with (tmp_path / "log").open("rb") as written:
+        written.seek(BEYOND_OTHERS)
+        *kept, lost, last = [json.loads(line)["message"].partition(":")[0] for line in written]
+    assert kept == ["line 0"][: room // 150]
+    assert lost == f"{3 - len(kept)} lines of the log were lost here"
+    assert last == "there is room again"
 
 
 def test_a_reader_that_is_gone_is_no_error(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,15 +2,17 @@
 
 asyncio accepts as many connections in a row as it thinks may wait. Where none can be accepted it says so for each of
 them and tries again for each a second later, each time for as many: within seconds it does nothing else, and the log
-has a hundred thousand lines. So it is told that one may wait, and the kernel that more may.
+has a hundred thousand lines. So it is told that as few may wait as it can be told, and the kernel that more may.
 
-Source: asyncio, selector_events.py (_accept_connection), in Python 3.11 to 3.13.
+Source: asyncio, selector_events.py (_accept_connection), in Python 3.11 to 3.14; one more than may wait is accepted
+since 3.14 (gh-90871), and in later ones the first that fails is the last of its row (gh-151615).
 """
 
 import asyncio
+import sys
 from typing import Final
 
-ONE_AT_ONCE: Final = 1
+ONE_AT_ONCE: Final = 0 if sys.version_info >= (3, 14) else 1
 """`backlog` for asyncio."""
 _WAITING: Final = 100  # connections that the kernel keeps
 
