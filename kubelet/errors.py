@@ -1,5 +1,7 @@
 """What can go wrong on the kubelet's side. Texts are the kubelet's own, where it has one."""
 
+import re
+
 from google.protobuf.message import DecodeError
 
 from grpcunix import RpcError, Status
@@ -33,6 +35,20 @@ class PluginCallError(KubeletError):
     """A call to a plugin failed; the text is what the kubelet's gRPC library says."""
 
 
+# what grpcio says itself of a call, and what Go's gRPC library (1.82) says of the same
+_WORDS = (
+    (r"(?:Stream removed \()?Socket closed\)?", "error reading from server: EOF"),
+    (
+        r"(?:Stream removed \()?recvmsg:Connection reset by peer \(104\)\)?",
+        "error reading from server: connection reset by peer",
+    ),
+    (
+        r"(?:Stream removed \()?(?:CLIENT: )?Received message larger than max (\(\d+ vs\. \d+\))\)?",
+        r"grpc: received message larger than max \1",
+    ),
+)
+
+
 def go_text(error: RpcError) -> str:
     """The text that Go's gRPC library gives an error: `rpc error: code = Internal desc = ...`."""
     code = "Canceled" if error.code is Status.CANCELLED else error.code.name.title().replace("_", "")
@@ -41,4 +57,7 @@ def go_text(error: RpcError) -> str:
         details = "grpc: failed to unmarshal the received message"
     elif error.code is Status.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
         details = "context deadline exceeded"  # our own library's word for it
+    for ours, gos in _WORDS:
+        if found := re.fullmatch(ours, details):
+            details = found.expand(gos)
     return f"rpc error: code = {'OK' if code == 'Ok' else code} desc = {details}"

@@ -1,7 +1,9 @@
 """Choosing devices for a container, and asking their plugin for them.
 
-The devices that are being chosen are kept in a reservation, so that nobody else gets them while a plugin is asked,
-and are given back whatever goes wrong. State may change during every call to a plugin and is looked up again after it.
+The devices that are being chosen are kept in a reservation, so that nobody else gets them while a plugin is asked. They
+are given back when it says no. What the kubelet chose for a call that never came, or that was answered with nothing,
+stays taken until it counts anew what pods have: when one of those is gone, or a plugin says no. State may change
+during every call to a plugin and is looked up again after it.
 Source: device manager specification, section 4.
 """
 
@@ -57,18 +59,21 @@ class Allocator:
             raise AllocationError(
                 f"an allocation of {resource} for pod {pod.uid}, container {container.name} is in progress"
             )
+        frees = False
         try:
             chosen = await self._choose(owner, required, reusable)
+            frees = True
             endpoint = state.endpoints.get(resource)
             if endpoint is None:
                 raise AllocationError(f"unknown Device Plugin {resource}")
             response = await endpoint.allocate(chosen)
             if not response.container_responses:
+                frees = False
                 raise AllocationError(f"no containers return in allocation response {response}")
             by_node = state.group_by_node(resource, chosen)
             state.records.commit(*owner, by_node, response.container_responses[0])
         except BaseException:
-            state.records.roll_back(*owner)
+            state.records.roll_back(*owner, frees=frees)
             raise
         return True
 

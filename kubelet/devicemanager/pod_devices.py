@@ -72,8 +72,8 @@ class PodRecords:
         self.insert(pod, container, resource, by_node, response)
         return True
 
-    def roll_back(self, pod: str, container: str, resource: str) -> bool:
-        """Drop a reservation; False if there is none."""
+    def roll_back(self, pod: str, container: str, resource: str, *, frees: bool = True) -> bool:
+        """Drop a reservation; False if there is none. Unless it `frees`, its ids stay taken until all are counted."""
         record = self._find(pod, container, resource)
         if record is None or record.response is not None:
             return False
@@ -83,7 +83,8 @@ class PodRecords:
             del containers[container]
         if not containers:
             del self._records[pod]
-        self._recount()
+        if frees:
+            self._recount()
         return True
 
     def insert(

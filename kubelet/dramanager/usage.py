@@ -84,7 +84,9 @@ class ClaimUsage:
         updated = {each.name: each for each in status.allocated_resources_status}
         for use in pod.container(status.name).resources.claims:
             name = f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}"
-            devices = {each.resource_id: each for each in self._health_of_claim(pod, use.name, use.request)}
+            devices: dict[str, ResourceHealth] = {}
+            for each in self._health_of_claim(pod, use.name, use.request):
+                devices.setdefault(each.resource_id, each)  # of devices that share a CDI id the first is shown
             if devices:
                 updated[name] = ResourceStatus(name=name, resources=tuple(devices.values()))
             else:

@@ -3,8 +3,9 @@
 Every second the folder is read again, which finds what the kubelet's file events would, and nothing can be missed: a
 socket that was replaced in between has another inode or was made at another time. What else happens to it (another
 mode, another name more or less) is no event for the kubelet. Then plugins whose socket went are taken back, and new
-ones are registered; one that fails is tried again after 0.5 s, 1 s, 2 s and so on.
-Source: device manager specification, section 2.4; observations 1.5.
+ones are registered; one that fails is tried again after 0.5 s, 1 s, 2 s and so on. That wait is the path's: another
+socket there has to wait, too, and only what works ends it.
+Source: device manager specification, section 2.4; observations 1.5; the kubelet's `goroutinemap`.
 """
 
 import asyncio
@@ -100,8 +101,6 @@ class PluginWatcher:
         for socket in self.desired.sockets():
             if not self.actual.has(socket):
                 self._begin(socket.path, partial(self._operations.register, socket))
-        for path in self._back_off.keys() - self._seen.keys():
-            del self._back_off[path]
 
     async def idle(self) -> None:
         """Return when no operation is running."""

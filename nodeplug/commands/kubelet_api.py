@@ -15,12 +15,12 @@ from typing import Any
 
 from kubelet import KubeletError, Node
 from kubelet.pods.run import UNSEEN, full_name
+from nodeplug.commands.kubelet_events import EventRecorder
 from nodeplug.commands.kubelet_status import node_status, pod_status
 from resourceapi.client import Client, ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
 from resourceapi.objects import format_time
 from resourceapi.objects.core import Pod, PodStatus
-from resourceapi.objects.events import pod_event
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -46,7 +46,7 @@ class ClusterNode:
         self._node, self._client = node, client
         self._pods = client.resource(Pod)
         self._nodes = client.raw("v1", "nodes", namespaced=False)
-        self._events = client.raw("v1", "events", namespaced=True)
+        self._events = EventRecorder(client, node.node_name)
         self._bound: dict[str, Pod] = {}  # uid -> what the server has
         self._admitted: dict[str, Pod] = {}  # uid -> what the kubelet was given
         self._ending: set[str] = set()  # uids of those that are being removed
@@ -95,6 +95,7 @@ class ClusterNode:
 
     async def _list_again(self) -> None:
         """A kubelet starts, and lists its pods; return when the node has them."""
+        self._events.forget()
         if self._following is not None:
             self._is_listed = False
             self._has_taken_in.clear()
@@ -244,10 +245,8 @@ class ClusterNode:
         pod = next((each for each in self._bound.values() if full_name(each) == about_pod), None)
         if pod is None:
             return
-        source = {"component": "kubelet", "host": self._node.node_name}
-        recorded = pod_event(pod.metadata, reason, message, type_=type_, source=source, at=_now())
         try:
-            await asyncio.to_thread(self._events.create, recorded)
+            await self._events.record(pod.metadata, type_, reason, message, _now())
         except ClientError as error:
             log.info("event %s of pod %s: %s", reason, about_pod, error)
 

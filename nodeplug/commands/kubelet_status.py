@@ -8,6 +8,7 @@ from typing import Any
 
 from resourceapi.objects import to_dict
 from resourceapi.objects.core import Container, ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodStatus
+from resourceapi.objects.quantity import Quantity
 
 Json = dict[str, Any]
 
@@ -43,10 +44,15 @@ def node_status(capacity: Mapping[str, int], allocatable: Mapping[str, int], bef
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
     earlier: Json = next(iter(before.get("conditions", ())), {})
     return {
-        "capacity": {name: str(count) for name, count in capacity.items()},
-        "allocatable": {name: str(count) for name, count in allocatable.items()},
+        "capacity": _quantities(capacity),
+        "allocatable": _quantities(allocatable),
         "conditions": [_stamped(ready, earlier, now)],
     }
+
+
+def _quantities(counts: Mapping[str, int]) -> Json:
+    """Numbers as the API writes them: 60000 is `60k`."""
+    return {name: str(Quantity.of(count)) for name, count in counts.items()}
 
 
 def _waiting(container: Container) -> ContainerStatus:

@@ -1,4 +1,4 @@
-"""Events of core/v1, as components that write few of them do: each one is new, and none counts another."""
+"""Events of core/v1: each one is new; who says the same again counts it himself."""
 
 import secrets
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """A device plugin as a process of its own, for runs of a kubelet in another: `plugin_process.py FOLDER BEHAVIOUR`."""
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -27,6 +28,12 @@ async def allocate(request: api.AllocateRequest) -> StubReply:
     return api.AllocateResponse(container_responses=given)
 
 
+async def die(_: api.AllocateRequest) -> StubReply:
+    """Be gone while somebody waits for an answer."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("killed")
+
+
 async def prefer(request: api.PreferredAllocationRequest) -> StubReply:
     """What is given, then the first of the rest."""
     chosen = []
@@ -50,6 +57,7 @@ async def main(folder: Path, behaviour: str) -> None:
         "mute": {"ListAndWatch": Gate(api.ListAndWatchResponse())},  # never opened
         "listless": {"ListAndWatch": failing("no list")},
         "odd": {"ListAndWatch": answering(api.ListAndWatchResponse(devices=[api.Device(health="Healthy")]))},
+        "dying": {"Allocate": die},
         "hanging": {"Allocate": Gate(api.AllocateResponse())},  # never opened
         "sloppy": {
             "Allocate": answering(

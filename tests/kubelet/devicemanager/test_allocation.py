@@ -1,6 +1,7 @@
 """Devices for containers: who gets which, what is refused and how, and what the runtime is told."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from resourceapi.objects.core import (
     PodExtendedResourceClaimStatus,
     PodStatus,
 )
-from tests.kubelet.kit import R1, R2, R3, ManagerKit, healthy, sick
+from tests.kubelet.kit import R1, R2, R3, FixedAffinity, ManagerKit, healthy, sick
 from tests.kubelet.scenarios import scenario
 
 FULL = "requested number of devices unavailable for {}. Requested: {}, Available: {}"
@@ -152,16 +153,15 @@ async def test_a_resource_that_nobody_ever_offered_is_not_looked_at(kit: Manager
     ("behaviour", "text"),
     [
         (failing("cannot give d0"), "rpc error: code = Internal desc = cannot give d0"),
-        (answering(api.AllocateResponse()), "no containers return in allocation response "),
         (answering(b"\xff\xff"), "rpc error: code = Internal desc = grpc: failed to unmarshal the received message"),
         (
             answering(
                 api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(envs={"A": "x" * 5_000_000})])
             ),
-            "rpc error: code = ResourceExhausted",
+            "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (50000",
         ),
     ],
-    ids=["error", "no responses", "no message", "over 4 MiB"],
+    ids=["error", "no message", "over 4 MiB"],
 )
 async def test_a_failed_allocation_gives_everything_back(kit: ManagerKit, behaviour: Behaviour, text: str) -> None:
     plugin = await kit.plugin(R1, healthy("a"))
@@ -176,6 +176,34 @@ async def test_a_failed_allocation_gives_everything_back(kit: ManagerKit, behavi
     del plugin.behaviours["Allocate"]
     await kit.manager.allocate_container(owner, owner.container("c"))
     assert kit.held(owner, "c") == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("method", "behaviour", "text", "taken"),
+    [
+        ("Allocate", answering(api.AllocateResponse()), "no containers return in allocation response ", 2),
+        ("GetPreferredAllocation", failing("no idea"), "device plugin GetPreferredAllocation rpc failed", 1),
+    ],
+    ids=["no responses", "no preference"],
+)
+async def test_what_was_chosen_in_vain_stays_taken_until_a_pod_is_gone(
+    folder: Path, method: str, behaviour: Behaviour, text: str, taken: int
+) -> None:
+    """Device manager specification, sections 4.2 (step 8) and 4.3. What is near is chosen before anybody is asked."""
+    async with ManagerKit(folder, affinity=FixedAffinity(0), numa_nodes=(0, 1)) as kit:
+        plugin = await kit.plugin(R1, [*healthy("a", node=0), *healthy("b", node=1)], preferred_allocation=True)
+        await kit.plugin(R2, healthy("x"))
+        holder = await kit.admit("holder", container("c", {R2: 1}))
+        plugin.behaviours[method] = behaviour
+        unlucky = kit.pod("unlucky", container("c", {R1: 2}))
+        with pytest.raises(AllocationError, match=text):
+            await kit.manager.allocate_container(unlucky, unlucky.container("c"))
+        del plugin.behaviours[method]
+        assert kit.manager.get_devices("unlucky", "c") is None
+        with pytest.raises(AllocationError, match=FULL.format(R1, 2, 2 - taken)):
+            await kit.admit("next", container("c", {R1: 2}))
+        kit.active.remove(holder)
+        await kit.admit("last", container("c", {R1: 2}))
 
 
 async def test_of_two_responses_the_first_is_used(kit: ManagerKit) -> None:

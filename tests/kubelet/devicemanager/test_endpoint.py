@@ -1,11 +1,18 @@
 """The calls of one plugin."""
 
+import asyncio
+import contextlib
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 from kubelet.errors import PluginCallError
 from kubelet.rpc import Timeouts
 from kubelet.stubs import Gate, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.kubelet import plugin_process
 from tests.kubelet.kit import R1, ManagerKit, healthy
 from tests.kubelet.scenarios import scenario
 
@@ -49,6 +56,23 @@ async def test_errors_are_in_the_words_of_the_kubelets_library(kit: ManagerKit) 
     plugin.behaviours["Allocate"] = answering(b"\xff")
     with pytest.raises(PluginCallError, match=r"^rpc error: code = Internal desc = grpc: failed to unmarshal"):
         await endpoint.allocate(["d0"])
+
+
+async def test_a_plugin_that_dies_while_it_is_asked(kit: ManagerKit) -> None:
+    """In the words of grpc-go 1.82: device manager specification, section 3.1, errors come as they are."""
+    command = (sys.executable, str(Path(plugin_process.__file__)), str(kit.folder), "dying")
+    process = await asyncio.create_subprocess_exec(
+        *command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    try:
+        await kit.listed("example.com/x", healthy("a", "b"))
+        gone = "^rpc error: code = Unavailable desc = error reading from server: (EOF|connection reset by peer)$"
+        with pytest.raises(PluginCallError, match=gone):
+            await kit.manager.state.endpoints["example.com/x"].allocate(["a"])
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
 @pytest.mark.parametrize("timeouts", [Timeouts(pre_start=0.5)], ids=["soon"])

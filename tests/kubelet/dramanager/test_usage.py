@@ -155,6 +155,14 @@ async def test_health_of_one_request(kit: Kit) -> None:
 
 
 @scenario(138)
+async def test_of_devices_with_one_cdi_id_the_first_is_shown(kit: Kit) -> None:
+    """DRA specification, section 4.10: one entry for each id."""
+    known(kit, "c1", device("g0", ["a"], "x.test/y=both"), device("g1", ["a"], "x.test/y=both"))
+    kit.manager.health.update(DRIVER, [DeviceHealth(POOL, "g0", "Healthy"), DeviceHealth(POOL, "g1", "Unhealthy")])
+    assert health(kit, "c1") == {"claim:c1": [ResourceHealth(resource_id="x.test/y=both", health="Healthy")]}
+
+
+@scenario(138)
 async def test_a_report_that_has_run_out_is_unknown(kit: Kit) -> None:
     known(kit, "c1", ONE)
     kit.manager.health.update(DRIVER, [DeviceHealth(POOL, "g0", "Unhealthy", 10, "overheated")])

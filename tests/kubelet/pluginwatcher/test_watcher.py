@@ -282,6 +282,22 @@ async def test_back_off_doubles_and_success_ends_it(watched: Watched) -> None:
         assert (await watched.told(plugin)).plugin_registered
 
 
+async def test_another_socket_at_the_path_waits_as_long(watched: Watched) -> None:
+    """Device manager specification, section 2.4: the wait belongs to the path, and only success ends it."""
+    async with watched.plugin() as plugin:
+        plugin.behaviours["GetInfo"] = failing("not yet")
+        while len(plugin.called("GetInfo")) < 4:
+            await watched.clock.advance(0.5)
+            await watched.watcher.idle()
+        await plugin.stop()
+        await watched.clock.advance(1)
+        await plugin.start()
+        del plugin.behaviours["GetInfo"]
+        began = watched.clock.now()
+        await watched.told(plugin)
+        assert watched.clock.now() - began == 3
+
+
 @pytest.mark.parametrize("timeouts", [Timeouts(get_info=0.3)], ids=["soon"])
 async def test_a_plugin_that_does_not_say_who_it_is_is_given_up(watched: Watched) -> None:
     async with watched.plugin() as plugin:

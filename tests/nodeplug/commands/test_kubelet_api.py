@@ -1,12 +1,15 @@
 """From YAML to CDI names without a cluster: API server, scheduler and kubelet together, over real HTTP and gRPC."""
 
+import asyncio
 from pathlib import Path
 
 import kubelet
 from kubelet.stubs import failing
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
+from nodeplug.commands.kubelet_status import node_status
 from tests.controlplane.scheduler.kit import (
     SECONDS,
+    Json,
     claim,
     condition,
     device_class,
@@ -54,6 +57,35 @@ async def test_preparing_is_tried_until_it_works(socket_dir: Path) -> None:
         assert pending["status"]["phase"] == "Pending"
         driver.behaviours.clear()
         await stand.let_pass(80, "Pod", "p", "Running")
+
+
+async def test_what_is_said_again_is_counted(socket_dir: Path) -> None:
+    """As a real kubelet was recorded to do, in events-dra-prepare-retries-pr1."""
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        driver.behaviours["NodePrepareResources"] = failing("no such gpu")
+        await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
+
+        async def said(times: int, events: int = 1) -> Json:
+            """The event that counts so many times, or more, as soon as there are so many events."""
+            async with asyncio.timeout(SECONDS):
+                while True:
+                    found = [each for each in await stand.all("Event") if each["message"].endswith("no such gpu")]
+                    enough = [each for each in found if each["count"] >= times]
+                    if enough and len(found) == events:
+                        return enough[0]
+                    assert len(found) <= events
+                    await stand.clock.advance(80)
+
+        first = await said(1)
+        again = await said(first["count"] + 1)
+        assert again["metadata"]["uid"] == first["metadata"]["uid"]
+        assert again["firstTimestamp"] == first["firstTimestamp"] <= again["lastTimestamp"]
+        await stand.delete("Event", first["metadata"]["name"])
+        anew = await said(again["count"] + 1)
+        assert anew["metadata"]["uid"] != first["metadata"]["uid"]
+        await stand.node.restart()
+        await said(1, events=2)
 
 
 @scenario(199)
@@ -205,6 +237,13 @@ async def test_a_rejected_pod_says_why(socket_dir: Path) -> None:
         assert "Requested: 3, Available: 1" in failed["status"]["message"]
         assert "containerStatuses" not in failed["status"]
         assert not condition(failed, "Ready")
+
+
+def test_numbers_of_devices_are_quantities() -> None:
+    """Observation 16."""
+    told = node_status({"example.com/x": 60_000, "example.com/y": 0}, {"example.com/x": 59_999}, {}, "now")
+    assert told["capacity"] == {"example.com/x": "60k", "example.com/y": "0"}
+    assert told["allocatable"] == {"example.com/x": "59999"}
 
 
 async def test_devices_of_plugins_are_the_nodes(socket_dir: Path) -> None:
