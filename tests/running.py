@@ -7,11 +7,14 @@ from typing import Any
 
 
 @asynccontextmanager
-async def running(*parts: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
-    """Run `parts`, and stop them as a daemon does: all at once, by cancelling them. Raises what ended one of them."""
+async def running(*parts: Coroutine[Any, Any, object]) -> AsyncIterator[list[asyncio.Task[object]]]:
+    """Run `parts`, and stop them as a daemon does: all at once, by cancelling them. Raises what ended one of them.
+
+    Their tasks are for who waits until one ends by itself: one that is cancelled at its end may not say why it ended.
+    """
     tasks = [asyncio.create_task(part) for part in parts]
     try:
-        yield
+        yield tasks
     finally:
         for task in tasks:
             task.cancel()

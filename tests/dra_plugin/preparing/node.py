@@ -62,7 +62,7 @@ class Node(World):
         self.reconciler.claims = self.plugin.restorer
         self.scan()
         endpoint = plugin_socket(self.folders.data, DRIVER)
-        await self._running.enter_async_context(running(self.plugin.run(), self.reconciler.run()))
+        self.work, _ = await self._running.enter_async_context(running(self.plugin.run(), self.reconciler.run()))
         await until(endpoint.exists)
         self._connected = AsyncExitStack()
         self._calls = await self._connected.enter_async_context(kubelet_end(endpoint))

@@ -191,9 +191,9 @@ async def test_a_folder_that_was_removed_under_its_mount_ends_the_dra_side(socke
     node.recheck = 0.01
     try:
         await node.begin()
-        endpoint = plugin_socket(node.folders.data, DRIVER)
         real.rmdir()
-        await until(lambda: not endpoint.exists())
+        await asyncio.wait([node.work])
+        assert not plugin_socket(node.folders.data, DRIVER).exists()
         with pytest.raises(ExceptionGroup) as ended:
             await node.end()
     finally:
