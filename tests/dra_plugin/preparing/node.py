@@ -68,14 +68,21 @@ class Node(World):
         self._calls = await self._connected.enter_async_context(kubelet_end(endpoint))
 
     async def stop(self) -> None:
-        """Stop as the daemon does; the kubelet stays connected, and hears what it was answered last."""
-        await self._running.aclose()
-        await self.ledger.close()
+        """Stop as the daemon does; the kubelet stays connected, and hears what it was answered last.
+
+        Raises what has ended the daemon before.
+        """
+        try:
+            await self._running.aclose()
+        finally:
+            await self.ledger.close()
 
     async def end(self, grace: float = 0.0) -> None:
         """Stop, and have the kubelet notice; the plugin has its own `grace`."""
-        await self.stop()
-        await self._connected.aclose()
+        try:
+            await self.stop()
+        finally:
+            await self._connected.aclose()
 
     async def lose(self) -> None:
         """Be another process, which finds no ledger."""
