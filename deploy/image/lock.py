@@ -32,11 +32,11 @@ def main() -> None:
         for pin, sha256 in _resolve(tracing, architecture).items():
             if pin not in pins:
                 of_tracing.setdefault(pin, set()).add(sha256)
-        for found in (pins, of_tracing):
+        for found, others in ((pins, {}), (of_tracing, pins)):
             for python in wheels.PYTHONS[1:]:  # which the Debian package and nodeplug.pyz run on, too
                 for pin, sha256 in _resolve([*found], architecture, python).items():
-                    if pin in found:
-                        found[pin].add(sha256)
+                    if pin not in others:
+                        found.setdefault(pin, set()).add(sha256)
     debian.LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in debs))
     for lock, found in ((wheels.LOCK, pins), (wheels.TRACING_LOCK, of_tracing)):
         lines = (
