@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.controlplane.apiserver.mutated_objects import DROPPED, Mutation, Mutations, objects
+from tests.controlplane.apiserver.mutated_objects import DROPPED, Mutation, Mutations, objects, served
 from tests.controlplane.apiserver.random_requests import JSON_PATCH, STRATEGIC, Request
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Plain
 from tests.e2e.compare_servers import servers
@@ -37,13 +37,6 @@ class Compared(NamedTuple):
     mutation: Mutation | None
     found: list[str]
     reason: str
-
-
-class Served(NamedTuple):
-    """Where the objects of a kind are, and whether their status is written by itself."""
-
-    path: str
-    has_status: bool
 
 
 def main() -> None:
@@ -85,7 +78,7 @@ class _Subject:
 
     def __init__(self, pair: Pair, obj: Plain, seed: int) -> None:
         self._pair, self._obj = pair, obj
-        self._served = _served(pair.servers[0], obj)
+        self._served = served(pair.servers[0], obj)
         where = f"{obj['kind']}/{obj['metadata']['name']}"
         self._mutations = Mutations(f"{seed} {where}")
         self._choose = random.Random(f"{seed} {where}")
@@ -127,16 +120,6 @@ class _Subject:
         found = differences(mine._asdict(), theirs._asdict())
         reason = _reason(mine, theirs, found) if found else ""
         return Compared(self._obj["kind"], request, mutation, found, reason)
-
-
-def _served(api: Http, obj: Plain) -> Served:
-    version = obj["apiVersion"]
-    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    listed = api.ok("GET", base)["resources"]
-    found = next(each for each in listed if each["kind"] == obj["kind"] and "/" not in each["name"])
-    space = f"namespaces/{obj['metadata']['namespace']}/" if found["namespaced"] else ""
-    has_status = any(each["name"] == f"{found['name']}/status" for each in listed)
-    return Served(f"{base}/{space}{found['name']}", has_status)
 
 
 def _put(path: str, source: Plain, stored: Plain, mutation: Mutation) -> Request:

@@ -3,11 +3,8 @@
 It needs no node, but Go, and once the modules of its proxy.
 """
 
-import hashlib
 import json
-import os
 import random
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,30 +14,17 @@ import pytest
 from msgspec.structs import replace
 
 from cdi import CdiDirectory, ContainerEdits, Device, DeviceNode, IntelRdt, Mount, NetDevice, Spec, encode, validate
+from tests.e2e import go_programs
 
 pytestmark = pytest.mark.e2e
 SOURCES = Path(__file__).with_name("cdi_library")
-CACHE = Path.home() / ".cache" / "nodeplug-cdi-library"
 HOST = ("/dev/null", "/dev/zero", "/dev/full")  # which are everywhere: the library looks them up
 
 
 @pytest.fixture(scope="module")
 def library() -> Path:
     """The program; it is kept as long as its sources are the same."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("needs Go in PATH")
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))).hexdigest()
-    program = CACHE / digest[:16]
-    if not program.exists():
-        shutil.rmtree(CACHE, ignore_errors=True)  # of older sources
-        environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}
-        command = [go, "build", "-trimpath", "-o", str(program), "."]
-        done = subprocess.run(command, cwd=SOURCES, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode and ("dial tcp" in done.stderr or "proxy" in done.stderr):
-            pytest.skip(f"needs Go's module proxy once: {done.stderr.strip().splitlines()[-1]}")
-        assert done.returncode == 0, done.stderr
-    return program
+    return go_programs.built(SOURCES, "nodeplug-cdi-library") / "cdi_library"
 
 
 def verdicts(library: Path, folder: Path) -> Mapping[str, Any]:

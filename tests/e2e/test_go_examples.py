@@ -3,42 +3,22 @@
 They need no node, but Go, and once the modules of its proxy; what is built is kept as long as its sources are the same.
 """
 
-import hashlib
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.e2e import go_programs
+
 pytestmark = pytest.mark.e2e
 SOURCES = Path(__file__).resolve().parents[2] / "examples" / "go"
-CACHE = Path.home() / ".cache" / "nodeplug-examples"
 
 
 @pytest.fixture(scope="module")
 def built() -> Path:
     """The folder of the programs."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("needs Go in PATH")
-    told = hashlib.sha256()
-    for file in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
-        told.update(file.read_bytes())
-    folder = CACHE / told.hexdigest()[:16]
-    if not folder.exists():
-        shutil.rmtree(CACHE, ignore_errors=True)  # of older sources
-        draft = folder.with_suffix(".draft")
-        draft.mkdir(parents=True)
-        environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
-        command = [go, "build", "-trimpath", "-o", str(draft), "./..."]
-        done = subprocess.run(command, cwd=SOURCES, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode and ("dial tcp" in done.stderr or "proxy" in done.stderr):
-            pytest.skip(f"needs Go's module proxy once: {done.stderr.strip().splitlines()[-1]}")
-        assert done.returncode == 0, done.stderr
-        draft.rename(folder)
-    return folder
+    return go_programs.built(SOURCES, "nodeplug-examples")
 
 
 def verified(*arguments: str) -> str:

@@ -7,18 +7,15 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kubelet.pods
-from controlplane.apiserver import write_kubeconfig
 from kubelet import Pod, container
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.cluster import ClusterStand
-from tests.nodeplug.machine import Machine
+from tests.nodeplug.machine import Machine, in_cluster
 
 StartDaemon = Callable[..., Awaitable[Process]]
 
@@ -97,9 +94,5 @@ async def until_logged(process: Process, text: str) -> None:
 
 @pytest.fixture
 async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
-    async with AsyncExitStack() as stack:
-        stand = await stack.enter_async_context(ClusterStand(socket_dir))
-        made = Machine(tmp_path, stand, MadeUpHost(tmp_path / "host", "fuse", "kvm"), socket_dir)
-        write_kubeconfig(made.kubeconfig, stand.server.url, stand.server.token)
-        stack.push_async_callback(made.end)
+    async with in_cluster(tmp_path, MadeUpHost(tmp_path / "host", "fuse", "kvm"), socket_dir) as made:
         yield made

@@ -6,11 +6,12 @@ import os
 import sqlite3
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+from controlplane.apiserver import write_kubeconfig
 from tests.controlplane.scheduler.kit import Json, device_class
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.cluster import NODE, ClusterStand
@@ -100,3 +101,14 @@ class Machine:
         """Return the CDI specs of claims, without those of metadata files."""
         found = [json.loads(path.read_text()) for path in sorted(self.cdi.glob("nodeplug-dra~*"))]
         return [spec for spec in found if spec["kind"].endswith("/claim")]
+
+
+@asynccontextmanager
+async def in_cluster(folder: Path, host: MadeUpHost, kubelet: Path) -> AsyncIterator[Machine]:
+    """A machine with these devices in a cluster of its own; what is started there ends with it."""
+    async with AsyncExitStack() as stack:
+        stand = await stack.enter_async_context(ClusterStand(kubelet))
+        made = Machine(folder, stand, host, kubelet)
+        write_kubeconfig(made.kubeconfig, stand.server.url, stand.server.token)
+        stack.push_async_callback(made.end)
+        yield made

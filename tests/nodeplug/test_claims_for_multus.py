@@ -3,19 +3,17 @@ device plugin API gave.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from controlplane.apiserver import write_kubeconfig
 from tests.controlplane.scheduler.kit import Json, device_class, request, template
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.machine import interface, rdma
 from tests.hostdevices.tree import Tree
 from tests.nodeplug import multus
-from tests.nodeplug.cluster import ClusterStand, using
-from tests.nodeplug.machine import Machine
+from tests.nodeplug.cluster import using
+from tests.nodeplug.machine import Machine, in_cluster
 
 FUNCTION, PHYSICAL = "0000:3b:00.2", "0000:3b:00.0"
 DATA, FUSE = "example.com/data", {"name": "example.com/fuse", "select": "fuse", "api": "dra"}
@@ -31,11 +29,7 @@ async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
     function = tree.virtual_function(physical, FUNCTION, 0, pci_class="020000", vendor="15b3", driver="mlx5_core")
     interface(tree, function, "ens1f0v0", mac="02:00:00:00:00:01")
     rdma(tree, function, "mlx5_2", 2)
-    async with AsyncExitStack() as stack:
-        stand = await stack.enter_async_context(ClusterStand(socket_dir))
-        made = Machine(tmp_path, stand, host, socket_dir)
-        write_kubeconfig(made.kubeconfig, stand.server.url, stand.server.token)
-        stack.push_async_callback(made.end)
+    async with in_cluster(tmp_path, host, socket_dir) as made:
         yield made
 
 

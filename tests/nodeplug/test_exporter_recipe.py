@@ -3,13 +3,11 @@
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 import yaml
 
-from controlplane.apiserver import write_kubeconfig
 from grpcunix import Client, connect
 from kubelet import Node
 from kubeletapi.podresources.v1 import api_pb2 as podresources
@@ -18,9 +16,9 @@ from tests.controlplane.scheduler.kit import Json, device_class
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.machine import build_machine
 from tests.nodeplug import dcgm
-from tests.nodeplug.cluster import ClusterStand, using
+from tests.nodeplug.cluster import using
 from tests.nodeplug.given import plugins_of
-from tests.nodeplug.machine import Machine
+from tests.nodeplug.machine import Machine, in_cluster
 from tests.userspace.driver_root import install
 
 SECTION = (Path(__file__).parents[2] / "docs/recipes.md").read_text().partition("\n## All GPUs for an exporter\n")[2]
@@ -48,11 +46,7 @@ def host(tmp_path: Path) -> MadeUpHost:
 
 @pytest.fixture
 async def machine(host: MadeUpHost, tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
-    async with AsyncExitStack() as stack:
-        stand = await stack.enter_async_context(ClusterStand(socket_dir))
-        made = Machine(tmp_path, stand, host, socket_dir)
-        write_kubeconfig(made.kubeconfig, stand.server.url, stand.server.token)
-        stack.push_async_callback(made.end)
+    async with in_cluster(tmp_path, host, socket_dir) as made:
         yield made
 
 

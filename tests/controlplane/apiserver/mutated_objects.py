@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from resourceapi.manifests import read_documents
-from tests.controlplane.apiserver.running import Plain
+from tests.controlplane.apiserver.running import Http, Plain
 
 Path = tuple[str | int, ...]
 DROPPED: Any = object()
@@ -28,6 +28,24 @@ def objects() -> list[Plain]:
     """Valid objects of the kinds that are served, a full one of each at least."""
     files = sorted(File(__file__).parent.glob("data/objects/*.yaml"))
     return [msgspec.to_builtins(each) for file in files for each in read_documents(file.read_text())]
+
+
+class Served(NamedTuple):
+    """Where the objects of a kind are, and whether their status is written by itself."""
+
+    path: str
+    has_status: bool
+
+
+def served(api: Http, obj: Plain) -> Served:
+    """Where an object is."""
+    version = obj["apiVersion"]
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    listed = api.ok("GET", base)["resources"]
+    found = next(each for each in listed if each["kind"] == obj["kind"] and "/" not in each["name"])
+    space = f"namespaces/{obj['metadata']['namespace']}/" if found["namespaced"] else ""
+    has_status = any(each["name"] == f"{found['name']}/status" for each in listed)
+    return Served(f"{base}/{space}{found['name']}", has_status)
 
 
 class Mutation(NamedTuple):
