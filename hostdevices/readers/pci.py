@@ -14,7 +14,18 @@ from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import AWAKE, ErrorCounter, Sample
-from hostdevices.readers.sysfs import hexadecimal, is_up, known, link_type, natural, numa_nodes, number, pcie_root, text
+from hostdevices.readers.sysfs import (
+    hexadecimal,
+    is_up,
+    known,
+    link_type,
+    natural,
+    natural_order,
+    numa_nodes,
+    number,
+    pcie_root,
+    text,
+)
 from hostdevices.readers.uplinks import uplinks
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")  # domains above ffff exist (VMD, Hyper-V)
@@ -33,7 +44,7 @@ _AER_TOTAL = re.compile(r"TOTAL_ERR_[A-Z]+ ([0-9]+)")
 _TEMPERATURE = re.compile(r"(temp[0-9]+)_input")
 _ALARM = re.compile(r"((fan|in|temp)[0-9]+)_(crit_|emergency_)?alarm")
 _NETWORK = "02"  # PCI base class
-_VDPA = re.compile(r"vdpa[0-9]+")
+_VDPA = "/sys/bus/vdpa/devices"
 _VDPA_TYPES = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}  # by the driver that has it
 _VIRTUAL_FUNCTION = re.compile(r"virtfn[0-9]+")
 
@@ -51,6 +62,7 @@ class PciFunctions:
         self._host = host
         self._shared: dict[str, dict[str, AttributeValue]] = {}
         self._physical: dict[str, _PhysicalFunction] = {}
+        self._vdpa: dict[str, str] | None = None  # names of vDPA devices, by what they are made of
 
     def shared(self, syspath: str) -> dict[str, AttributeValue]:
         """Return those facts that what sits on a function (a NIC, a GPU) shows too. Raises `UnreadableFile`."""
@@ -90,15 +102,25 @@ class PciFunctions:
         networks = f"{syspath}/physfn/net" if "physfn" in names else f"{syspath}/net"
         interface = next(iter(host.list(networks)), None)
         port = next(iter(host.list(f"{syspath}/infiniband")), None) if "infiniband" in names else None
-        vdpa = next((name for name in names if _VDPA.fullmatch(name)), None)
+        vdpa = self._vdpa_devices().get(syspath)
         driver = host.link(f"{syspath}/{vdpa}/driver") if vdpa else None
         return {
             "acpiIndex": natural(host, f"{syspath}/acpi_index"),
             "linkType": link_type(host, f"{networks}/{interface}") if interface else None,
             "rdma": True if port else None,
             "pKey": partition_key(host, f"{syspath}/infiniband/{port}") if port else None,
+            "vdpa": vdpa,
             "vdpaType": _VDPA_TYPES.get(driver or ""),
         }
+
+    def _vdpa_devices(self) -> Mapping[str, str]:
+        """Return vDPA devices by the syspath of what they are made of; of several on one function the first."""
+        if self._vdpa is None:
+            self._vdpa = {}
+            for name in sorted(self._host.list(_VDPA), key=natural_order):
+                above = (self._host.resolve(f"{_VDPA}/{name}") or "").rpartition("/")[0]
+                self._vdpa.setdefault(above, name)
+        return self._vdpa
 
     def _read_shared(self, syspath: str) -> dict[str, AttributeValue]:
         host = self._host
@@ -242,6 +264,7 @@ PCI = Reader(
         rdma             boolean      true: of a network function that has an RDMA device
         pKey             hexadecimal  of an InfiniBand function: its first partition key
         ddpProfile       text         of Intel's network functions, with `settings.devlink`: their card's package
+        vdpa             text         of a function with a vDPA device: what it is called
         vdpaType         text         of a function with a vDPA device: "vhost", "virtio", by who drives it
         totalVFs         integer
         numVFs           integer

@@ -73,6 +73,17 @@ def test_a_function_with_a_vdpa_device_is_told_of_as_that_where_its_node_goes_al
     assert told[ADDRESS]["vdpa"] == {"mount": "/dev/vhost-vdpa-0"}
 
 
+def test_a_function_whose_vdpa_device_virtio_drives_is_told_of_as_that_without_a_path() -> None:
+    """sriov-network-device-plugin 3.11, pkg/netdevice: `StoreDeviceInfoFile`."""
+    device = function(vdpa="blue", vdpaType="virtio")
+    assert json.loads(file_content(device, part)) == {
+        "type": "vdpa",
+        "version": "1.1.0",
+        "vdpa": {"parent-device": "blue", "driver": "virtio", "pci-address": ADDRESS, "pf-pci-address": PF},
+    }
+    assert "vdpa" not in json.loads(variable([device], part, of=VARIABLE))[ADDRESS]  # nothing to open
+
+
 def test_the_variable_has_where_the_nodes_are() -> None:
     told = json.loads(variable([function(*NODES)], part, of=VARIABLE))
     rdma = {

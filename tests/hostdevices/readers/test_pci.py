@@ -128,12 +128,14 @@ def test_what_network_functions_are_chosen_by(tree: Tree) -> None:
     interface(tree, physical, "ens1", mac="02:00:00:00:00:01")
     virtual = tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020700")
     tree.child(virtual, "infiniband/mlx5_1", group="class/infiniband", ports__1__pkeys__0="0x8001")
-    tree.device(f"{virtual}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
+    tree.device(f"{virtual}/blue", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")  # whoever makes it names it
+    tree.device(f"{physical}/mlx5_core.sf.4/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
     tree.pci("0000:00:1f.0", pci_class="060100", acpi_index=4)
     found = functions(tree)
     of_card, of_function = (found[f"0000:3b:00.{n}"].attributes for n in (0, 1))
     assert (of_card["acpiIndex"], of_card["linkType"]) == (3, "ethernet")
-    assert (of_function["pKey"], of_function["vdpaType"]) == ("8001", "vhost")
+    assert (of_function["pKey"], of_function["vdpaType"], of_function["vdpa"]) == ("8001", "vhost", "blue")
+    assert "vdpaType" not in of_card  # its sub-function has one
     assert of_function["linkType"] == "ethernet"  # its own interface may be in a pod
     assert "acpiIndex" not in found["0000:00:1f.0"].attributes
 
