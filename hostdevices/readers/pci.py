@@ -16,6 +16,7 @@ from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes,
 from hostdevices.readers.signals import AWAKE, ErrorCounter, Sample
 from hostdevices.readers.sysfs import (
     hexadecimal,
+    interfaces,
     is_up,
     known,
     link_type,
@@ -62,6 +63,7 @@ class PciFunctions:
         self._host = host
         self._shared: dict[str, dict[str, AttributeValue]] = {}
         self._physical: dict[str, _PhysicalFunction] = {}
+        self._interfaces: dict[str, str | None] = {}
         self._vdpa: dict[str, str] | None = None  # names of vDPA devices, by what they are made of
 
     def shared(self, syspath: str) -> dict[str, AttributeValue]:
@@ -94,19 +96,25 @@ class PciFunctions:
             attributes["numVFs"] = sum(1 for name in host.list(syspath) if _VIRTUAL_FUNCTION.fullmatch(name))
         return known(attributes)
 
+    def interface(self, syspath: str) -> str | None:
+        """Return the first own interface of a function; None while it is in another network namespace, too."""
+        if syspath not in self._interfaces:
+            self._interfaces[syspath] = next(iter(interfaces(self._host, syspath)), None)
+        return self._interfaces[syspath]
+
     def _of_network(self, syspath: str) -> dict[str, AttributeValue | None]:
         """Return what only network functions are asked for."""
         host = self._host
         names = host.list(syspath)
         # A virtual function's own interface may be in a pod; what it is like its physical one says.
-        networks = f"{syspath}/physfn/net" if "physfn" in names else f"{syspath}/net"
-        interface = next(iter(host.list(networks)), None)
+        card = (host.resolve(f"{syspath}/physfn") or "") if "physfn" in names else syspath
+        interface = self.interface(card)
         port = next(iter(host.list(f"{syspath}/infiniband")), None) if "infiniband" in names else None
         vdpa = self._vdpa_devices().get(syspath)
         driver = host.link(f"{syspath}/{vdpa}/driver") if vdpa else None
         return {
             "acpiIndex": natural(host, f"{syspath}/acpi_index"),
-            "linkType": link_type(host, f"{networks}/{interface}") if interface else None,
+            "linkType": link_type(host, f"{card}/net/{interface}") if interface else None,
             "rdma": True if port else None,
             "pKey": partition_key(host, f"{syspath}/infiniband/{port}") if port else None,
             "vdpa": vdpa,
@@ -147,9 +155,8 @@ class PciFunctions:
         if physical not in self._physical:
             names = (name for name in self._host.list(physical) if _VIRTUAL_FUNCTION.fullmatch(name))
             found = ((self._host.link(f"{physical}/{name}"), int(name.removeprefix("virtfn"))) for name in names)
-            # No interface while it is in another network namespace, or where the function has none.
-            interface = next(iter(self._host.list(f"{physical}/net")), None)
-            self._physical[physical] = _PhysicalFunction({x: index for x, index in found if x}, interface)
+            indexes = {x: index for x, index in found if x}
+            self._physical[physical] = _PhysicalFunction(indexes, self.interface(physical))
         return self._physical[physical]
 
 
@@ -187,14 +194,14 @@ def read(host: Host) -> Iterator[Finding]:
     """Yield one device per PCI function; those that carry a default route say so."""
     functions = PciFunctions(host)
     known_uplinks = uplinks(host)
-    interfaces: dict[str | None, set[str]] = {}
+    names: dict[str | None, set[str]] = {}
     for name in host.list("/sys/class/net"):
-        interfaces.setdefault(function_above(host.resolve(f"/sys/class/net/{name}") or ""), set()).add(name)
+        names.setdefault(function_above(host.resolve(f"/sys/class/net/{name}") or ""), set()).add(name)
 
     def function(syspath: str) -> Device:
         address = syspath.rpartition("/")[2]
         facts = functions.facts(syspath)
-        facts |= known_uplinks.mark_function(facts, interfaces.get(syspath, ()))
+        facts |= known_uplinks.mark_function(facts, names.get(syspath, ()))
         return Device(
             id=pci_id(address),
             kind="pci",
@@ -207,8 +214,11 @@ def read(host: Host) -> Iterator[Finding]:
     yield from each(entries(host, _DEVICES, lambda name: ADDRESS.fullmatch(name) is not None), function)
 
 
-def function_signals(sample: Sample, function: str) -> None:
-    """Take the signals of a PCI function, which are those of everything on it."""
+def function_signals(sample: Sample, function: str, card: str | None) -> None:
+    """Take the signals of a PCI function, which are those of everything on it. `card` is its physical one's interface.
+
+    A virtual function's packets go by that one's link.
+    """
     host = sample.host
     runtime = host.read(f"{function}/power/runtime_status")
     if runtime == "error":
@@ -219,7 +229,8 @@ def function_signals(sample: Sample, function: str) -> None:
         total = _AER_TOTAL.search(host.read(f"{function}/aer_dev_{severity}") or "")
         if total:
             sample.counters[counter] = int(total[1])
-    _physical_link(sample, function)
+    if card is not None:
+        _physical_link(sample, f"{function}/physfn/net/{card}")
     if runtime not in AWAKE:
         return
     if host.read_bytes(f"{function}/config", len(_DEAD)) == _DEAD:
@@ -228,12 +239,11 @@ def function_signals(sample: Sample, function: str) -> None:
         _sensors(sample, f"{function}/hwmon/{name}")
 
 
-def _physical_link(sample: Sample, function: str) -> None:
-    """Take the link of a virtual function's physical one, by which its packets go. One that is down says nothing."""
-    host, physical = sample.host, f"{function}/physfn"
-    for name in host.list(f"{physical}/net"):
-        if is_up(host, f"{physical}/net/{name}") and host.read(f"{physical}/net/{name}/carrier") == "0":
-            sample.faults["physical link"] = f"its physical function's interface {name} has no carrier"
+def _physical_link(sample: Sample, interface: str) -> None:
+    """Take the link of an interface. One that is down says nothing."""
+    if is_up(sample.host, interface) and sample.host.read(f"{interface}/carrier") == "0":
+        name = interface.rpartition("/")[2]
+        sample.faults["physical link"] = f"its physical function's interface {name} has no carrier"
 
 
 def _sensors(sample: Sample, folder: str) -> None:

@@ -154,6 +154,22 @@ def test_a_virtual_function_is_as_well_as_its_physical_ones_link(
     assert faults == words
 
 
+def test_a_card_is_known_by_its_own_interface_whatever_represents_its_functions(tree: Tree) -> None:
+    """In switchdev mode the driver makes an interface for each function beside the card's own."""
+    physical = tree.pci("0000:3b:00.0", pci_class="020000")
+    for name, port in (("a0", "pf0vf0"), ("a1", "c1pf0sf7"), ("a2", "pf0"), ("ens1f0np0", "p0")):
+        link = interface(tree, physical, name, mac="02:00:00:00:00:01", phys_port_name=port)
+        tree.file(f"{link}/carrier", port == "p0")
+    tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020000")
+    device = functions(tree)["0000:3b:00.1"]
+    assert (device.attributes["pfName"], device.attributes["linkType"]) == ("ens1f0np0", "ethernet")
+    assert signals(tree.host, device).faults == {}
+    tree.file(f"{physical}/mlx5_core.sf.4/sfnum", 7)
+    interface(tree, f"{physical}/mlx5_core.sf.4", "enp59s0f0s7", mac="02:00:00:00:00:02")
+    (subfunction,) = (x for x in scan(tree.host).devices.values() if x.name == "enp59s0f0s7")
+    assert subfunction.attributes["pfName"] == "ens1f0np0"
+
+
 def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
     function = tree.pci("0000:3b:00.1", pci_class="020000")
     vdpa = tree.device(f"{function}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
