@@ -138,7 +138,10 @@ def _select(pool: Pool, selector: Selector) -> Values:
         if wanted:
             attributes[name] = one_or_all(wanted)
     index = "sfIndex" if is_auxiliary else "vfIndex"
-    functions = [_functions("pfName", selector.pf_names, index), _functions("pf", selector.root_devices, index)]
+    functions = [
+        _functions("pfName", selector.pf_names, index),
+        _functions("pf", [x.lower() for x in selector.root_devices], index),
+    ]
     if chosen := [x for x in functions if x]:
         values["all"] = [{"any": x} if len(x) > 1 else x[0] for x in chosen]
     if not is_auxiliary:
@@ -158,11 +161,18 @@ def _link_types(selector: Selector, *, is_layer: bool) -> list[tuple[str, tuple[
 
 
 def _functions(attribute: str, wanted: Sequence[str], index: str) -> list[Values]:
-    """Return selectors of functions by their physical one: `ens1f0`, or `ens1f0#0,2-7` for some of them by `index`."""
+    """Return selectors of functions by their physical one: `ens1f0`, or `ens1f0#0,2-7` for some of them by `index`.
+
+    Of several for one function the first counts (pkg/resources, `getItem`).
+    """
     found: list[Values] = []
+    named: set[str] = set()
     for text in wanted:
         match = _WITH_FUNCTIONS.fullmatch(text)
         name, ranges = (match[1], match[2]) if match else (text, None)
+        if name in named:
+            continue
+        named.add(name)
         attributes: Values = {attribute: name}
         if ranges:
             attributes[index] = one_or_all([_range(part) for part in ranges.split(",") if part])

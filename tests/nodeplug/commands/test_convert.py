@@ -81,18 +81,18 @@ device:
 
 def test_sriov_ranges_of_virtual_functions(tree: Tree) -> None:
     text = """{"resourceList": [
-      {"resourceName": "a", "selectors": {"pfNames": ["ens1f0#0,2-7", "ens2f0"], "vendors": ["14e4"]}},
+      {"resourceName": "a", "selectors": {"pfNames": ["ens1f0#0,2-7", "ens2f0", "ens1f0#9"], "vendors": ["14e4"]}},
       {"resourceName": "fpga", "resourcePrefix": "x.com", "deviceType": "accelerator",
-       "selectors": [{"rootDevices": ["0000:86:00.0#1-3"], "needVhostNet": true}], "excludeTopology": true}]}"""
+       "selectors": [{"rootDevices": ["0000:8A:00.0#1-3"], "needVhostNet": true}], "excludeTopology": true}]}"""
     result = converted(tree, text)
     found = resources(result)
     assert {name: resource.vhost_net for name, resource in found.items()} == {"intel.com/a": False, "x.com/fpga": True}
     some, accelerators = (resource["select"] for resource in yaml.safe_load(result.stdout)["resources"])
     assert some["attributes"] == {"class": "02*", "vendor": "14e4"}
-    functions = [{"pfName": "ens1f0", "vfIndex": [0, "2..7"]}, {"pfName": "ens2f0"}]
+    functions = [{"pfName": "ens1f0", "vfIndex": [0, "2..7"]}, {"pfName": "ens2f0"}]  # of two for one the first
     assert some["all"] == [{"any": [{"attributes": attributes} for attributes in functions]}]
     assert accelerators["attributes"] == {"class": "12*"}
-    assert accelerators["all"] == [{"attributes": {"pf": "0000:86:00.0", "vfIndex": "1..3"}}]
+    assert accelerators["all"] == [{"attributes": {"pf": "0000:8a:00.0", "vfIndex": "1..3"}}]
     assert {name: resource.topology for name, resource in found.items()} == {"intel.com/a": True, "x.com/fpga": False}
 
 
