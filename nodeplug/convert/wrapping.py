@@ -3,6 +3,7 @@
 Flags become the keys of the operator's object, or of its file, so that a plugin has one schema for both.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import TypeAlias, get_type_hints
@@ -17,6 +18,8 @@ from nodeplug.convert.json_text import without_tabs
 PERMITTED = "permittedHostDevices"
 CONFIG_MAP, DAEMON_SET, KUBEVIRT = "ConfigMap", "DaemonSet", "KubeVirt"
 _LOGGING = frozenset({"v", "vmodule", "logtostderr", "alsologtostderr", "stderrthreshold", "log_dir", "prefix"})
+_SHELLS = frozenset({"bash", "sh"})
+_ENDS = re.compile(r"[;&|\n]+")  # of a command of a shell's script
 _Entries: TypeAlias = list[tuple[Scalar, Node]]
 
 
@@ -112,8 +115,8 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
         for name, (wrapping, schema) in formats.items():
             if not wrapping.image or wrapping.image not in image or not isinstance(container, Keys):
                 continue
-            words = [x for part in ("command", "args") for x in _items(below(container, part))]
-            if words and isinstance(words[0], Scalar) and words[0].text.rpartition("/")[2] in wrapping.helpers:
+            words = _words([x for part in ("command", "args") for x in _items(below(container, part))])
+            if words and words[0].text.rpartition("/")[2] in wrapping.helpers:
                 continue
             arguments = Sequence(tuple(words), container.line, container.column)
             selector = below(pod, "nodeSelector") if isinstance(pod, Keys) else None
@@ -136,6 +139,15 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
             root.line, root.column, "no container of this DaemonSet is of a plugin that is known", f"images: {known}"
         )
     )
+
+
+def _words(command: list[Node]) -> list[Scalar]:
+    """Return a program and its arguments; of a shell's script its last command, which operators put others before."""
+    words = [x for x in command if isinstance(x, Scalar)]
+    if len(words) < 3 or words[0].text.rpartition("/")[2] not in _SHELLS or words[1].text != "-c":
+        return words
+    commands = [x.split() for x in _ENDS.split(words[2].text) if x.strip()]
+    return [with_text(words[2], x) for x in commands[-1] if x != "exec"] if commands else []
 
 
 def _flags(arguments: Sequence, name: str, wrapping: Wrapping, schema: type) -> Iterator[tuple[Scalar, Node]]:

@@ -250,6 +250,22 @@ def test_the_xids_that_nvidias_plugin_is_told_of(
     assert ("before, those of DP_ENABLE_HEALTHCHECKS alone" in result.stdout) is (disabled == "xids,3")
 
 
+def test_operators_begin_the_program_by_a_shell(node: Node) -> None:
+    """As the daemon sets of NVIDIA's and AMD's GPU operators do."""
+
+    def converted(image: str, script: str, env: str = "") -> Result:
+        return node.converted(daemon_set(image, env=env).replace("args: []", f"command: [/bin/sh, -c, '{script}']"))
+
+    env = "{name: MIG_STRATEGY, value: single}"
+    nvidia = converted("nvcr.io/nvidia/k8s-device-plugin:v0.19.3", "/bin/entrypoint.sh", env)
+    assert loads(nvidia.stdout.encode()).settings.nvml, nvidia.output
+    wait = "while [ ! -d /sys/class/kfd ]; do sleep 1; done; exec ./k8s-device-plugin"
+    amd = converted("rocm/k8s-device-plugin:latest", f"{wait} -v=5 -pulse=30 -resource_naming_strategy=mixed")
+    assert list(node.offered(amd)) == ["amd.com/spx_nps1"]
+    labeller = converted("rocm/k8s-device-plugin:labeller-latest", "./k8s-node-labeller -vram")
+    assert "no container of this DaemonSet is of a plugin that is known" in labeller.stderr
+
+
 HELPERS = {
     "nvcr.io/nvidia/k8s-device-plugin:v0.19.3": "gpu-feature-discovery",
     "rocm/k8s-device-plugin:labeller": "./k8s-node-labeller",
