@@ -260,7 +260,7 @@ def _sensors(sample: Sample, folder: str) -> None:
 
 PCI = Reader(
     "pci",
-    frozenset({"pci"}),
+    frozenset({"pci", "vdpa"}),
     read,
     one_per="PCI function",
     attributes=attributes("""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostdevices import Device, scan
+from hostdevices import Device, Scanner, scan
 from hostdevices.health import signals
 from hostdevices.readers import Finding
 from hostdevices.readers.pci import read
@@ -180,6 +180,15 @@ def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
     assert (device.id, device.parents) == ("vdpa-0000-3b-00-1-vdpa0", ("pci-0000-3b-00-1",))
     assert [node.path for node in device.devnodes] == ["/dev/vhost-vdpa-0"]
     assert (device.attributes["driver"], device.attributes["name"]) == ("vhost_vdpa", "vdpa0")
+
+
+def test_a_function_says_at_once_that_a_vdpa_device_was_made_of_it(tree: Tree) -> None:
+    """Of the function itself the kernel tells nothing then."""
+    function = tree.pci("0000:3b:00.1", pci_class="020000")
+    scanner = Scanner(tree.host)
+    assert "vdpaType" not in scanner.scan().devices["pci-0000-3b-00-1"].attributes
+    made = tree.device(f"{function}/vdpa0", group="bus/vdpa/devices", driver="vdpa/virtio_vdpa")
+    assert scanner.scan({"vdpa"}, [made]).devices["pci-0000-3b-00-1"].attributes["vdpaType"] == "virtio"
 
 
 def test_a_vdpa_device_stays_the_one_it_was_when_another_one_of_its_function_goes(tree: Tree) -> None:
