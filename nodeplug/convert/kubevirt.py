@@ -1,6 +1,7 @@
 """KubeVirt: the devices of the host that virtual machines may have (`permittedHostDevices`), which virt-handler offers.
 
-Source: KubeVirt user guide (host devices assignment), its API reference (PermittedHostDevices).
+Source: KubeVirt user guide (host devices assignment), its API reference (PermittedHostDevices), virt-handler's
+pkg/virt-handler/device-manager (`discoverPermittedHostPCIDevices`, `shouldPermitNvidia`).
 """
 
 import re
@@ -14,13 +15,15 @@ from hostdevices.readers.usb import USB
 from nodeplug.convert.conversion import LeftOut, Offered, Values
 
 _IDS = re.compile(r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})")
+_VFIO, _NVIDIA = "vfio-pci", "10de"
+_NVIDIAS: tuple[Values, ...] = ({"driver": _VFIO}, {"driver": "nvidia", "vgpuType": ">0"})
 _OTHERS = "another plugin offers it (externalResourceProvider): convert that one's file"
 _REMARK = "in KubeVirt it is to have `externalResourceProvider: true` from now on."
 _SET = "all that fit on a node are one device, also where one of them is missing; before, only a whole set was."
 
 
 class PciDevice(Struct, frozen=True, rename="camel"):
-    """PCI functions that are bound to vfio-pci, by vendor and device."""
+    """PCI functions by vendor and device: bound to vfio-pci, or virtual ones that are NVIDIA's vGPUs."""
 
     pci_vendor_selector: str
     resource_name: str
@@ -84,7 +87,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
         remarks = [_REMARK]
         if isinstance(each, MediatedDevice):
             values["ids"] = "uuid"  # as virt-handler has it
-        if "any" in select:
+        if isinstance(each, UsbDevices) and "any" in select:
             values["group"] = {"attribute": "bus"}  # which all of them have in common
             remarks.append(_SET)
         yield Offered(values, tuple(remarks))
@@ -96,7 +99,10 @@ def _select(each: PciDevice | MediatedDevice) -> Values | str:
         return {"kind": "mdev", "attributes": {"model": re.sub("[ _]", "?", each.mdev_name_selector)}}
     if (ids := _IDS.fullmatch(each.pci_vendor_selector)) is None:
         return f"{each.pci_vendor_selector} is not vendor and device, as 10de:1eb8"
-    return {"kind": "vfio", "attributes": {"vendor": ids[1].lower(), "device": ids[2].lower()}}
+    vendor, device = ids[1].lower(), ids[2].lower()
+    held: Values = {"driver": _VFIO} if vendor != _NVIDIA else {}
+    select: Values = {"kind": "vfio", "attributes": {"vendor": vendor, "device": device, **held}}
+    return select | ({} if held else {"any": [{"attributes": x} for x in _NVIDIAS]})
 
 
 def _usb(selectors: Sequence[UsbSelector], host: Host) -> Values | str:

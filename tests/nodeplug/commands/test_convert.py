@@ -480,14 +480,23 @@ def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
     card = tree.pci("0000:41:00.0", vendor="10de", device="20b5", driver="vfio-pci")
     tree.iommu_group(7, card)
     tree.device("/sys/devices/virtual/vfio/7", group="class/vfio", node="vfio/7")
+    for address, driver, kind in (("0000:42:00.0", "nvgrace_gpu_vfio_pci", 0), ("0000:43:00.0", "nvidia", 1117)):
+        function = tree.pci(address, vendor="10de", device="20b5", driver=driver)
+        tree.iommu_group(int(address[6]) + 6, function)
+        tree.device(f"/sys/devices/virtual/vfio/{int(address[6]) + 6}", group="class/vfio", node=f"vfio/{address[6]}")
+        tree.file(f"{function}/nvidia/current_vgpu_type", kind)
     parent = tree.pci("0000:65:00.0", vendor="10de", device="20b5", driver="nvidia")
     mdev = tree.device(f"{parent}/{MDEV_UUID}", group="bus/mdev/devices")
     tree.file(f"{parent}/mdev_supported_types/nvidia-222/name", "GRID T4-1B")
     tree.link(f"{mdev}/mdev_type", f"{parent}/mdev_supported_types/nvidia-222")
     tree.usb(tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="0951", product="1666")
     devices = scan(tree.host).devices.values()
-    meant = {name: [x.kind for x in devices if not each.selector.why_not(x)] for name, each in found.items()}
-    assert meant == {"nvidia.com/A100": ["vfio"], "nvidia.com/GRID_T4-1B": ["mdev"], "kubevirt.io/stick": ["usb"]}
+    meant = {name: [x.name for x in devices if not each.selector.why_not(x)] for name, each in found.items()}
+    assert meant == {
+        "nvidia.com/A100": ["0000:41:00.0", "0000:43:00.0"],
+        "nvidia.com/GRID_T4-1B": [MDEV_UUID],
+        "kubevirt.io/stick": ["1-2"],
+    }
     assert dict(found["nvidia.com/A100"].env) == {"PCI_RESOURCE_NVIDIA_COM_A100": "{resource.kubernetes.io/pciBusID}"}
     assert found["nvidia.com/GRID_T4-1B"].ids == "uuid"
     for words in (
