@@ -16,7 +16,13 @@ from nodeplug.config.tree import Node, Scalar, Sequence, Unreadable, parse
 from nodeplug.convert.json_text import without_tabs
 
 PERMITTED = "permittedHostDevices"
-CONFIG_MAP, DAEMON_SET, KUBEVIRT = "ConfigMap", "DaemonSet", "KubeVirt"
+CONFIG_MAP, DAEMON_SET = "ConfigMap", "DaemonSet"
+PERMITTING = {
+    "KubeVirt": (("spec", "configuration"),),
+    "HyperConverged": (("spec", "virtualization"), ("spec",)),
+    "": (("spec", "configuration"), ("configuration",)),  # a part of the first, as in KubeVirt's user guide
+}
+"""Where objects have `PERMITTED`, by their kind; of several places the first that is there."""
 _LOGGING = frozenset({"v", "vmodule", "logtostderr", "alsologtostderr", "stderrthreshold", "log_dir", "prefix"})
 _SHELLS = frozenset({"bash", "sh"})
 _ENDS = re.compile(r"[;&|\n]+")  # of a command of a shell's script
@@ -71,11 +77,13 @@ def unwrapped(root: Node, formats: Formats, name: str, entry: str = "") -> tuple
 
 def _of_object(root: Keys, formats: Formats, name: str, entry: str) -> tuple[str, Node]:
     kind = text_of(root, "kind")
-    if kind == KUBEVIRT:
-        permitted = below(root, "spec", "configuration", PERMITTED)
-        if permitted is None:
-            raise Unreadable(Finding(root.line, root.column, f"this KubeVirt has no spec.configuration.{PERMITTED}"))
+    places = PERMITTING.get(kind, ())
+    permitted = next((x for place in places if (x := below(root, *place, PERMITTED)) is not None), None)
+    if permitted is not None:
         return name, Keys(((key(PERMITTED, root), permitted),), root.line, root.column)
+    if kind and places:
+        where = ".".join((*places[0], PERMITTED))
+        raise Unreadable(Finding(root.line, root.column, f"this {kind} has no {where}"))
     if kind == CONFIG_MAP:
         return name, parsed(_entry(root, entry))
     if kind == DAEMON_SET:
