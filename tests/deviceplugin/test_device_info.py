@@ -169,7 +169,8 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
     folder = paths.device_info
     others = "intel.com-sriov_net_b-0000:3b:00.9-device.json"
     folder.mkdir(parents=True)
-    for stale in (others, "intel.com-sriov_net-0000:3b:00.7-device.json"):
+    left = [f"intel.com-sriov_net-{address}-device.json" for address in ("0000:3b:00.7", "10000:e1:00.7")]
+    for stale in (others, *left):
         (folder / stale).write_text("{}")
 
     def files() -> set[str]:
