@@ -12,6 +12,8 @@ from msgspec import Struct
 from hostdevices import Host
 from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
 
+DOMAIN = "intel.com"
+"""What resources without a prefix begin with, unless the program is told otherwise."""
 _CLASSES = {"netDevice": "02*", "accelerator": "12*"}
 _TYPES = {"ether": "ethernet"}
 _LAYERS = {"ether": "Ethernet", "infiniband": "InfiniBand"}
@@ -67,11 +69,13 @@ _NOT_OF_SUBFUNCTIONS = {
 }
 
 
+_PREFIX = "intel.com is the plugin's own prefix; where its program has another (--resource-prefix), say `--domain`."
 _NO_INFO = "additionalInfo is left out: the plugin says it of network devices alone."
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
     """Yield a resource for each pool, with the ids and variables that Multus, CNI plugins and DPDK images read."""
+    said = [] if domain != DOMAIN else [_PREFIX]
     for pool in file.resource_list:
         name = f"{pool.resource_prefix or domain}/{pool.resource_name}"
         selectors = pool.selectors if isinstance(pool.selectors, tuple) else (pool.selectors,)
@@ -88,6 +92,8 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             yield LeftOut(name, f"nothing here stands for {', '.join(dict.fromkeys(unknown))}")
             continue
         remarks = []
+        if not pool.resource_prefix:
+            remarks, said = said, []
         if pool.additional_info and pool.device_type != "netDevice":
             remarks.append(_NO_INFO)
         select = one_or_all([_select(pool, selector) for selector in selectors])
