@@ -75,8 +75,7 @@ def represented(host: Host, interface: str) -> str | None:
 
 def interfaces(host: Host, function: str) -> list[str]:
     """Return the names of a PCI function's own interfaces, without those for others that its driver makes there."""
-    names = host.list(f"{function}/net")
-    return names if len(names) < 2 else [x for x in names if not represented(host, f"{function}/net/{x}")]
+    return [name for name in host.list(f"{function}/net") if not represented(host, f"{function}/net/{name}")]
 
 
 def number(host: Host, path: str) -> int | None:

@@ -168,6 +168,9 @@ def test_a_card_is_known_by_its_own_interface_whatever_represents_its_functions(
     interface(tree, f"{physical}/mlx5_core.sf.4", "enp59s0f0s7", mac="02:00:00:00:00:02")
     (subfunction,) = (x for x in scan(tree.host).devices.values() if x.name == "enp59s0f0s7")
     assert subfunction.attributes["pfName"] == "ens1f0np0"
+    for name in ("ens1f0np0", "a1", "a2"):  # in another network namespace, but for one
+        tree.path(f"{physical}/net/{name}").rename(tree.path(f"/sys/{name}"))
+    assert "pfName" not in functions(tree)["0000:3b:00.1"].attributes
 
 
 def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
