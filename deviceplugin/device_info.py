@@ -6,9 +6,10 @@
 | the container | `PCIDEVICE_<NAME>_INFO`: by address what kind of device it is and where its nodes are |
 
 Multus takes the file of a claim's device by what slices say for it, `k8s.cni.cncf.io/resourceName` and `.../deviceID`.
-A function whose vDPA device is driven through vhost is told of as that, by whose node CNI plugins attach it.
+A function whose vDPA device is driven through vhost is told of as that, by whose node CNI plugins attach it. So is one
+of virtio, which has no node, and of which the SR-IOV plugin says no path either.
 
-Sources: Device Information Specification 3.1.3, 4.1; sriov-network-device-plugin 3.11: `StoreDeviceInfoFile` of
+Sources: Device Information Specification 3.1.3, 3.1.4, 4.1; sriov-network-device-plugin 3.11: `StoreDeviceInfoFile` of
 pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`); of claims Multus after
 4.3 (pkg/draclient, `GetPodResourceMap`; pkg/multus, `CmdAdd`) and dra-driver-sriov (pkg/devicestate/deviceinfo.go).
 """
@@ -53,6 +54,8 @@ def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> byte
     places = {"pci-address": address, "pf-pci-address": device.attributes.get("pf")}
     if vdpa := _vdpa(device, part):
         return _encoded("vdpa", {"parent-device": vdpa.name, "driver": "vhost", "path": _vdpa_path(device), **places})
+    if device.attributes.get("vdpaType") == "virtio" and (name := device.attributes.get("vdpa")):
+        return _encoded("vdpa", {"parent-device": name, "driver": "virtio", **places})
     found = {
         **places,
         "rdma-device": _rdma_name(device, part),

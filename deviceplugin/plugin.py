@@ -20,7 +20,7 @@ import cdi
 from checkpoint import Lease, Ledger
 from checkpoint.holdings import UnitEntry
 from deviceplugin.descriptions import Descriptions
-from deviceplugin.device_info import files_of
+from deviceplugin.device_info import file_name, files_of
 from deviceplugin.folder import PluginFolder, new_instance, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
@@ -98,6 +98,7 @@ class DevicePlugins:
         )
         self._specs = Specs(cdi.CdiDirectory(paths.cdi, API), self._specs_changed, retry)
         self._device_info: DeviceInfoFiles | None = None  # from the first resource on that has any
+        self._claims_keep_files = False  # of what is not offered
         self._plugins: dict[str, ResourcePlugin] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping: dict[str, set[asyncio.Task[None]]] = {}  # what served a resource before and has not ended
@@ -306,8 +307,17 @@ class DevicePlugins:
             for resource, devices in self._claimed:
                 files |= files_of(resource, {unit_name("pciBusID", x): x for x in devices}, self._presence.get)
             kept = {name for each in self._plugins.values() for name in each.held_device_info()}
+            of_claims = self._device_info_of_claims()
+            self._claims_keep_files = not of_claims.keys() <= files.keys()
             names = [each.resource.name for each in wanting] + [resource.name for resource, _ in self._claimed]
-            self._device_info.want(names, files, kept)
+            self._device_info.want([*names, *of_claims.values()], files, kept | of_claims.keys())
+
+    def _device_info_of_claims(self) -> dict[str, str]:
+        """Return the names of the device-info files of what claims have, whatever is offered, with the resources."""
+        leases = (lease for name in self._ledger.resources("dra") for lease in self._ledger.of_resource(name, "dra"))
+        held = ((x.resource, self._presence.get(device_id)) for x in leases for device_id in x.exclusive)
+        named = ((name, unit_name("pciBusID", device)) for name, device in held if device is not None)
+        return {file_name(resource, address): resource for resource, address in named if address}
 
     def _specs_changed(self) -> None:
         """Offer what needs a CDI spec and has one now, and no more what has none."""
@@ -331,6 +341,8 @@ class DevicePlugins:
                 plugin.refresh(device)
         if rebuilt or len(self._plugins) != served:  # nothing is described of what nobody has any more
             self._describe()
+        elif self._claims_keep_files and any(x.api == "dra" for x in leases or ()):
+            self._describe_for_multus()
 
     def _concerned(self, device_id: str) -> Iterator[tuple[ResourcePlugin, Device]]:
         """Yield what is offered that a lease of this device keeps from others: it, and what shares its hardware."""

@@ -41,7 +41,8 @@ def signals(host: Host, device: Device) -> Signals:
     try:
         function = function_above(device.syspath)
         if function is not None and (reader is None or reader.is_judged_by_function):
-            function_signals(sample, function)
+            card = device.attributes.get("pfName")
+            function_signals(sample, function, card if isinstance(card, str) else None)
         if reader is not None and reader.signals is not None:
             reader.signals(sample, device.syspath)
     except ReadStuck as error:

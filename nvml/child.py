@@ -106,6 +106,8 @@ class _Gpus:
                 faults.append("rows of its memory could not be remapped: replace the GPU")
             elif is_pending:
                 faults.append("rows of its memory are to be remapped: reset the GPU")
+        mode = self._all("nvmlDeviceGetMigMode", (handle,), c_uint, c_uint)
+        is_mig = bool(mode and mode[0].value)
         errors = self._maybe("nvmlDeviceGetTotalEccErrors", (handle, *UNCORRECTED_SINCE_LOADED), c_ulonglong)
         return Gpu(
             address,
@@ -113,8 +115,9 @@ class _Gpus:
             int(memory),
             errors.value if errors is not None else None,
             tuple(faults),
-            tuple(self._instances(handle)),
+            tuple(self._instances(handle)) if is_mig else (),
             Counter(self._ends_of_links(handle)),
+            is_mig=is_mig,
         )
 
     def _ends_of_links(self, gpu: Any) -> Iterator[str]:
@@ -132,11 +135,8 @@ class _Gpus:
                 yield _written(other)
 
     def _instances(self, gpu: Any) -> Iterator[Instance]:
-        mode = self._all("nvmlDeviceGetMigMode", (gpu,), c_uint, c_uint)
         most = self._maybe("nvmlDeviceGetMaxMigDeviceCount", (gpu,), c_uint)
-        if not mode or not mode[0].value or most is None:
-            return
-        for index in range(most.value):
+        for index in range(most.value if most is not None else 0):
             handle = self._maybe("nvmlDeviceGetMigDeviceHandleByIndex", (gpu, c_uint(index)), c_void_p)
             if handle is None:
                 continue  # there could be one

@@ -77,7 +77,7 @@ class Knowledge(Struct, frozen=True):
             attributes |= {"parentUUID": gpu.uuid} if gpu.uuid else {}
         else:
             numbers = (None, None)
-            attributes |= _known({"uuid": gpu.uuid, "memory": gpu.memory, "hive": hive})
+            attributes |= _known({"uuid": gpu.uuid, "memory": gpu.memory, "hive": hive, "partitioned": gpu.is_mig})
             links = tuple(sorted(joined.items()))
         reasons = [*self._xid_words(gpu.address, numbers)]
         if (health := self.histories[gpu.address].health) != HEALTHY:

@@ -218,7 +218,7 @@ async def look_once(host: Host, driver_root: str, ignored: Collection[int], inve
 
 def _shown(known: Knowledge) -> object:
     """Return what of it is to be seen in an inventory."""
-    gpus = {x.address: (x.uuid, x.memory, x.instances, x.links) for x in known.gpus.values()}
+    gpus = {x.address: (x.uuid, x.memory, x.instances, x.links, x.is_mig) for x in known.gpus.values()}
     return gpus, known.xids, {address: x.health for address, x in known.histories.items()}
 
 

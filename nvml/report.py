@@ -29,7 +29,7 @@ class Gpu(Struct, frozen=True):
     """A GPU by its PCI address as sysfs writes it. `memory` is in bytes.
 
     `uncorrected` counts memory errors since the driver was loaded; None where the GPU has no ECC. One that `is_lost`
-    says nothing of itself any more.
+    says nothing of itself any more. In MIG mode (`is_mig`) it has no use but by its instances.
     """
 
     address: str
@@ -40,6 +40,7 @@ class Gpu(Struct, frozen=True):
     instances: tuple[Instance, ...] = ()
     links: Mapping[str, int] = {}  # how many active ones of NVLink lead where: addresses of GPUs, or SWITCH
     is_lost: bool = False
+    is_mig: bool = False
 
 
 class Report(Struct, frozen=True, tag_field="is", tag="report"):

@@ -101,7 +101,7 @@ class SysfsLocations:
             elif ADDRESS.fullmatch(part):
                 shared = self._functions.shared(above)
                 if "auxiliary" in facts:
-                    facts["pfName"] = next(iter(host.list(f"{above}/net")), None)
+                    facts["pfName"] = self._functions.interface(above)
                 return SysfsLocation(
                     (part, *extra),
                     (pci_id(part),),

@@ -3,7 +3,6 @@
 An interface that was moved to another network namespace is not here; that is no fault of its hardware.
 """
 
-import re
 from collections.abc import Iterator
 
 from hostdevices.device import AttributeValue, Device
@@ -12,10 +11,8 @@ from hostdevices.inventory import Problem
 from hostdevices.readers.location import SysfsLocations
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import LINK_LOSSES, Sample
-from hostdevices.readers.sysfs import is_up, known, link_type, natural, number, text, uevent
+from hostdevices.readers.sysfs import is_up, known, link_type, natural, number, represented, text, uevent
 from hostdevices.readers.uplinks import uplinks
-
-_REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+(vf|sf)[0-9]+")
 
 
 def read(host: Host) -> Iterator[Finding]:
@@ -29,10 +26,8 @@ def read(host: Host) -> Iterator[Finding]:
         name = syspath.rpartition("/")[2]
         location = locations.of(syspath)
         port = natural(host, f"{syspath}/dev_port")
-        label = text(host, f"{syspath}/phys_port_name") or ""
-        role = (f"p{port}",) if port else ()
-        if _REPRESENTOR.fullmatch(label):
-            role = (*role, label)
+        function = represented(host, syspath)
+        role = (*((f"p{port}",) if port else ()), *((function,) if function else ()))
         identity, parents = locations.identify("nic", location, *role)
         kind_of_link = link_type(host, syspath)
         if kind_of_link is None:
@@ -55,7 +50,8 @@ def read(host: Host) -> Iterator[Finding]:
             facts |= {
                 "speed": natural(host, f"{syspath}/speed") or None,
                 "devPort": port,
-                "physPort": label,
+                "physPort": text(host, f"{syspath}/phys_port_name"),
+                "representor": True if function else None,
                 "physSwitch": text(host, f"{syspath}/phys_switch_id"),
             }
         return Device(
@@ -98,13 +94,14 @@ NIC = Reader(
         otherDefaultRoute  boolean  true: a default route of another table than main leads over it
         devPort        integer
         physPort       text
+        representor    boolean  true: it is another function's port in the card's switch (switchdev)
         physSwitch     text
         master         text
     """),
     presets={
         "nic": PresetFacts(
-            "network interfaces with hardware behind them; never the node's uplink",
-            lacking={"virtual": True, "linkType": "loopback"},
+            "network interfaces with hardware behind them, no representors; never the node's uplink",
+            lacking={"virtual": True, "linkType": "loopback", "representor": True},
         ),
     },
     signals=signals,

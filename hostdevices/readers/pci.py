@@ -14,7 +14,19 @@ from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import AWAKE, ErrorCounter, Sample
-from hostdevices.readers.sysfs import hexadecimal, is_up, known, link_type, natural, numa_nodes, number, pcie_root, text
+from hostdevices.readers.sysfs import (
+    hexadecimal,
+    interfaces,
+    is_up,
+    known,
+    link_type,
+    natural,
+    natural_order,
+    numa_nodes,
+    number,
+    pcie_root,
+    text,
+)
 from hostdevices.readers.uplinks import uplinks
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")  # domains above ffff exist (VMD, Hyper-V)
@@ -33,7 +45,7 @@ _AER_TOTAL = re.compile(r"TOTAL_ERR_[A-Z]+ ([0-9]+)")
 _TEMPERATURE = re.compile(r"(temp[0-9]+)_input")
 _ALARM = re.compile(r"((fan|in|temp)[0-9]+)_(crit_|emergency_)?alarm")
 _NETWORK = "02"  # PCI base class
-_VDPA = re.compile(r"vdpa[0-9]+")
+_VDPA = "/sys/bus/vdpa/devices"
 _VDPA_TYPES = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}  # by the driver that has it
 _VIRTUAL_FUNCTION = re.compile(r"virtfn[0-9]+")
 
@@ -51,6 +63,8 @@ class PciFunctions:
         self._host = host
         self._shared: dict[str, dict[str, AttributeValue]] = {}
         self._physical: dict[str, _PhysicalFunction] = {}
+        self._interfaces: dict[str, str | None] = {}
+        self._vdpa: dict[str, str] | None = None  # names of vDPA devices, by what they are made of
 
     def shared(self, syspath: str) -> dict[str, AttributeValue]:
         """Return those facts that what sits on a function (a NIC, a GPU) shows too. Raises `UnreadableFile`."""
@@ -82,23 +96,39 @@ class PciFunctions:
             attributes["numVFs"] = sum(1 for name in host.list(syspath) if _VIRTUAL_FUNCTION.fullmatch(name))
         return known(attributes)
 
+    def interface(self, syspath: str) -> str | None:
+        """Return the first own interface of a function; None while it is in another network namespace, too."""
+        if syspath not in self._interfaces:
+            self._interfaces[syspath] = next(iter(interfaces(self._host, syspath)), None)
+        return self._interfaces[syspath]
+
     def _of_network(self, syspath: str) -> dict[str, AttributeValue | None]:
         """Return what only network functions are asked for."""
         host = self._host
         names = host.list(syspath)
         # A virtual function's own interface may be in a pod; what it is like its physical one says.
-        networks = f"{syspath}/physfn/net" if "physfn" in names else f"{syspath}/net"
-        interface = next(iter(host.list(networks)), None)
+        card = (host.resolve(f"{syspath}/physfn") or "") if "physfn" in names else syspath
+        interface = self.interface(card)
         port = next(iter(host.list(f"{syspath}/infiniband")), None) if "infiniband" in names else None
-        vdpa = next((name for name in names if _VDPA.fullmatch(name)), None)
+        vdpa = self._vdpa_devices().get(syspath)
         driver = host.link(f"{syspath}/{vdpa}/driver") if vdpa else None
         return {
             "acpiIndex": natural(host, f"{syspath}/acpi_index"),
-            "linkType": link_type(host, f"{networks}/{interface}") if interface else None,
+            "linkType": link_type(host, f"{card}/net/{interface}") if interface else None,
             "rdma": True if port else None,
             "pKey": partition_key(host, f"{syspath}/infiniband/{port}") if port else None,
+            "vdpa": vdpa,
             "vdpaType": _VDPA_TYPES.get(driver or ""),
         }
+
+    def _vdpa_devices(self) -> Mapping[str, str]:
+        """Return vDPA devices by the syspath of what they are made of; of several on one function the first."""
+        if self._vdpa is None:
+            self._vdpa = {}
+            for name in sorted(self._host.list(_VDPA), key=natural_order):
+                above = (self._host.resolve(f"{_VDPA}/{name}") or "").rpartition("/")[0]
+                self._vdpa.setdefault(above, name)
+        return self._vdpa
 
     def _read_shared(self, syspath: str) -> dict[str, AttributeValue]:
         host = self._host
@@ -125,9 +155,8 @@ class PciFunctions:
         if physical not in self._physical:
             names = (name for name in self._host.list(physical) if _VIRTUAL_FUNCTION.fullmatch(name))
             found = ((self._host.link(f"{physical}/{name}"), int(name.removeprefix("virtfn"))) for name in names)
-            # No interface while it is in another network namespace, or where the function has none.
-            interface = next(iter(self._host.list(f"{physical}/net")), None)
-            self._physical[physical] = _PhysicalFunction({x: index for x, index in found if x}, interface)
+            indexes = {x: index for x, index in found if x}
+            self._physical[physical] = _PhysicalFunction(indexes, self.interface(physical))
         return self._physical[physical]
 
 
@@ -165,14 +194,14 @@ def read(host: Host) -> Iterator[Finding]:
     """Yield one device per PCI function; those that carry a default route say so."""
     functions = PciFunctions(host)
     known_uplinks = uplinks(host)
-    interfaces: dict[str | None, set[str]] = {}
+    names: dict[str | None, set[str]] = {}
     for name in host.list("/sys/class/net"):
-        interfaces.setdefault(function_above(host.resolve(f"/sys/class/net/{name}") or ""), set()).add(name)
+        names.setdefault(function_above(host.resolve(f"/sys/class/net/{name}") or ""), set()).add(name)
 
     def function(syspath: str) -> Device:
         address = syspath.rpartition("/")[2]
         facts = functions.facts(syspath)
-        facts |= known_uplinks.mark_function(facts, interfaces.get(syspath, ()))
+        facts |= known_uplinks.mark_function(facts, names.get(syspath, ()))
         return Device(
             id=pci_id(address),
             kind="pci",
@@ -185,8 +214,11 @@ def read(host: Host) -> Iterator[Finding]:
     yield from each(entries(host, _DEVICES, lambda name: ADDRESS.fullmatch(name) is not None), function)
 
 
-def function_signals(sample: Sample, function: str) -> None:
-    """Take the signals of a PCI function, which are those of everything on it."""
+def function_signals(sample: Sample, function: str, card: str | None) -> None:
+    """Take the signals of a PCI function, which are those of everything on it. `card` is its physical one's interface.
+
+    A virtual function's packets go by that one's link.
+    """
     host = sample.host
     runtime = host.read(f"{function}/power/runtime_status")
     if runtime == "error":
@@ -197,7 +229,8 @@ def function_signals(sample: Sample, function: str) -> None:
         total = _AER_TOTAL.search(host.read(f"{function}/aer_dev_{severity}") or "")
         if total:
             sample.counters[counter] = int(total[1])
-    _physical_link(sample, function)
+    if card is not None:
+        _physical_link(sample, f"{function}/physfn/net/{card}")
     if runtime not in AWAKE:
         return
     if host.read_bytes(f"{function}/config", len(_DEAD)) == _DEAD:
@@ -206,12 +239,11 @@ def function_signals(sample: Sample, function: str) -> None:
         _sensors(sample, f"{function}/hwmon/{name}")
 
 
-def _physical_link(sample: Sample, function: str) -> None:
-    """Take the link of a virtual function's physical one, by which its packets go. One that is down says nothing."""
-    host, physical = sample.host, f"{function}/physfn"
-    for name in host.list(f"{physical}/net"):
-        if is_up(host, f"{physical}/net/{name}") and host.read(f"{physical}/net/{name}/carrier") == "0":
-            sample.faults["physical link"] = f"its physical function's interface {name} has no carrier"
+def _physical_link(sample: Sample, interface: str) -> None:
+    """Take the link of an interface. One that is down says nothing."""
+    if is_up(sample.host, interface) and sample.host.read(f"{interface}/carrier") == "0":
+        name = interface.rpartition("/")[2]
+        sample.faults["physical link"] = f"its physical function's interface {name} has no carrier"
 
 
 def _sensors(sample: Sample, folder: str) -> None:
@@ -228,7 +260,7 @@ def _sensors(sample: Sample, folder: str) -> None:
 
 PCI = Reader(
     "pci",
-    frozenset({"pci"}),
+    frozenset({"pci", "vdpa"}),
     read,
     one_per="PCI function",
     attributes=attributes("""
@@ -242,6 +274,7 @@ PCI = Reader(
         rdma             boolean      true: of a network function that has an RDMA device
         pKey             hexadecimal  of an InfiniBand function: its first partition key
         ddpProfile       text         of Intel's network functions, with `settings.devlink`: their card's package
+        vdpa             text         of a function with a vDPA device: what it is called
         vdpaType         text         of a function with a vDPA device: "vhost", "virtio", by who drives it
         totalVFs         integer
         numVFs           integer

@@ -12,7 +12,7 @@ from hostdevices.readers.location import SysfsLocation, SysfsLocations
 from hostdevices.readers.pci import partition_key
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import LINK_LOSSES, Sample
-from hostdevices.readers.sysfs import devnodes, known, natural_order, number, shared_node, text, version
+from hostdevices.readers.sysfs import devnodes, interfaces, known, natural_order, number, shared_node, text, version
 
 _CONNECTION_MANAGER = "/dev/infiniband/rdma_cm"
 _NODE_CLASSES = ("infiniband_verbs", "infiniband_mad")
@@ -76,9 +76,9 @@ def _attributes(host: Host, syspath: str, location: SysfsLocation) -> dict[str, 
 
 
 def _interface(host: Host, syspath: str, location: SysfsLocation) -> str | None:
-    """Return the only network interface of the same hardware."""
+    """Return the only network interface of the same hardware that is its own."""
     parent = syspath.rpartition("/infiniband/")[0]
-    names = host.list(f"{parent}/net") if location.function else []
+    names = interfaces(host, parent) if location.function else []
     return names[0] if len(names) == 1 else None
 
 

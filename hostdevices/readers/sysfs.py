@@ -18,6 +18,7 @@ _LAST_NUMA_NODE = 1023  # the kernel's limit, and DRA's
 _PCIE_ROOT = re.compile(r"/(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/|$)")
 _HEX = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
 _NUMBER = re.compile(r"-?[0-9]{1,20}")
+_REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+((vf|sf)[0-9]+)?")
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?")
 
 
@@ -61,6 +62,20 @@ def pcie_root(syspath: str) -> str | None:
     """Return the PCIe root complex above a device, `pci0000:3a`; it may lie below a platform device."""
     found = _PCIE_ROOT.search(syspath)
     return found[1] if found else None
+
+
+def represented(host: Host, interface: str) -> str | None:
+    """Return for which function, `pf0vf3`, the interface at a syspath is a port of its card's switch (switchdev).
+
+    None for an interface of its own. Source: Linux, net/core/devlink.c, names of physical ports.
+    """
+    label = text(host, f"{interface}/phys_port_name") or ""
+    return label if _REPRESENTOR.fullmatch(label) else None
+
+
+def interfaces(host: Host, function: str) -> list[str]:
+    """Return the names of a PCI function's own interfaces, without those for others that its driver makes there."""
+    return [name for name in host.list(f"{function}/net") if not represented(host, f"{function}/net/{name}")]
 
 
 def number(host: Host, path: str) -> int | None:

@@ -2,6 +2,9 @@
 
 The kernel isolates whole IOMMU groups, so a group is one device: it is within each of its functions, and whoever owns
 one of them owns the group. The group's number is counted up; its first function's address is the identity.
+
+A vGPU is a mediated device, or on newer kernels a virtual function that NVIDIA's driver holds; one for which nobody has
+chosen a type is none. Source: NVIDIA's vGPU documentation (vendor-specific VFIO framework).
 """
 
 import re
@@ -13,11 +16,12 @@ from hostdevices.identity import device_id
 from hostdevices.readers.pci import ADDRESS, PciFunctions, function_above, pci_id
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import Sample
-from hostdevices.readers.sysfs import devnodes, hexadecimal, known, numa_nodes, shared_node, text
+from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, numa_nodes, shared_node, text
 
 _GROUPS = "/sys/kernel/iommu_groups"
 _GROUP = re.compile(r"(noiommu-)?([0-9]+)")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_VGPU_TYPE = "nvidia/current_vgpu_type"
 _BRIDGE = "06"  # PCI base class; bridges do not hinder a group
 
 
@@ -109,6 +113,7 @@ def _device(
                 **of_function,
                 **facts,
                 "functions": len(ours),
+                "vgpuType": natural(host, f"{first}/{_VGPU_TYPE}") or None,
                 "viable": not why_not_viable(host, members),
                 "iommufd": bool(cdev_nodes),
             }
@@ -166,6 +171,8 @@ def read_mdev(host: Host) -> Iterator[Finding]:
 
 def vfio_signals(sample: Sample, syspath: str) -> None:
     """Take whether the group can be opened."""
+    if sample.host.read(f"{syspath}/{_VGPU_TYPE}") == "0":
+        sample.faults["vgpu"] = f"no type of vGPU is chosen for it ({_VGPU_TYPE})"
     group = sample.host.link(f"{syspath}/iommu_group")
     if group and (reason := why_not_viable(sample.host, group_members(sample.host, group))):
         sample.faults["group"] = reason
@@ -183,6 +190,7 @@ VFIO = Reader(
         noiommu     boolean      always there
         viable      boolean      always there: every function of the group is free for it
         iommufd     boolean      always there: it has the nodes for iommufd
+        vgpuType    integer      of a vGPU that is a virtual function: the number of its type
     """),
     presets={"vfio": PresetFacts("IOMMU groups held by a vfio driver, each with all its functions")},
     signals=vfio_signals,

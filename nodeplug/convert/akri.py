@@ -39,6 +39,7 @@ _ATTRIBUTES = {
     "ID_MODEL_ID": "product",
     "ID_SERIAL_SHORT": "serial",
 }
+_CLOSE = {"ENV{ID_V4L_CAPABILITIES}": "; the preset `camera` is close: the first node of each video device"}
 _FOLDERS = {"event": "input", "js": "input", "mouse": "input", "controlC": "snd", "pcmC": "snd", "card": "dri"}
 _FOLDERS |= {"renderD": "dri"}
 _FILTER = re.compile(r'\s*([A-Z]+)(?:\{([^}]*)\})?\s*(==|!=)\s*"([^"]*)"\s*(?:,|$)')
@@ -156,7 +157,7 @@ def _meant(rule: str, field: str, key: str | None, text: str) -> Values:
     if field in ("ATTR", "ATTRS", "ENV") and key in _ATTRIBUTES and (field == "ENV") == key.isupper():
         return {"attributes": {_ATTRIBUTES[key]: one_or_all(texts)}}
     shown = f"{field}{{{key}}}" if key is not None else field
-    raise _Different(f"{rule}: nothing here stands for {shown} with `{text}`")
+    raise _Different(f"{rule}: nothing here stands for {shown} with `{text}`{_CLOSE.get(shown, '')}")
 
 
 def _path(name: str) -> str:

@@ -1,7 +1,7 @@
 """AMD's k8s-device-plugin: GPUs and their partitions under one name, or each kind of partition under its own.
 
 With `mixed`, names depend on how the GPUs are partitioned: `amd.com/cpx_nps4`.
-Source: ROCm/k8s-device-plugin, docs/user-guide/configuration.md.
+Source: ROCm/k8s-device-plugin, docs/user-guide/configuration.md, cmd/k8s-device-plugin.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from nodeplug.convert.wrapping import Wrapping
 _GPU = "gpu"
 _PARTITIONS = "partitions of a GPU have one PCI address: their ids are nodeplug's own, before they were mixed."
 _CONVERT = "how GPUs are partitioned is known on a machine with them: convert it there, or with --root"
+_FILE = "CONFIG_FILE_PATH: the plugin's program does not read that file (device_count), and offers all GPUs."
 _PULSE = "pulse: health is looked at whenever devices are, and by what amdgpu counts; AMD's exporter is not asked."
 
 
@@ -33,6 +34,7 @@ class File(Struct, frozen=True):
     device_count: int | None = None
     resource_naming_strategy: Literal["single", "mixed"] = "single"
     pulse: int = 0
+    config_file: str = ""
     node_selector: dict[str, str] = field(default_factory=dict, name="nodeSelector")
 
 
@@ -40,7 +42,7 @@ WRAPPING = Wrapping(
     image="rocm/k8s-device-plugin",
     helpers=frozenset({"k8s-node-labeller"}),
     flags={"resource_naming_strategy": "resource_naming_strategy", "pulse": "pulse"},
-    variables={"AMD_GPU_DEVICE_COUNT": "device_count"},
+    variables={"AMD_GPU_DEVICE_COUNT": "device_count", "CONFIG_FILE_PATH": "config_file"},
 )
 """What it comes in beside its file."""
 
@@ -54,7 +56,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
         yield LeftOut(f"{domain}/{_GPU}", f"{reason}: write which ones are meant, `pciBusID`, or leave it out")
         return
     kinds = {_kind(x) for x in there} if file.resource_naming_strategy == "mixed" else set()
-    remarks = [_PULSE] if file.pulse else []
+    remarks = [*([_PULSE] if file.pulse else []), *([_FILE] if file.config_file else [])]
     for kind in sorted(kinds) or [_GPU]:
         select: Values = {"preset": "amd-gpu"}
         members = there

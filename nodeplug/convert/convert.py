@@ -98,7 +98,7 @@ FORMATS: Mapping[str, _Format] = {
         ("resourceList",),
         sriov.File,
         sriov.resources,
-        "intel.com",
+        sriov.DOMAIN,
         Wrapping(image="sriov-network-device-plugin", only_file=True, entry_is_node=True),
     ),
 }

@@ -23,8 +23,8 @@ class File(Struct, frozen=True):
     node_selector: dict[str, str] = field(default_factory=dict, name="nodeSelector")
 
 
-WRAPPING = Wrapping(image="habana")
-"""What it comes in."""
+WRAPPING = Wrapping(image="habana", others=frozenset({"dev_type"}))
+"""What it comes in. Older ones were told the kind of card, which the library says today."""
 
 
 def resources(_file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:

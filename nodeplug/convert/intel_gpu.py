@@ -14,7 +14,8 @@ from nodeplug.convert.intel import Plugin, Shared, offered
 
 _DRIVERS = ("i915", "xe")
 _HEALTH = (
-    "health comes from the kernel alone, not from Level-Zero or xpumd; critical temperatures are the sensors' own."
+    "health comes from the kernel alone, not from Level-Zero or xpumd; critical temperatures are the sensors' own,"
+    " and other limits a probe's (settings.healthDirectory)."
 )
 _LINKS = "links below /dev/dri/by-path are not made in containers: nothing is mounted over /dev (`bypath`)."
 _MONITORING = "it is all GPUs at once, beside those who have them: docs/recipes.md, All GPUs for an exporter"

@@ -1,6 +1,10 @@
 """KubeVirt: the devices of the host that virtual machines may have (`permittedHostDevices`), which virt-handler offers.
 
-Source: KubeVirt user guide (host devices assignment), its API reference (PermittedHostDevices).
+Its operator's HyperConverged has the same, with two keys by another name.
+
+Source: KubeVirt user guide (host devices assignment), its API reference (PermittedHostDevices), virt-handler's
+pkg/virt-handler/device-manager (`discoverPermittedHostPCIDevices`, `shouldPermitNvidia`), and
+hyperconverged-cluster-operator, docs/cluster-configuration.md.
 """
 
 import re
@@ -14,17 +18,21 @@ from hostdevices.readers.usb import USB
 from nodeplug.convert.conversion import LeftOut, Offered, Values
 
 _IDS = re.compile(r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})")
+_VFIO, _NVIDIA = "vfio-pci", "10de"
+_NVIDIAS: tuple[Values, ...] = ({"driver": _VFIO}, {"driver": "nvidia", "vgpuType": ">0"})
 _OTHERS = "another plugin offers it (externalResourceProvider): convert that one's file"
 _REMARK = "in KubeVirt it is to have `externalResourceProvider: true` from now on."
 _SET = "all that fit on a node are one device, also where one of them is missing; before, only a whole set was."
 
 
 class PciDevice(Struct, frozen=True, rename="camel"):
-    """PCI functions that are bound to vfio-pci, by vendor and device."""
+    """PCI functions by vendor and device: bound to vfio-pci, or virtual ones that are NVIDIA's vGPUs."""
 
-    pci_vendor_selector: str
     resource_name: str
+    pci_vendor_selector: str = ""
+    pci_device_selector: str = ""
     external_resource_provider: bool = False
+    disabled: bool = False
 
 
 class MediatedDevice(Struct, frozen=True, rename="camel"):
@@ -33,6 +41,7 @@ class MediatedDevice(Struct, frozen=True, rename="camel"):
     mdev_name_selector: str
     resource_name: str
     external_resource_provider: bool = False
+    disabled: bool = False
 
 
 class UsbSelector(Struct, frozen=True):
@@ -48,6 +57,7 @@ class UsbDevices(Struct, frozen=True, rename="camel"):
     resource_name: str
     selectors: tuple[UsbSelector, ...] = ()
     external_resource_provider: bool = False
+    disabled: bool = False
 
 
 _Entry: TypeAlias = PciDevice | MediatedDevice | UsbDevices
@@ -59,10 +69,11 @@ class Permitted(Struct, frozen=True, rename="camel"):
     pci_host_devices: tuple[PciDevice, ...] = ()
     mediated_devices: tuple[MediatedDevice, ...] = ()
     usb: tuple[UsbDevices, ...] = ()
+    usb_host_devices: tuple[UsbDevices, ...] = ()
 
 
 class File(Struct, frozen=True, rename="camel"):
-    """The part of a KubeVirt object that is about devices."""
+    """The part of an object that is about devices."""
 
     permitted_host_devices: Permitted
 
@@ -70,8 +81,11 @@ class File(Struct, frozen=True, rename="camel"):
 def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
     """Yield a resource for each name that virt-handler itself offers."""
     permitted = file.permitted_host_devices
-    entries: tuple[_Entry, ...] = (*permitted.pci_host_devices, *permitted.mediated_devices, *permitted.usb)
+    usb = (*permitted.usb, *permitted.usb_host_devices)
+    entries: tuple[_Entry, ...] = (*permitted.pci_host_devices, *permitted.mediated_devices, *usb)
     for each in entries:
+        if each.disabled:
+            continue
         name = each.resource_name if "/" in each.resource_name else f"{domain}/{each.resource_name}"
         if each.external_resource_provider:
             yield LeftOut(name, _OTHERS)
@@ -84,7 +98,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
         remarks = [_REMARK]
         if isinstance(each, MediatedDevice):
             values["ids"] = "uuid"  # as virt-handler has it
-        if "any" in select:
+        if isinstance(each, UsbDevices) and "any" in select:
             values["group"] = {"attribute": "bus"}  # which all of them have in common
             remarks.append(_SET)
         yield Offered(values, tuple(remarks))
@@ -94,9 +108,13 @@ def _select(each: PciDevice | MediatedDevice) -> Values | str:
     """Return the selector, or why there is none."""
     if isinstance(each, MediatedDevice):
         return {"kind": "mdev", "attributes": {"model": re.sub("[ _]", "?", each.mdev_name_selector)}}
-    if (ids := _IDS.fullmatch(each.pci_vendor_selector)) is None:
-        return f"{each.pci_vendor_selector} is not vendor and device, as 10de:1eb8"
-    return {"kind": "vfio", "attributes": {"vendor": ids[1].lower(), "device": ids[2].lower()}}
+    selector = each.pci_vendor_selector or each.pci_device_selector
+    if (ids := _IDS.fullmatch(selector)) is None:
+        return f"{selector or 'its selector'} is not vendor and device, as 10de:1eb8"
+    vendor, device = ids[1].lower(), ids[2].lower()
+    held: Values = {"driver": _VFIO} if vendor != _NVIDIA else {}
+    select: Values = {"kind": "vfio", "attributes": {"vendor": vendor, "device": device, **held}}
+    return select | ({} if held else {"any": [{"attributes": x} for x in _NVIDIAS]})
 
 
 def _usb(selectors: Sequence[UsbSelector], host: Host) -> Values | str:

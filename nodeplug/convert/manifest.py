@@ -15,7 +15,7 @@ from nodeplug.config.tree import Sequence as Items
 from nodeplug.convert.wrapping import (
     CONFIG_MAP,
     DAEMON_SET,
-    KUBEVIRT,
+    PERMITTING,
     Formats,
     below,
     entries_of,
@@ -53,7 +53,7 @@ def manifest(
     `name` is the format that the user names, `entry` the entry of a ConfigMap. Raises `Unreadable`.
     """
     found = list(_objects(roots))
-    kinds = {CONFIG_MAP, DAEMON_SET, KUBEVIRT, *(wrapping.kind for wrapping, _ in formats.values())}
+    kinds = {CONFIG_MAP, DAEMON_SET, *PERMITTING, *(wrapping.kind for wrapping, _ in formats.values())}
     meant = [x for x in found if len(found) == 1 or not (kind := _kind(x)) or kind in kinds]
     if not meant:
         hint = f"kinds: {', '.join(sorted(kinds - {''}))}"

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from hostdevices import Host
+from nodeplug.config import Settings
 from nodeplug.convert.conversion import LeftOut, Offered, Values
 from nodeplug.convert.wrapping import Wrapping
 
@@ -34,6 +35,9 @@ _VOLUMES = "NVIDIA's runtime is told by a variable, which it must take; before, 
 _IGNORED = "`resources` is left out: NVIDIA's plugin ignores it, too."
 _SINGLE = "MIG instances, and GPUs that are not in MIG mode; of a node with both the plugin offers neither (single)."
 _UNLIKE = "`rename` and `devices` are left out: NVIDIA's plugin ignores them, too."
+_XIDS = "XIDs count as before (DP_DISABLE_HEALTHCHECKS, DP_ENABLE_HEALTHCHECKS); `nvml` asks for more rights."
+_SOME_XIDS = "all XIDs but `settings.ignoredXids` count; before, those of DP_ENABLE_HEALTHCHECKS alone."
+_XID = re.compile(r"[0-9]{1,9}")
 _PROFILE = re.compile(r"mig-([0-9]+g\.[0-9]+gb)(?:\.(.+))?")
 _MPS = (
     "the control daemon is NVIDIA's (its chart's mps-control-daemon, which stays) or yours, and divides the memory;"
@@ -107,7 +111,7 @@ class Imex(Struct, frozen=True):
 
 
 class File(Struct, frozen=True):
-    """The file."""
+    """The file, and as its last keys the labels of nodes and what only variables say."""
 
     version: Literal["v1"] = "v1"
     flags: Flags = Flags()
@@ -115,6 +119,8 @@ class File(Struct, frozen=True):
     sharing: Sharing = Sharing()
     imex: Imex = Imex()
     node_selector: dict[str, str] = field(default_factory=dict, name="nodeSelector")
+    disabled_health_checks: str | int = ""
+    enabled_health_checks: str | int = ""
 
 
 _SETTINGS = {
@@ -149,7 +155,8 @@ WRAPPING = Wrapping(
     image="nvidia/k8s-device-plugin",
     helpers=frozenset({"config-manager", "gpu-feature-discovery", "mps-control-daemon"}),
     flags=_SETTINGS,
-    variables={flag.upper().replace("-", "_"): setting for flag, setting in _SETTINGS.items()},
+    variables={flag.upper().replace("-", "_"): setting for flag, setting in _SETTINGS.items()}
+    | {"DP_DISABLE_HEALTHCHECKS": "disabled_health_checks", "DP_ENABLE_HEALTHCHECKS": "enabled_health_checks"},
     others=frozenset(_OTHERS),
     file=frozenset({"config-file", "CONFIG_FILE"}),
     entry_label="nvidia.com/device-plugin.config",
@@ -173,12 +180,37 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     said = [_IGNORED] if file.resources != Resources() else []
     said += [_SINGLE] if file.flags.mig_strategy == "single" else []
     way, remarks = _given(file)
+    health, of_health, asked = _health(file)
+    said += of_health
     root: Values = {"driverRoot": file.flags.nvidia_driver_root} if way is _WITH_DRIVER else {}
     for name, select in kinds.items():
-        settings = root | (_NVML if select != "nvidia-gpu" else {})
-        yield _shared(file, name, {"name": name, "select": select, **way}, settings, said + remarks)
+        settings = root | asked | (_NVML if select != "nvidia-gpu" else {})
+        yield _shared(file, name, {"name": name, "select": select, **way, **health}, settings, said + remarks)
         said = []
         way, remarks = (way, []) if way is _WITH_DRIVER else (_BY_CDI, [_TWICE])
+
+
+def _health(file: File) -> tuple[Values, list[str], Values]:
+    """Return what resources have so that the XIDs count which variables say, what is to be said of it, and settings.
+
+    Source: the plugin's internal/rm/health.go; what is enabled goes before what is disabled.
+    """
+    disabled, enabled = (_xids(x) for x in (file.disabled_health_checks, file.enabled_health_checks))
+    if disabled == enabled == frozenset():
+        return {}, [], {}
+    if disabled is None and enabled == frozenset():
+        return {"health": "present"}, [], {}
+    if disabled is None and enabled is not None:
+        return {}, [_SOME_XIDS], _NVML
+    ignored = {*Settings().ignored_xids, *(disabled or ())}
+    kept = sorted(ignored - enabled) if enabled is not None else []
+    return {}, [_XIDS], {**_NVML, "ignoredXids": kept}
+
+
+def _xids(text: str | int) -> frozenset[int] | None:
+    """Return the XIDs of a list; None for all. What is no number is ignored, as the plugin does."""
+    words = {x.strip().lower() for x in str(text).split(",")}
+    return None if words & {"all", "xids"} else frozenset(int(x) for x in words if _XID.fullmatch(x))
 
 
 def _given(file: File) -> tuple[Values, list[str]]:

@@ -12,6 +12,8 @@ from msgspec import Struct
 from hostdevices import Host
 from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
 
+DOMAIN = "intel.com"
+"""What resources without a prefix begin with, unless the program is told otherwise."""
 _CLASSES = {"netDevice": "02*", "accelerator": "12*"}
 _TYPES = {"ether": "ethernet"}
 _LAYERS = {"ether": "Ethernet", "infiniband": "InfiniBand"}
@@ -67,11 +69,13 @@ _NOT_OF_SUBFUNCTIONS = {
 }
 
 
+_PREFIX = "intel.com is the plugin's own prefix; where its program has another (--resource-prefix), say `--domain`."
 _NO_INFO = "additionalInfo is left out: the plugin says it of network devices alone."
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
     """Yield a resource for each pool, with the ids and variables that Multus, CNI plugins and DPDK images read."""
+    said = [] if domain != DOMAIN else [_PREFIX]
     for pool in file.resource_list:
         name = f"{pool.resource_prefix or domain}/{pool.resource_name}"
         selectors = pool.selectors if isinstance(pool.selectors, tuple) else (pool.selectors,)
@@ -88,6 +92,8 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             yield LeftOut(name, f"nothing here stands for {', '.join(dict.fromkeys(unknown))}")
             continue
         remarks = []
+        if not pool.resource_prefix:
+            remarks, said = said, []
         if pool.additional_info and pool.device_type != "netDevice":
             remarks.append(_NO_INFO)
         select = one_or_all([_select(pool, selector) for selector in selectors])
@@ -138,7 +144,10 @@ def _select(pool: Pool, selector: Selector) -> Values:
         if wanted:
             attributes[name] = one_or_all(wanted)
     index = "sfIndex" if is_auxiliary else "vfIndex"
-    functions = [_functions("pfName", selector.pf_names, index), _functions("pf", selector.root_devices, index)]
+    functions = [
+        _functions("pfName", selector.pf_names, index),
+        _functions("pf", [x.lower() for x in selector.root_devices], index),
+    ]
     if chosen := [x for x in functions if x]:
         values["all"] = [{"any": x} if len(x) > 1 else x[0] for x in chosen]
     if not is_auxiliary:
@@ -158,11 +167,18 @@ def _link_types(selector: Selector, *, is_layer: bool) -> list[tuple[str, tuple[
 
 
 def _functions(attribute: str, wanted: Sequence[str], index: str) -> list[Values]:
-    """Return selectors of functions by their physical one: `ens1f0`, or `ens1f0#0,2-7` for some of them by `index`."""
+    """Return selectors of functions by their physical one: `ens1f0`, or `ens1f0#0,2-7` for some of them by `index`.
+
+    Of several for one function the first counts (pkg/resources, `getItem`).
+    """
     found: list[Values] = []
+    named: set[str] = set()
     for text in wanted:
         match = _WITH_FUNCTIONS.fullmatch(text)
         name, ranges = (match[1], match[2]) if match else (text, None)
+        if name in named:
+            continue
+        named.add(name)
         attributes: Values = {attribute: name}
         if ranges:
             attributes[index] = one_or_all([_range(part) for part in ranges.split(",") if part])

@@ -3,6 +3,7 @@
 Flags become the keys of the operator's object, or of its file, so that a plugin has one schema for both.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import TypeAlias, get_type_hints
@@ -15,8 +16,16 @@ from nodeplug.config.tree import Node, Scalar, Sequence, Unreadable, parse
 from nodeplug.convert.json_text import without_tabs
 
 PERMITTED = "permittedHostDevices"
-CONFIG_MAP, DAEMON_SET, KUBEVIRT = "ConfigMap", "DaemonSet", "KubeVirt"
+CONFIG_MAP, DAEMON_SET = "ConfigMap", "DaemonSet"
+PERMITTING = {
+    "KubeVirt": (("spec", "configuration"),),
+    "HyperConverged": (("spec", "virtualization"), ("spec",)),
+    "": (("spec", "configuration"), ("configuration",)),  # a part of the first, as in KubeVirt's user guide
+}
+"""Where objects have `PERMITTED`, by their kind; of several places the first that is there."""
 _LOGGING = frozenset({"v", "vmodule", "logtostderr", "alsologtostderr", "stderrthreshold", "log_dir", "prefix"})
+_SHELLS = frozenset({"bash", "sh"})
+_ENDS = re.compile(r"[;&|\n]+")  # of a command of a shell's script
 _Entries: TypeAlias = list[tuple[Scalar, Node]]
 
 
@@ -68,11 +77,13 @@ def unwrapped(root: Node, formats: Formats, name: str, entry: str = "") -> tuple
 
 def _of_object(root: Keys, formats: Formats, name: str, entry: str) -> tuple[str, Node]:
     kind = text_of(root, "kind")
-    if kind == KUBEVIRT:
-        permitted = below(root, "spec", "configuration", PERMITTED)
-        if permitted is None:
-            raise Unreadable(Finding(root.line, root.column, f"this KubeVirt has no spec.configuration.{PERMITTED}"))
+    places = PERMITTING.get(kind, ())
+    permitted = next((x for place in places if (x := below(root, *place, PERMITTED)) is not None), None)
+    if permitted is not None:
         return name, Keys(((key(PERMITTED, root), permitted),), root.line, root.column)
+    if kind and places:
+        where = ".".join((*places[0], PERMITTED))
+        raise Unreadable(Finding(root.line, root.column, f"this {kind} has no {where}"))
     if kind == CONFIG_MAP:
         return name, parsed(_entry(root, entry))
     if kind == DAEMON_SET:
@@ -112,8 +123,8 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
         for name, (wrapping, schema) in formats.items():
             if not wrapping.image or wrapping.image not in image or not isinstance(container, Keys):
                 continue
-            words = [x for part in ("command", "args") for x in _items(below(container, part))]
-            if words and isinstance(words[0], Scalar) and words[0].text.rpartition("/")[2] in wrapping.helpers:
+            words = _words([x for part in ("command", "args") for x in _items(below(container, part))])
+            if words and words[0].text.rpartition("/")[2] in wrapping.helpers:
                 continue
             arguments = Sequence(tuple(words), container.line, container.column)
             selector = below(pod, "nodeSelector") if isinstance(pod, Keys) else None
@@ -136,6 +147,15 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
             root.line, root.column, "no container of this DaemonSet is of a plugin that is known", f"images: {known}"
         )
     )
+
+
+def _words(command: list[Node]) -> list[Scalar]:
+    """Return a program and its arguments; of a shell's script its last command, which operators put others before."""
+    words = [x for x in command if isinstance(x, Scalar)]
+    if len(words) < 3 or words[0].text.rpartition("/")[2] not in _SHELLS or words[1].text != "-c":
+        return words
+    commands = [x.split() for x in _ENDS.split(words[2].text) if x.strip()]
+    return [with_text(words[2], x) for x in commands[-1] if x != "exec"] if commands else []
 
 
 def _flags(arguments: Sequence, name: str, wrapping: Wrapping, schema: type) -> Iterator[tuple[Scalar, Node]]:

@@ -73,6 +73,17 @@ def test_a_function_with_a_vdpa_device_is_told_of_as_that_where_its_node_goes_al
     assert told[ADDRESS]["vdpa"] == {"mount": "/dev/vhost-vdpa-0"}
 
 
+def test_a_function_whose_vdpa_device_virtio_drives_is_told_of_as_that_without_a_path() -> None:
+    """sriov-network-device-plugin 3.11, pkg/netdevice: `StoreDeviceInfoFile`."""
+    device = function(vdpa="blue", vdpaType="virtio")
+    assert json.loads(file_content(device, part)) == {
+        "type": "vdpa",
+        "version": "1.1.0",
+        "vdpa": {"parent-device": "blue", "driver": "virtio", "pci-address": ADDRESS, "pf-pci-address": PF},
+    }
+    assert "vdpa" not in json.loads(variable([device], part, of=VARIABLE))[ADDRESS]  # nothing to open
+
+
 def test_the_variable_has_where_the_nodes_are() -> None:
     told = json.loads(variable([function(*NODES)], part, of=VARIABLE))
     rdma = {
@@ -158,7 +169,8 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
     folder = paths.device_info
     others = "intel.com-sriov_net_b-0000:3b:00.9-device.json"
     folder.mkdir(parents=True)
-    for stale in (others, "intel.com-sriov_net-0000:3b:00.7-device.json"):
+    left = [f"intel.com-sriov_net-{address}-device.json" for address in ("0000:3b:00.7", "10000:e1:00.7")]
+    for stale in (others, *left):
         (folder / stale).write_text("{}")
 
     def files() -> set[str]:

@@ -2,6 +2,7 @@
 device plugin API gave.
 """
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -48,3 +49,15 @@ async def test_what_a_claim_has_is_known_to_multus(machine: Machine, tmp_path: P
         "pf-pci-address": PHYSICAL,
         "rdma-device": "mlx5_2",
     }
+    config = tmp_path / "config0.yaml"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"resources": [FUSE]}))
+    await stand.until(lambda: _is_taken_up(machine))
+    assert multus.device_info(folder, DATA, FUNCTION)["pci"]["rdma-device"] == "mlx5_2"  # as long as the claim lives
+    await stand.delete("Pod", "p")
+    await machine.until(lambda: not any(folder.iterdir()))
+
+
+async def _is_taken_up(machine: Machine) -> bool:
+    """Tell whether the daemon knows of the file that does not offer the function any more."""
+    (taint,) = (await machine.published())["pci-0000-3b-00-2"].get("taints", [{"value": ""}])
+    return bool(taint["value"] == "it-is-not-offered-any-more")

@@ -92,10 +92,13 @@ async def test_gpus_are_shared_by_their_memory(
 ) -> None:
     shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
     told = Told(tmp_path / "told")
+    told.tell("whole")
     build_library(made_up.root / "usr/lib64/libnvidia-ml.so.1")
     async with Node(socket_dir) as node:
         await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(told.path)}, nvml=True)
         await node.until(lambda: node.allocatable().get("example.com/gpu") == 4, 30)  # of 80 GiB
+        told.tell()  # in MIG mode it is of no use as a whole, also before it has an instance
+        await node.until(lambda: node.allocatable().get("example.com/gpu") == 0, 30)
 
 
 async def test_gpus_where_the_toolkit_describes_them(start: StartDaemon, made_up: MadeUpHost, socket_dir: Path) -> None:

@@ -11,6 +11,7 @@ import yaml
 from dra_plugin.driver import PreparedDevice
 from dra_plugin.publishing.device_class import device_class
 from hostdevices import scan
+from hostdevices.health import signals
 from nodeplug.config import loads
 from resources.assignment import assign
 from resources.resource import Resource
@@ -91,6 +92,23 @@ async def test_vgpus(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     assert kubevirt.addresses(env, kubevirt.MDEV, wanted.name) == [MDEV_UUID]
     assert set(nodes) == {"/dev/vfio/52", "/dev/vfio/vfio"}
     assert not any("0000:65:00.0" in value for value in env.values())  # its parent's
+
+
+async def test_vgpus_that_are_virtual_functions(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+    wanted = resource("vgpu", 1)
+    for number, chosen in ((4, 0), (5, 1117)):
+        address = f"0000:65:00.{number}"
+        physical = "/sys/devices/pci0000:00/0000:65:00.0"
+        function = tree.virtual_function(physical, address, number, vendor="10de", driver="nvidia")
+        tree.iommu_group(60 + number, function)
+        tree.device(f"/sys/devices/virtual/vfio/{60 + number}", group="class/vfio", node=f"vfio/{60 + number}")
+        tree.path(f"{function}/vfio-dev").mkdir()
+        tree.file(f"{function}/nvidia/current_vgpu_type", chosen)
+    env, nodes = await environment(tree, wanted, 1, tmp_path, socket_dir)
+    assert kubevirt.addresses(env, kubevirt.PCI, wanted.name) == ["0000:65:00.5"]
+    assert set(nodes) == {"/dev/vfio/65", "/dev/vfio/vfio"}
+    (idle,) = (x for x in scan(tree.host).devices.values() if (x.kind, x.name) == ("vfio", "0000:65:00.4"))
+    assert signals(tree.host, idle).faults == {"vgpu": "no type of vGPU is chosen for it (nvidia/current_vgpu_type)"}
 
 
 async def test_usb_devices(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:

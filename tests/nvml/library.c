@@ -1,7 +1,7 @@
-/* A libnvidia-ml.so.1 with GPUs of two MIG instances each, as far as nvml/child.py asks. What it does besides stands in the
-   file $FAKE_NVML, which is read with every question: "hang", "crash", "init N", "xid N GI", "errors N", "rows",
-   "gpus N" (one, if it does not say), "link A B" (one of NVLink from A to B, which is a GPU, or a switch from 8 on). Of a
-   GPU that is lost "lost" or "reset" says so with its memory, "gone" as soon as it is asked for, "deaf" to who waits. */
+/* A libnvidia-ml.so.1 with GPUs, the first one of two MIG instances, as far as nvml/child.py asks. What it does besides
+   stands in the file $FAKE_NVML, which is read with every question: "hang", "crash", "init N", "xid N GI", "errors N",
+   "rows", "gpus N" (one, if it does not say), "mig" (all are in MIG mode), "whole" (none is), "link A B" (one of NVLink
+   from A to B, which is a GPU, or a switch from 8 on). Of a GPU that is lost "lost" or "reset" says so with its memory, "gone" as soon as it is asked for, "deaf" to who waits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,10 +116,14 @@ Result nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *no
     return SUCCESS;
 }
 Result nvmlDeviceGetRetiredPagesPendingStatus(void *handle, int *pending) { return NOT_SUPPORTED; }
-Result nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *later) { *now = *later = 1; return SUCCESS; }
+Result nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *later) {
+    int a, b;
+    *now = *later = (handle == gpus || said("mig", &a, &b)) && !said("whole", &a, &b);
+    return SUCCESS;
+}
 Result nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) { *count = 7; return SUCCESS; }
 Result nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **mig) {
-    if (index != 1 && index != 2) return NOT_FOUND;
+    if (handle != gpus || (index != 1 && index != 2)) return NOT_FOUND;
     *mig = &migs[index];
     return SUCCESS;
 }

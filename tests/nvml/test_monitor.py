@@ -188,6 +188,17 @@ async def test_gpus_that_nvlink_joins_are_one_hive(driver: Driver, links: tuple[
     assert "hive" not in found.devices[FIRST].attributes  # NVLink knows nothing of instances
 
 
+async def test_a_gpu_in_mig_mode_is_partitioned_also_without_an_instance(driver: Driver) -> None:
+    driver.add("0000:82:00.0", 4)
+    driver.inventory = scan(driver.tree.host)
+    driver.tell("gpus 2", "mig")
+    async with watching(driver) as watched:
+        await watched.until(lambda x: x.devices["gpu-0000-82-00-0"].attributes.get("partitioned"))
+        driver.tell("gpus 2")
+        found = await watched.until(lambda x: "partitioned" not in x.devices["gpu-0000-82-00-0"].attributes)
+    assert found.devices[GPU].attributes["partitioned"] is True
+
+
 async def test_links_between_two_gpus_are_counted_and_told_to_nobody_else(driver: Driver) -> None:
     for number in (1, 2, 3):
         driver.add(f"0000:{0x81 + number:x}:00.0", 3 + number)

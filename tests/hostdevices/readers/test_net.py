@@ -9,7 +9,10 @@ import pytest
 from hostdevices import Device, scan
 from hostdevices.readers.net import read
 from hostdevices.readers.uplinks import uplinks
+from resources.assignment import assign
 from resources.danger import why_dangerous
+from resources.presets import preset
+from resources.resource import Resource
 from tests.dra_scenarios import scenario
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
@@ -83,6 +86,17 @@ def test_ports_of_one_function_are_told_apart(tree: Tree) -> None:
         "eth4": "nic-0000-05-00-0-p1",
         "eth6": "nic-0000-05-00-0-pf0vf3",
     }
+
+
+def test_an_interface_for_another_function_is_no_nic(tree: Tree) -> None:
+    parent = tree.pci("0000:05:00.0")
+    for name, port in (("enp5s0f0np0", "p0"), ("enp5s0f0npf0vf0", "pf0vf0"), ("enp5s0f0npf0sf88", "pf0sf88")):
+        interface(tree, parent, name, mac=MAC, phys_port_name=port)
+    (device,) = assign(scan(tree.host), [Resource("x/y", preset("nic"))]).devices["x/y"]
+    assert device.name == "enp5s0f0np0"
+    found = interfaces(tree)
+    assert found["enp5s0f0npf0vf0"].attributes["physPort"] == "pf0vf0"
+    assert found["enp5s0f0npf0vf0"].attributes["representor"] is True
 
 
 def test_a_subfunction_has_its_number_in_the_id(tree: Tree) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostdevices import Device, scan
+from hostdevices import Device, Scanner, scan
 from hostdevices.health import signals
 from hostdevices.readers import Finding
 from hostdevices.readers.pci import read
@@ -128,12 +128,14 @@ def test_what_network_functions_are_chosen_by(tree: Tree) -> None:
     interface(tree, physical, "ens1", mac="02:00:00:00:00:01")
     virtual = tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020700")
     tree.child(virtual, "infiniband/mlx5_1", group="class/infiniband", ports__1__pkeys__0="0x8001")
-    tree.device(f"{virtual}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
+    tree.device(f"{virtual}/blue", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")  # whoever makes it names it
+    tree.device(f"{physical}/mlx5_core.sf.4/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
     tree.pci("0000:00:1f.0", pci_class="060100", acpi_index=4)
     found = functions(tree)
     of_card, of_function = (found[f"0000:3b:00.{n}"].attributes for n in (0, 1))
     assert (of_card["acpiIndex"], of_card["linkType"]) == (3, "ethernet")
-    assert (of_function["pKey"], of_function["vdpaType"]) == ("8001", "vhost")
+    assert (of_function["pKey"], of_function["vdpaType"], of_function["vdpa"]) == ("8001", "vhost", "blue")
+    assert "vdpaType" not in of_card  # its sub-function has one
     assert of_function["linkType"] == "ethernet"  # its own interface may be in a pod
     assert "acpiIndex" not in found["0000:00:1f.0"].attributes
 
@@ -152,6 +154,25 @@ def test_a_virtual_function_is_as_well_as_its_physical_ones_link(
     assert faults == words
 
 
+def test_a_card_is_known_by_its_own_interface_whatever_represents_its_functions(tree: Tree) -> None:
+    """In switchdev mode the driver makes an interface for each function beside the card's own."""
+    physical = tree.pci("0000:3b:00.0", pci_class="020000")
+    for name, port in (("a0", "pf0vf0"), ("a1", "c1pf0sf7"), ("a2", "pf0"), ("ens1f0np0", "p0")):
+        link = interface(tree, physical, name, mac="02:00:00:00:00:01", phys_port_name=port)
+        tree.file(f"{link}/carrier", port == "p0")
+    tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020000")
+    device = functions(tree)["0000:3b:00.1"]
+    assert (device.attributes["pfName"], device.attributes["linkType"]) == ("ens1f0np0", "ethernet")
+    assert signals(tree.host, device).faults == {}
+    tree.file(f"{physical}/mlx5_core.sf.4/sfnum", 7)
+    interface(tree, f"{physical}/mlx5_core.sf.4", "enp59s0f0s7", mac="02:00:00:00:00:02")
+    (subfunction,) = (x for x in scan(tree.host).devices.values() if x.name == "enp59s0f0s7")
+    assert subfunction.attributes["pfName"] == "ens1f0np0"
+    for name in ("ens1f0np0", "a1", "a2"):  # in another network namespace, but for one
+        tree.path(f"{physical}/net/{name}").rename(tree.path(f"/sys/{name}"))
+    assert "pfName" not in functions(tree)["0000:3b:00.1"].attributes
+
+
 def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
     function = tree.pci("0000:3b:00.1", pci_class="020000")
     vdpa = tree.device(f"{function}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
@@ -162,6 +183,15 @@ def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
     assert (device.id, device.parents) == ("vdpa-0000-3b-00-1-vdpa0", ("pci-0000-3b-00-1",))
     assert [node.path for node in device.devnodes] == ["/dev/vhost-vdpa-0"]
     assert (device.attributes["driver"], device.attributes["name"]) == ("vhost_vdpa", "vdpa0")
+
+
+def test_a_function_says_at_once_that_a_vdpa_device_was_made_of_it(tree: Tree) -> None:
+    """Of the function itself the kernel tells nothing then."""
+    function = tree.pci("0000:3b:00.1", pci_class="020000")
+    scanner = Scanner(tree.host)
+    assert "vdpaType" not in scanner.scan().devices["pci-0000-3b-00-1"].attributes
+    made = tree.device(f"{function}/vdpa0", group="bus/vdpa/devices", driver="vdpa/virtio_vdpa")
+    assert scanner.scan({"vdpa"}, [made]).devices["pci-0000-3b-00-1"].attributes["vdpaType"] == "virtio"
 
 
 def test_a_vdpa_device_stays_the_one_it_was_when_another_one_of_its_function_goes(tree: Tree) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from hostdevices import Device, scan
 from hostdevices.readers import READERS, paths_reader
@@ -12,10 +12,9 @@ from nodeplug.cli import main
 from nodeplug.config import loads
 from nodeplug.ddp_profiles import with_profiles
 from resources.assignment import assign
-from resources.resource import Resource
-from tests.hostdevices.machine import MDEV_UUID
 from tests.hostdevices.machine import rdma as rdma_device
 from tests.hostdevices.tree import Tree
+from tests.nodeplug.commands.converted import converted, resources
 
 
 @pytest.fixture
@@ -24,17 +23,6 @@ def tree(tmp_path: Path) -> Tree:
     for name, numbers in (("video0", "81:0"), ("video7", "81:7"), ("snd/controlC0", "116:2"), ("snd/seq", "116:1")):
         tree.node(f"/dev/{name}", numbers)
     return tree
-
-
-def converted(tree: Tree, text: str, *words: str) -> Result:
-    file = tree.host.root.parent / "theirs.yaml"
-    file.write_text(text)
-    return CliRunner().invoke(main, ["convert", str(file), "--root", str(tree.host.root), *words])
-
-
-def resources(result: Result) -> dict[str, Resource]:
-    assert result.exit_code == 0, result.output
-    return {resource.name: resource for resource in loads(result.stdout.encode()).resources}
 
 
 def test_smarter_names_what_is_on_the_node(tree: Tree) -> None:
@@ -81,18 +69,18 @@ device:
 
 def test_sriov_ranges_of_virtual_functions(tree: Tree) -> None:
     text = """{"resourceList": [
-      {"resourceName": "a", "selectors": {"pfNames": ["ens1f0#0,2-7", "ens2f0"], "vendors": ["14e4"]}},
+      {"resourceName": "a", "selectors": {"pfNames": ["ens1f0#0,2-7", "ens2f0", "ens1f0#9"], "vendors": ["14e4"]}},
       {"resourceName": "fpga", "resourcePrefix": "x.com", "deviceType": "accelerator",
-       "selectors": [{"rootDevices": ["0000:86:00.0#1-3"], "needVhostNet": true}], "excludeTopology": true}]}"""
+       "selectors": [{"rootDevices": ["0000:8A:00.0#1-3"], "needVhostNet": true}], "excludeTopology": true}]}"""
     result = converted(tree, text)
     found = resources(result)
     assert {name: resource.vhost_net for name, resource in found.items()} == {"intel.com/a": False, "x.com/fpga": True}
     some, accelerators = (resource["select"] for resource in yaml.safe_load(result.stdout)["resources"])
     assert some["attributes"] == {"class": "02*", "vendor": "14e4"}
-    functions = [{"pfName": "ens1f0", "vfIndex": [0, "2..7"]}, {"pfName": "ens2f0"}]
+    functions = [{"pfName": "ens1f0", "vfIndex": [0, "2..7"]}, {"pfName": "ens2f0"}]  # of two for one the first
     assert some["all"] == [{"any": [{"attributes": attributes} for attributes in functions]}]
     assert accelerators["attributes"] == {"class": "12*"}
-    assert accelerators["all"] == [{"attributes": {"pf": "0000:86:00.0", "vfIndex": "1..3"}}]
+    assert accelerators["all"] == [{"attributes": {"pf": "0000:8a:00.0", "vfIndex": "1..3"}}]
     assert {name: resource.topology for name, resource in found.items()} == {"intel.com/a": True, "x.com/fpga": False}
 
 
@@ -449,53 +437,6 @@ def test_ddp_profiles_need_the_drivers_to_be_asked(tree: Tree) -> None:
         card = ("0000:3b:00.0", "ice")
         (device,) = with_profiles(scan(tree.host), {card: profile}).devices.values()
         assert (config.resources[0].selector.why_not(device) == "") == fits
-
-
-KUBEVIRT = """
-apiVersion: kubevirt.io/v1
-kind: KubeVirt
-metadata: {name: kubevirt}
-spec:
-  certificateRotateStrategy: {}
-  configuration:
-    developerConfiguration: {featureGates: [HostDevices]}
-    permittedHostDevices:
-      pciHostDevices:
-        - {pciVendorSelector: "10DE:20B5", resourceName: nvidia.com/A100}
-        - {pciVendorSelector: "8086:6F54", resourceName: intel.com/qat, externalResourceProvider: true}
-        - {pciVendorSelector: "10DE", resourceName: nvidia.com/any}
-      mediatedDevices:
-        - {mdevNameSelector: "GRID_T4-1B", resourceName: nvidia.com/GRID_T4-1B}
-      usb:
-        - {resourceName: kubevirt.io/stick, selectors: [{vendor: "951", product: "1666"}]}
-        - resourceName: kubevirt.io/twice
-          selectors: [{vendor: "46f4", product: "1"}, {vendor: 46F4, product: "0001"}]
-"""
-
-
-def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
-    result = converted(tree, KUBEVIRT)
-    assert result.exit_code == 1
-    found = {x.name: x for x in loads(result.stdout.encode()).resources}
-    card = tree.pci("0000:41:00.0", vendor="10de", device="20b5", driver="vfio-pci")
-    tree.iommu_group(7, card)
-    tree.device("/sys/devices/virtual/vfio/7", group="class/vfio", node="vfio/7")
-    parent = tree.pci("0000:65:00.0", vendor="10de", device="20b5", driver="nvidia")
-    mdev = tree.device(f"{parent}/{MDEV_UUID}", group="bus/mdev/devices")
-    tree.file(f"{parent}/mdev_supported_types/nvidia-222/name", "GRID T4-1B")
-    tree.link(f"{mdev}/mdev_type", f"{parent}/mdev_supported_types/nvidia-222")
-    tree.usb(tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="0951", product="1666")
-    devices = scan(tree.host).devices.values()
-    meant = {name: [x.kind for x in devices if not each.selector.why_not(x)] for name, each in found.items()}
-    assert meant == {"nvidia.com/A100": ["vfio"], "nvidia.com/GRID_T4-1B": ["mdev"], "kubevirt.io/stick": ["usb"]}
-    assert dict(found["nvidia.com/A100"].env) == {"PCI_RESOURCE_NVIDIA_COM_A100": "{resource.kubernetes.io/pciBusID}"}
-    assert found["nvidia.com/GRID_T4-1B"].ids == "uuid"
-    for words in (
-        "intel.com/qat is left out: another plugin offers it",
-        "nvidia.com/any is left out: 10DE is not vendor and device",
-        "kubevirt.io/twice is left out: of one of its USB ids there are several",
-    ):
-        assert words in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,11 @@ def test_rules_of_akri(tree: Tree, rule: str, found: list[list[str]]) -> None:
         ("udev", 'SUBSYSTEM=="tty", TAG=="x"', "nothing here stands for TAG with `x`"),
         (
             "udev",
+            'KERNEL=="video[0-9]*", ENV{ID_V4L_CAPABILITIES}==":capture:"',
+            "nothing here stands for ENV{ID_V4L_CAPABILITIES} with `:capture:`; the preset `camera` is close",
+        ),
+        (
+            "udev",
             'KERNEL=="ttyUSB*", ENV{ID_VENDOR_ID}!="0403"',
             "what it excludes is known of a kind of devices alone",
         ),

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from hostdevices import scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.cli import main
-from nodeplug.config import loads
+from nodeplug.config import Settings, loads
 from resources.assignment import assign
 from resources.unit_names import unit_name
 from tests.hostdevices.machine import build_machine, mi300x
@@ -226,6 +226,46 @@ def test_nvidias_daemon_set(node: Node) -> None:
     assert (said["select"], said["nodeSelector"]) == ({"any": ["mig", "nvidia-gpu"]}, {"kubernetes.io/arch": "amd64"})
 
 
+@pytest.mark.parametrize(
+    ("disabled", "enabled", "ignored", "health"),
+    [
+        ("79", "", [13, 31, 43, 45, 68, 79, 109], "strict"),
+        ("79, 94,what", "13", [31, 43, 45, 68, 79, 94, 109], "strict"),
+        ("79", "all", [], "strict"),
+        ("", "31", [13, 43, 45, 68, 109], "strict"),
+        ("All", "", None, "present"),
+        ("xids,3", "79", None, "strict"),
+    ],
+)
+def test_the_xids_that_nvidias_plugin_is_told_of(
+    node: Node, disabled: str, enabled: str, ignored: list[int] | None, health: str
+) -> None:
+    told = {"DP_DISABLE_HEALTHCHECKS": disabled, "DP_ENABLE_HEALTHCHECKS": enabled}
+    env = ", ".join(f'{{name: {name}, value: "{value}"}}' for name, value in told.items())
+    result = node.converted(daemon_set("nvcr.io/nvidia/k8s-device-plugin:v0.17.1", env=env))
+    config = loads(result.stdout.encode())
+    assert [x.health for x in config.resources] == [health]
+    assert config.settings.nvml is (health == "strict")
+    assert config.settings.ignored_xids == (Settings().ignored_xids if ignored is None else tuple(ignored))
+    assert ("before, those of DP_ENABLE_HEALTHCHECKS alone" in result.stdout) is (disabled == "xids,3")
+
+
+def test_operators_begin_the_program_by_a_shell(node: Node) -> None:
+    """As the daemon sets of NVIDIA's and AMD's GPU operators do."""
+
+    def converted(image: str, script: str, env: str = "") -> Result:
+        return node.converted(daemon_set(image, env=env).replace("args: []", f"command: [/bin/sh, -c, '{script}']"))
+
+    env = "{name: MIG_STRATEGY, value: single}"
+    nvidia = converted("nvcr.io/nvidia/k8s-device-plugin:v0.19.3", "/bin/entrypoint.sh", env)
+    assert loads(nvidia.stdout.encode()).settings.nvml, nvidia.output
+    wait = "while [ ! -d /sys/class/kfd ]; do sleep 1; done; exec ./k8s-device-plugin"
+    amd = converted("rocm/k8s-device-plugin:latest", f"{wait} -v=5 -pulse=30 -resource_naming_strategy=mixed")
+    assert list(node.offered(amd)) == ["amd.com/spx_nps1"]
+    labeller = converted("rocm/k8s-device-plugin:labeller-latest", "./k8s-node-labeller -vram")
+    assert "no container of this DaemonSet is of a plugin that is known" in labeller.stderr
+
+
 HELPERS = {
     "nvcr.io/nvidia/k8s-device-plugin:v0.19.3": "gpu-feature-discovery",
     "rocm/k8s-device-plugin:labeller": "./k8s-node-labeller",
@@ -275,6 +315,12 @@ def test_other_plugins_daemon_sets(node: Node) -> None:
     assert result.exit_code == 0, result.output
     assert [x.name for x in loads(result.stdout.encode()).resources] == ["squat.ai/a"]
     assert yaml.safe_load(result.stdout)["resources"][0]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+    gaudi = node.converted(daemon_set("vault.habana.ai/docker-k8s-device-plugin:1.10", "--dev_type", " gaudi"))
+    assert [x.name for x in loads(gaudi.stdout.encode()).resources] == ["habana.ai/gaudi"]
+    amd = node.converted(
+        daemon_set("rocm/k8s-device-plugin", env="{name: CONFIG_FILE_PATH, value: /etc/amdgpu/c.yaml}")
+    )
+    assert "does not read that file (device_count), and offers all GPUs" in amd.stdout
 
 
 @pytest.mark.parametrize(
