@@ -28,6 +28,7 @@ LONGEST_BACK_OFF = 122.0
 
 log = logging.getLogger(__name__)
 
+
 def _nothing(path: Path, why: str) -> None:
     """Nobody listens."""
 

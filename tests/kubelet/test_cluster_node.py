@@ -77,6 +77,26 @@ async def until_running(client: Client, name: str) -> None:
                     return
 
 
+async def test_a_node_that_the_server_knows_gets_a_kubelets_labels(folder: Path) -> None:
+    async with Server(token=TOKEN) as server:
+        labels = {"kubernetes.io/os": "plan9", "mine": "too"}
+        server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "labels": labels}})
+        credentials = Credentials(server=server.url, token=TOKEN)
+        client = Client(lambda: credentials)
+        try:
+            async with Node(folder) as node, background(ClusterNode(node, client).run()), asyncio.timeout(30):
+                nodes = client.aio.raw("v1", "nodes", namespaced=False)
+                async with aclosing(nodes.watch()) as events:
+                    async for event in events:
+                        for each in event.items if event.type == "LISTED" else [event.object]:
+                            labels = each["metadata"]["labels"]
+                        if labels["kubernetes.io/os"] == "linux":
+                            break
+                assert (labels["kubernetes.io/hostname"], labels["mine"]) == ("node", "too")
+        finally:
+            client.close()
+
+
 async def test_a_pod_whose_status_is_refused_holds_up_no_other(folder: Path) -> None:
     async with Server(token=TOKEN) as server:
         for each in refusal_of("p"):
