@@ -22,8 +22,8 @@ def pod_status(pod: Pod, status: PodStatus, release: Release, before: Json, now:
     told: Json = {"phase": status.phase, "startTime": before.get("startTime", now)} | seen
     if status.reason:
         told |= {"reason": status.reason, "message": status.message}
-    if not status.container_statuses and status.is_terminal:
-        return told  # rejected: there is nothing to say of containers
+    if not status.container_statuses and status.is_terminal:  # rejected: there is nothing to say of containers
+        return told | {"conditions": [{"$patch": "delete", "type": "PodScheduled"}]}
     states = {each.name: each for each in status.all_containers}
     for member, containers in (
         ("initContainerStatuses", pod.spec.init_containers),
