@@ -61,13 +61,14 @@ class ClusterNode:
         self._changed = asyncio.Event()
         self._is_listed = False
         self._has_taken_in = asyncio.Event()
+        self._is_known = asyncio.Event()  # the node, to the server
         self._failures = 0
         self._following: asyncio.Task[None] | None = None
         node.sources.api_server = self._list_again
 
     async def run(self) -> None:
         """Be a node until cancelled; a write that has begun is finished."""
-        lasting = [asyncio.create_task(self._listen()), asyncio.create_task(self._lease.run())]
+        lasting = [asyncio.create_task(self._listen()), asyncio.create_task(self._keep_lease())]
         self._follow()
         try:
             while True:
@@ -128,6 +129,10 @@ class ClusterNode:
                 self._untold.append((event.about, "Warning", event.kind, event.text))
             elif event.kind == "container" and event.text.endswith(" running"):
                 self._untold.append((event.about, "Normal", "Started", "Container started"))
+
+    async def _keep_lease(self) -> None:
+        await self._is_known.wait()
+        await self._lease.run()
 
     async def _compare(self) -> None:
         """Bring both sides together. What the server refuses is tried again, and holds up nothing else."""
@@ -244,6 +249,7 @@ class ClusterNode:
             await self._register()
             await asyncio.to_thread(write)
         self._told_of_node = told
+        self._is_known.set()
 
     async def _register(self) -> None:
         """Have the server know the node, and one that it knows have a kubelet's labels."""

@@ -29,13 +29,14 @@ class NodeLease:
         self._nodes = client.aio.raw("v1", "nodes", namespaced=False)
 
     async def run(self) -> None:
-        """Renew it until cancelled. That a server refuses is no fault of the node's."""
+        """Renew it until cancelled; what fails is tried again when it is due the next time."""
         while True:
             if self._node.is_running:
                 try:
                     await self._renew()
                 except (ClientError, DecodeError) as error:
-                    log.info("lease of node %s: %s", self._node.node_name, error)
+                    text = "lease %s/%s is not renewed, without which a cluster takes the node for away: %s"
+                    log.warning(text, NAMESPACE, self._node.node_name, error)
             await self._node.clock.sleep(_PERIOD)
 
     async def _renew(self) -> None:

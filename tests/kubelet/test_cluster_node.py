@@ -1,14 +1,17 @@
 """A node of a cluster whose API server goes away and comes back, or refuses something."""
 
 import asyncio
+import logging
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from controlplane.apiserver import Server
-from kubelet import Node
+from kubelet import FakeClock, Node
+from nodeplug.commands import kubelet_lease
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
+from nodeplug.commands.kubelet_lease import NodeLease
 from resourceapi.client import Client, Credentials
 from resourceapi.objects.core import Pod
 
@@ -44,6 +47,34 @@ async def test_a_kubelet_that_starts_while_its_api_server_is_away(folder: Path) 
     finally:
         await node.stop()
         client.close()
+
+
+class FirstMessage(logging.Handler):
+    """The first thing that is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.message: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.message.done():
+            self.message.set_result(record.getMessage())
+
+
+async def test_a_lease_that_cannot_be_renewed_is_told(folder: Path) -> None:
+    logged = FirstMessage()
+    kubelet_lease.log.addHandler(logged)
+    async with Server(token=TOKEN) as server, Node(folder, clock=FakeClock()) as node:
+        client = Client(lambda: Credentials(server=server.url, token="another"))
+        try:
+            async with background(NodeLease(node, client).run()), asyncio.timeout(30):
+                told = await logged.message
+        finally:
+            client.close()
+            kubelet_lease.log.removeHandler(logged)
+    assert told.startswith(
+        "lease kube-node-lease/node is not renewed, without which a cluster takes the node for away: 40"
+    )
 
 
 def refusal_of(name: str) -> list[dict[str, Any]]:
