@@ -71,7 +71,8 @@ class Node:
         """A node below `directory`, which must be short: a socket's path has 107 bytes at the most.
 
         Args:
-            directory: gets `device-plugins`, `plugins_registry`, `pod-resources` and the DRA manager's state files.
+            directory: gets `device-plugins`, `plugins_registry`, `pod-resources`, the DRA manager's state files, and
+                `plugins`, where drivers have folders of their own.
             kubernetes: whose kubelet it is.
             clock: moves grace periods and retries; the machine's by default.
             timeouts: how long the kubelet waits for plugins.
@@ -176,8 +177,9 @@ class Node:
             return
         await self.stop()  # raises what the last one ended of
         check_folder(self.directory)
-        for folder, mode in ((self.device_plugins, 0o755), (self.plugins_registry, 0o750), (self.pod_resources, 0o750)):
-            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        self.device_plugins.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for folder in (self.directory / "plugins", self.plugins_registry, self.pod_resources):
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         process = self._process = KubeletProcess(
             self._settings, self._workers, self._cgroups, self._status, self._events.notify, self._before_register
         )

@@ -53,6 +53,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """Share ids of prepared devices are kept and shown."""
     lists_claims_once: bool
     """Pod resources lists a claim once for a container; before, once for each of its references."""
+    says_why_no_sandbox: bool
+    """A pod's condition says why its containers cannot start yet, or no more."""
     pod_word: str
     """How errors about a claim that was made for somebody else call a pod."""
 
@@ -80,6 +82,7 @@ _1_37 = Release(
     refuses_skipped_operations=True,
     has_share_ids=True,
     lists_claims_once=True,
+    says_why_no_sandbox=True,
     pod_word="Pod",
 )
 
@@ -95,6 +98,7 @@ _1_36 = replace(
     refuses_unpreparing_claims=False,
     unprepares_what_pods_refer_to=False,
     refuses_skipped_operations=False,
+    says_why_no_sandbox=False,
 )
 
 _1_35 = replace(

@@ -9,11 +9,8 @@ Source: device manager specification, section 2.4; observations 1.5; the kubelet
 """
 
 import asyncio
-import errno
 import logging
-import os
-import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from kubelet.clock import Clock
 from kubelet.devicemanager.manager import PluginHandler
 from kubelet.errors import RegistrationError
 from kubelet.pluginwatcher.operations import Operations
+from kubelet.pluginwatcher.snapshot import Snapshot
 from kubelet.pluginwatcher.states import ActualState, DesiredState
 from kubelet.release import LATEST, Release
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
@@ -28,11 +26,7 @@ from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 FIRST_BACK_OFF = 0.5  # seconds
 LONGEST_BACK_OFF = 122.0
 
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-
 log = logging.getLogger(__name__)
-
-_Identity = tuple[int, int]  # inode, and when it was made: nothing else moves a socket's time of modification
 
 
 def _nothing(path: Path, why: str) -> None:
@@ -60,7 +54,7 @@ class PluginWatcher:
         self._period = period
         self._on_refusal = on_refusal
         self._operations = Operations(handlers, self.actual, timeouts, release)
-        self._seen: dict[Path, _Identity] = {}
+        self._seen = Snapshot()
         self._running: dict[Path, asyncio.Task[None]] = {}
         self._back_off: dict[Path, tuple[float, float]] = {}  # path -> (not before, next wait)
         self._loop: asyncio.Task[None] | None = None
@@ -82,14 +76,14 @@ class PluginWatcher:
     def scan(self) -> None:
         """Bring the desired state up to date with the folder; one that cannot be read now is as it was."""
         try:
-            found = dict(_sockets(self._folder))
+            found = Snapshot.take(self._folder, self._seen)
         except OSError as error:
             log.warning("%s: %s", self._folder, error)
             return
-        for path in self._seen.keys() - found.keys():
+        for path in self._seen.sockets.keys() - found.sockets.keys():
             self.desired.remove(path)
-        for path, identity in found.items():
-            if self._seen.get(path) != identity:
+        for path, identity in found.sockets.items():
+            if self._seen.sockets.get(path) != identity:
                 self.desired.add_or_update(path)
         self._seen = found
 
@@ -132,30 +126,3 @@ class PluginWatcher:
             self._back_off[path] = (self._clock.now() + wait, min(2 * wait, LONGEST_BACK_OFF))
         else:
             self._back_off.pop(path, None)
-
-
-def _sockets(folder: Path) -> Iterator[tuple[Path, _Identity]]:
-    """Sockets below `folder`; what starts with a dot is left out, and so is what vanishes while we look.
-
-    Links to sockets count, links to folders do not: the kubelet walks without them. Raises OSError where the machine
-    has nothing left to look with, which says nothing about sockets.
-    """
-    try:
-        entries = sorted(os.listdir(folder))
-    except OSError as error:
-        if error.errno in _EXHAUSTED:
-            raise
-        return
-    for entry in entries:
-        path = folder / entry
-        if entry.startswith("."):
-            continue
-        try:
-            found = path.stat()
-            is_folder = stat.S_ISDIR(found.st_mode) and not path.is_symlink()
-        except OSError:
-            continue
-        if is_folder:
-            yield from _sockets(path)
-        elif stat.S_ISSOCK(found.st_mode):
-            yield path, (found.st_ino, found.st_mtime_ns)

@@ -165,8 +165,7 @@ class PodRun:
 
     def end_container(self, name: str, code: int) -> None:
         """A container ends with an exit code; an init container that succeeded is ready. Raises `NodeError`."""
-        ended = ContainerStateTerminated(exit_code=code, reason=_SUCCESS if code == 0 else _FAILURE)
-        self._set_container(name, ContainerState(terminated=ended), ready=code == 0 and self._has_to_end(name))
+        self._set_container(name, _terminated(code), ready=code == 0 and self._has_to_end(name))
 
     def end_running(self, code: int) -> None:
         """All containers that run end with an exit code."""
@@ -228,7 +227,8 @@ class PodRun:
 
     def _restart_container(self, status: ContainerStatus) -> None:
         waiting = ContainerState(waiting=ContainerStateWaiting())
-        self._set_container(status.name, waiting, restart_count=status.restart_count + 1)
+        ended = status.state if status.state.terminated is not None else _terminated(_KILLED)
+        self._set_container(status.name, waiting, restart_count=status.restart_count + 1, last_state=ended)
 
     def _is_over(self, status: ContainerStatus) -> bool:
         return _has_ended(status) and not self._restarts(self.container(status.name), status)
@@ -238,6 +238,11 @@ class PodRun:
         if self.pod.is_init_container(container):
             return (container.is_sidecar and not self.is_finished) or (policy != "Never" and not _has_succeeded(status))
         return policy == "Always" or (policy == "OnFailure" and not _has_succeeded(status))
+
+
+def _terminated(code: int) -> ContainerState:
+    reason = _SUCCESS if code == 0 else _FAILURE
+    return ContainerState(terminated=ContainerStateTerminated(exit_code=code, reason=reason))
 
 
 def _awaits_first_start(status: ContainerStatus | None) -> bool:

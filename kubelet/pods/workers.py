@@ -226,9 +226,9 @@ class PodWorkers:
             log.warning("cgroup of pod %s stays: %s", run.name, error)
         if self._managers is not None:
             self._managers.topology.forget(run.pod.uid)
+        self._notify(Event("terminated", run.name))
         if run.is_deleted:
             self._forget(run)
-        self._notify(Event("terminated", run.name))
         resolve_all([*run.take_asked(), *run.take_asked_end()])
 
     def _forget(self, run: PodRun) -> None:

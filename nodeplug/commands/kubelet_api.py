@@ -16,11 +16,14 @@ from typing import Any
 from kubelet import KubeletError, Node
 from kubelet.pods.run import UNSEEN, full_name
 from nodeplug.commands.kubelet_events import EventRecorder
-from nodeplug.commands.kubelet_status import node_status, pod_status
+from nodeplug.commands.kubelet_lease import NodeLease
+from nodeplug.commands.kubelet_node import node_labels, node_status, with_heartbeat
+from nodeplug.commands.kubelet_status import pod_status
 from resourceapi.client import Client, ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
 from resourceapi.objects import format_time
 from resourceapi.objects.core import Pod, PodStatus
+from resourceapi.objects.release import RELEASES
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -47,6 +50,7 @@ class ClusterNode:
         self._pods = client.resource(Pod)
         self._nodes = client.raw("v1", "nodes", namespaced=False)
         self._events = EventRecorder(client, node.node_name)
+        self._lease = NodeLease(node, client)
         self._bound: dict[str, Pod] = {}  # uid -> what the server has
         self._admitted: dict[str, Pod] = {}  # uid -> what the kubelet was given
         self._ending: set[str] = set()  # uids of those that are being removed
@@ -57,13 +61,14 @@ class ClusterNode:
         self._changed = asyncio.Event()
         self._is_listed = False
         self._has_taken_in = asyncio.Event()
+        self._is_known = asyncio.Event()  # the node, to the server
         self._failures = 0
         self._following: asyncio.Task[None] | None = None
         node.sources.api_server = self._list_again
 
     async def run(self) -> None:
         """Be a node until cancelled; a write that has begun is finished."""
-        listening = asyncio.create_task(self._listen())
+        lasting = [asyncio.create_task(self._listen()), asyncio.create_task(self._keep_lease())]
         self._follow()
         try:
             while True:
@@ -76,7 +81,7 @@ class ClusterNode:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), delay(self._failures) if self._failures else None)
         finally:
-            tasks = [listening, *self._tasks]
+            tasks = [*lasting, *self._tasks]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -125,6 +130,10 @@ class ClusterNode:
             elif event.kind == "container" and event.text.endswith(" running"):
                 self._untold.append((event.about, "Normal", "Started", "Container started"))
 
+    async def _keep_lease(self) -> None:
+        await self._is_known.wait()
+        await self._lease.run()
+
     async def _compare(self) -> None:
         """Bring both sides together. What the server refuses is tried again, and holds up nothing else."""
         failed = False
@@ -167,10 +176,11 @@ class ClusterNode:
         """Tell of a pod, or end it where it is deleted or not there any more."""
         pod = self._bound.get(uid)
         run = next((status for found, status in self._node.pods() if found.uid == uid), None)
+        if pod is not None and run is not None and run != UNSEEN:  # else the kubelet has nothing to say of it
+            await self._tell_of_pod(pod, run)
         if pod is not None and not _is_deleted(pod):
-            if run is not None and run != UNSEEN:  # else the kubelet has nothing to say of it yet
-                await self._tell_of_pod(pod, self._admitted[uid], run)
-        elif run is not None:
+            return
+        if run is not None:
             if uid not in self._ending:
                 self._ending.add(uid)
                 self._begin(self._remove(self._admitted[uid]))
@@ -186,9 +196,9 @@ class ClusterNode:
             await self._node.remove(pod)
         self._changed.set()
 
-    async def _tell_of_pod(self, pod: Pod, admitted: Pod, status: PodStatus) -> None:
+    async def _tell_of_pod(self, pod: Pod, status: PodStatus) -> None:
         uid, before = pod.uid, self._told.get(pod.uid, {})
-        told = pod_status(admitted, status, before, _now())
+        told = pod_status(pod, status, self._node.release, before, _now())
         if told == before:
             return
         patch = {"metadata": {"uid": uid}, "status": told}
@@ -222,23 +232,35 @@ class ClusterNode:
                 raise
 
     async def _tell_of_node(self) -> None:
-        name = self._node.node_name
-        told = node_status(self._node.capacity(), self._node.allocatable(), self._told_of_node, _now())
+        name, now = self._node.node_name, _now()
+        devices = self._node.capacity(), self._node.allocatable()
+        told = node_status(name, RELEASES[self._node.release.version], *devices, self._told_of_node, now)
         if told == self._told_of_node:
             return
-        patch = {"status": told}
-        write = functools.partial(self._nodes.patch, name, patch, content_type=_STRATEGIC, subresource="status")
+        if not self._told_of_node:
+            await self._register()
+        status = {"status": with_heartbeat(told, now)}
+        write = functools.partial(self._nodes.patch, name, status, content_type=_STRATEGIC, subresource="status")
         try:
             await asyncio.to_thread(write)
         except Refused as refusal:
-            if refusal.code != 404:
+            if not refusal.is_missing:
                 raise
-            metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
-            await asyncio.to_thread(
-                self._nodes.create, {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}}
-            )
+            await self._register()
             await asyncio.to_thread(write)
         self._told_of_node = told
+        self._is_known.set()
+
+    async def _register(self) -> None:
+        """Have the server know the node, and one that it knows have a kubelet's labels."""
+        name, labels = self._node.node_name, node_labels(self._node.node_name)
+        made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {}}
+        try:
+            await asyncio.to_thread(self._nodes.create, made)
+        except Refused as refusal:
+            if refusal.reason != "AlreadyExists":
+                raise
+            await asyncio.to_thread(self._nodes.patch, name, {"metadata": {"labels": labels}})
 
     async def _record(self, about_pod: str, type_: str, reason: str, message: str) -> None:
         """An event about a pod. That nobody records it is no fault."""

@@ -1,58 +1,43 @@
-"""A pod's and a node's status as an API server has them, from what the stand-in kubelet says.
+"""A pod's status as an API server has it, from what the stand-in kubelet says.
 
 Times are carried over from the status that was told before, as long as what they stand for did not change.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kubelet import Release
 from resourceapi.objects import to_dict
 from resourceapi.objects.core import Container, ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodStatus
-from resourceapi.objects.quantity import Quantity
 
 Json = dict[str, Any]
 
 
-def pod_status(pod: Pod, status: PodStatus, before: Json, now: str) -> Json:
-    """The members of a pod's status that a kubelet writes.
+def pod_status(pod: Pod, status: PodStatus, release: Release, before: Json, now: str) -> Json:
+    """The members of a pod's status that a kubelet of `release` writes.
 
     `before` is what this function returned last for the pod, empty at first; `now` is a time as the API writes it.
     """
-    told: Json = {"phase": status.phase, "startTime": before.get("startTime", now)}
+    seen = {"observedGeneration": pod.metadata.generation} if pod.metadata.generation else {}
+    told: Json = {"phase": status.phase, "startTime": before.get("startTime", now)} | seen
     if status.reason:
         told |= {"reason": status.reason, "message": status.message}
-    if not status.container_statuses and status.is_terminal:
-        return told  # rejected: there is nothing to say of containers
+    if not status.container_statuses and status.is_terminal:  # rejected: there is nothing to say of containers
+        return told | {"conditions": [{"$patch": "delete", "type": "PodScheduled"}]}
     states = {each.name: each for each in status.all_containers}
     for member, containers in (
         ("initContainerStatuses", pod.spec.init_containers),
         ("containerStatuses", pod.spec.containers),
     ):
         known = {each["name"]: each for each in before.get(member, ())}
-        found = [_timed(to_dict(states.get(x.name) or _waiting(x)), known.get(x.name, {}), now) for x in containers]
+        found = [_container(x, states.get(x.name) or _waiting(x), known.get(x.name, {}), now) for x in containers]
         if found:
             told[member] = found
     earlier = {each["type"]: each for each in before.get("conditions", ())}
     was_initialized = earlier.get("Initialized", {}).get("status") == "True"
-    seen = _conditions(pod, told, was_initialized=was_initialized)
-    told["conditions"] = [_stamped(each, earlier.get(each["type"], {}), now) for each in seen]
+    observed = _conditions(pod, told, release, was_initialized=was_initialized)
+    told["conditions"] = [stamped(each | seen, earlier.get(each["type"], {}), now) for each in observed]
     return told
-
-
-def node_status(capacity: Mapping[str, int], allocatable: Mapping[str, int], before: Json, now: str) -> Json:
-    """The members of a node's status that a kubelet writes; `before` and `now` as for pods."""
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
-    earlier: Json = next(iter(before.get("conditions", ())), {})
-    return {
-        "capacity": _quantities(capacity),
-        "allocatable": _quantities(allocatable),
-        "conditions": [_stamped(ready, earlier, now)],
-    }
-
-
-def _quantities(counts: Mapping[str, int]) -> Json:
-    """Numbers as the API writes them: 60000 is `60k`."""
-    return {name: str(Quantity.of(count)) for name, count in counts.items()}
 
 
 def _waiting(container: Container) -> ContainerStatus:
@@ -60,23 +45,37 @@ def _waiting(container: Container) -> ContainerStatus:
     return ContainerStatus(name=container.name, image=container.image, state=waiting, started=False)
 
 
-def _timed(container: Json, before: Json, now: str) -> Json:
-    """A container's status with the time since when it is where it is."""
-    for state, since in (("running", "startedAt"), ("terminated", "finishedAt")):
-        if state in container["state"]:
-            container["state"][state][since] = before.get("state", {}).get(state, {}).get(since, now)
-    return container
+def _container(container: Container, status: ContainerStatus, before: Json, now: str) -> Json:
+    """A container's status with its times, and what it was given, if it was ever started."""
+    told = to_dict(status)
+    is_same = told["restartCount"] == before.get("restartCount", 0)
+    earlier = before.get("state", {})
+    _stamp(told["state"], earlier if is_same else {}, now)
+    _stamp(told.get("lastState", {}), before.get("lastState", {}) if is_same else earlier, now)
+    if "waiting" not in told["state"] or told["restartCount"]:
+        told["resources"] = to_dict(container.resources)
+        if container.resources.requests:
+            told["allocatedResources"] = told["resources"]["requests"]
+    return told
 
 
-def _conditions(pod: Pod, told: Json, *, was_initialized: bool) -> Iterator[Json]:
+def _stamp(state: Json, before: Json, now: str) -> None:
+    """Note in a container's state since when it is so; `before` is where the same run of the container was."""
+    known = before.get("terminated") or before.get("running") or {}
+    for name in state.keys() - {"waiting"}:
+        state[name]["startedAt"] = known.get("startedAt", now)
+    if "terminated" in state:
+        state["terminated"]["finishedAt"] = known.get("finishedAt", now)
+
+
+def _conditions(pod: Pod, told: Json, release: Release, *, was_initialized: bool) -> Iterator[Json]:
     """In the order of the kubelet; source: its `status/generate.go`."""
     phase: str = told["phase"]
     apps: Sequence[Json] = told.get("containerStatuses", ())
     inits: Sequence[Json] = told.get("initContainerStatuses", ())
     sidecars = {each.name for each in pod.spec.init_containers if each.is_sidecar}
     completed = {"reason": "PodCompleted"} if phase == "Succeeded" else {}
-    is_begun = any("waiting" not in each["state"] for each in (*inits, *apps))
-    yield _condition("PodReadyToStartContainers", is_begun and phase in ("Pending", "Running"))
+    yield _sandbox_condition(pod, told, release)
     incomplete = [each["name"] for each in inits if not each["started" if each["name"] in sidecars else "ready"]]
     is_initialized = was_initialized or bool(completed) or any("waiting" not in each["state"] for each in apps)
     if incomplete and not is_initialized:
@@ -97,11 +96,23 @@ def _conditions(pod: Pod, told: Json, *, was_initialized: bool) -> Iterator[Json
     yield _condition("PodScheduled", True)
 
 
+def _sandbox_condition(pod: Pod, told: Json, release: Release) -> Json:
+    """Whether the pod has what its containers run in: from their first start until the pod ends."""
+    every = (*told.get("initContainerStatuses", ()), *told.get("containerStatuses", ()))
+    is_begun = any("waiting" not in each["state"] for each in every)
+    is_ended = pod.metadata.deletion_timestamp is not None and not any("running" in each["state"] for each in every)
+    is_there = is_begun and not is_ended and told["phase"] in ("Pending", "Running")
+    if is_there or not release.says_why_no_sandbox:
+        return _condition("PodReadyToStartContainers", is_there)
+    message = "pod sandbox is not ready" if is_begun else "no pod sandbox exists"
+    return _condition("PodReadyToStartContainers", False) | {"reason": "PodSandboxNotReady", "message": message}
+
+
 def _condition(type_: str, is_true: bool) -> Json:
     return {"type": type_, "status": "True" if is_true else "False"}
 
 
-def _stamped(condition: Json, before: Json, now: str) -> Json:
+def stamped(condition: Json, before: Json, now: str) -> Json:
     """The condition with the time since when it has its status; what it does not say any more becomes None."""
     since = before.get("lastTransitionTime", now) if before.get("status") == condition["status"] else now
     unsaid = {key: None for key in ("reason", "message") if before.get(key)}

@@ -1,8 +1,9 @@
-"""The stand-in API server under real components: kube-scheduler schedules, a controller manager makes claims."""
+"""The stand-ins under real components: kube-scheduler schedules, a controller manager makes claims."""
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,14 +40,14 @@ def running(part: str, kubeconfig: Path, *arguments: str) -> Iterator[None]:
             process.wait(30)
 
 
-def until_bound(api: Http, name: str) -> Plain:
-    """The pod, once it is on a node."""
-    with api.watch(PODS, fieldSelector=f"metadata.name={name}", timeoutSeconds="100") as events:
+def until(api: Http, path: str, name: str, is_it: Callable[[Plain], object]) -> Plain:
+    """An object, once it is as it should be."""
+    with api.watch(path, fieldSelector=f"metadata.name={name}", timeoutSeconds="100") as events:
         for event in events:
-            if event["object"]["spec"].get("nodeName"):
-                pod: Plain = event["object"]
-                return pod
-    raise TimeoutError(f"pod {name} was not bound; see the part's log")
+            if is_it(event["object"]):
+                found: Plain = event["object"]
+                return found
+    raise TimeoutError(f"{path}/{name} has not become what it should; see the part's log")
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
@@ -74,9 +75,42 @@ def test_a_pod_with_a_claim_from_a_template(tmp_path: Path, tls: bool) -> None:
             running("kube-scheduler", kubeconfig),
             running("kube-controller-manager", kubeconfig, controllers, "--use-service-account-credentials=false"),
         ):
-            assert until_bound(api, "p")["spec"]["nodeName"] == "n1"
+            assert until(api, PODS, "p", lambda pod: pod["spec"].get("nodeName"))["spec"]["nodeName"] == "n1"
         (claim,) = api.ok("GET", "/apis/resource.k8s.io/v1/resourceclaims")["items"]
         assert claim["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
         assert [each["name"] for each in claim["status"]["reservedFor"]] == ["p"]
         reasons = {each["reason"] for each in api.ok("GET", "/api/v1/events")["items"]}
         assert "Scheduled" in reasons
+
+
+def test_the_stand_in_kubelets_node_is_one_to_the_real_scheduler(tmp_path: Path, socket_dir: Path) -> None:
+    """It has room for pods and what they choose nodes by, and stays Ready to who looks for its lease."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m", "memory": "1Mi"}}}
+    spec = {"containers": [container], "nodeSelector": {"kubernetes.io/os": "linux"}}
+    with Running(definitions=(), release=SERVED) as server, server.http() as api:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        api.ok("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+        release = ("--kubernetes", RELEASE.version)
+        command = [sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(socket_dir), *release]
+        kubelet = subprocess.Popen([*command, "--kubeconfig", str(kubeconfig)])
+        try:
+            with running("kube-scheduler", kubeconfig):
+                until(api, PODS, "p", lambda pod: pod["status"]["phase"] == "Running")
+            controllers = ("--controllers=node-lifecycle-controller", "--use-service-account-credentials=false")
+            soon = ("--node-monitor-period=1s", "--node-monitor-grace-period=12s", "--node-startup-grace-period=12s")
+            with running("kube-controller-manager", kubeconfig, *controllers, *soon):
+                lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+                times: set[str] = set()
+
+                def is_third(found: Plain) -> bool:
+                    times.add(found["spec"]["renewTime"])
+                    return len(times) == 3
+
+                until(api, lease, "node", is_third)
+            (taken,) = api.ok("GET", "/api/v1/nodes")["items"]
+            assert "taints" not in taken["spec"]
+            (ready,) = [each["status"] for each in taken["status"]["conditions"] if each["type"] == "Ready"]
+            assert ready == "True"
+        finally:
+            kubelet.terminate()
+            kubelet.wait(30)

@@ -1,14 +1,17 @@
 """A node of a cluster whose API server goes away and comes back, or refuses something."""
 
 import asyncio
+import logging
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from controlplane.apiserver import Server
-from kubelet import Node
+from kubelet import FakeClock, Node
+from nodeplug.commands import kubelet_lease
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
+from nodeplug.commands.kubelet_lease import NodeLease
 from resourceapi.client import Client, Credentials
 from resourceapi.objects.core import Pod
 
@@ -46,6 +49,34 @@ async def test_a_kubelet_that_starts_while_its_api_server_is_away(folder: Path) 
         client.close()
 
 
+class FirstMessage(logging.Handler):
+    """The first thing that is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.message: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.message.done():
+            self.message.set_result(record.getMessage())
+
+
+async def test_a_lease_that_cannot_be_renewed_is_told(folder: Path) -> None:
+    logged = FirstMessage()
+    kubelet_lease.log.addHandler(logged)
+    async with Server(token=TOKEN) as server, Node(folder, clock=FakeClock()) as node:
+        client = Client(lambda: Credentials(server=server.url, token="another"))
+        try:
+            async with background(NodeLease(node, client).run()), asyncio.timeout(30):
+                told = await logged.message
+        finally:
+            client.close()
+            kubelet_lease.log.removeHandler(logged)
+    assert told.startswith(
+        "lease kube-node-lease/node is not renewed, without which a cluster takes the node for away: 40"
+    )
+
+
 def refusal_of(name: str) -> list[dict[str, Any]]:
     """A policy that lets nobody write the status of a pod, and its binding."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
@@ -75,6 +106,26 @@ async def until_running(client: Client, name: str) -> None:
             for pod in event.items if event.type == "LISTED" else [event.object]:
                 if pod.metadata.name == name and pod.status.phase == "Running":
                     return
+
+
+async def test_a_node_that_the_server_knows_gets_a_kubelets_labels(folder: Path) -> None:
+    async with Server(token=TOKEN) as server:
+        labels = {"kubernetes.io/os": "plan9", "mine": "too"}
+        server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "labels": labels}})
+        credentials = Credentials(server=server.url, token=TOKEN)
+        client = Client(lambda: credentials)
+        try:
+            async with Node(folder) as node, background(ClusterNode(node, client).run()), asyncio.timeout(30):
+                nodes = client.aio.raw("v1", "nodes", namespaced=False)
+                async with aclosing(nodes.watch()) as events:
+                    async for event in events:
+                        for each in event.items if event.type == "LISTED" else [event.object]:
+                            labels = each["metadata"]["labels"]
+                        if labels["kubernetes.io/os"] == "linux":
+                            break
+                assert (labels["kubernetes.io/hostname"], labels["mine"]) == ("node", "too")
+        finally:
+            client.close()
 
 
 async def test_a_pod_whose_status_is_refused_holds_up_no_other(folder: Path) -> None:

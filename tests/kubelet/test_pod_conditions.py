@@ -1,9 +1,13 @@
-"""The conditions of a pod that the stand-in tells an API server, as the kubelet's `status/generate.go` has them."""
+"""What the stand-in tells an API server of a pod beside its phase, as the kubelet's `status/generate.go` has it."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubelet import Node, Pod, container, pod
+import msgspec
+import pytest
+
+from kubelet import Node, Pod, Version, container, pod
 from nodeplug.commands.kubelet_status import pod_status
 
 NOW, LATER = "2026-11-27T03:00:00Z", "2026-11-27T03:00:01Z"
@@ -11,7 +15,7 @@ READY = ("Ready", "ContainersReady")
 
 
 def told(node: Node, of: Pod, before: dict[str, Any] | None = None) -> dict[str, Any]:
-    return pod_status(of, node.status(of), before or {}, NOW if before is None else LATER)
+    return pod_status(of, node.status(of), node.release, before or {}, NOW if before is None else LATER)
 
 
 def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
@@ -73,3 +77,75 @@ async def test_a_pod_that_succeeded_says_so_of_itself(folder: Path) -> None:
         found = conditions(told(node, led))
         assert found["Initialized"] == ("True", "PodCompleted", "")
         assert {found[each] for each in READY} == {("False", "PodCompleted", "")}
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "why"), [("1.36", ("", "")), ("1.37", ("PodSandboxNotReady", "pod sandbox is not ready"))]
+)
+async def test_why_containers_cannot_start(folder: Path, kubernetes: Version, why: tuple[str, str]) -> None:
+    led = pod("p", container("c"), uid="u", restart_policy="Never")
+    async with Node(folder, kubernetes=kubernetes) as node:
+        await node.admit(led)
+        assert conditions(told(node, led))["PodReadyToStartContainers"] == ("True", "", "")
+        await node.exit_container(led, "c")
+        await node.until(lambda: node.status(led).phase == "Succeeded")
+        assert conditions(told(node, led))["PodReadyToStartContainers"] == ("False", *why)
+
+
+async def test_a_pod_that_was_never_started_has_no_sandbox(folder: Path) -> None:
+    led = pod("p", container("c"), uid="u", claims={"g": "missing"})
+    async with Node(folder) as node:
+        await node.admit(led)
+        found = told(node, led)
+        assert conditions(found)["PodReadyToStartContainers"] == (
+            "False",
+            "PodSandboxNotReady",
+            "no pod sandbox exists",
+        )
+        assert "resources" not in found["containerStatuses"][0]
+
+
+async def test_the_end_of_a_deleted_pod_is_told(folder: Path) -> None:
+    led = pod("p", container("c"), uid="u")
+    async with Node(folder) as node:
+        await node.admit(led)
+        meta = msgspec.structs.replace(led.metadata, deletion_timestamp=datetime.now(UTC), generation=2)
+        deleted = msgspec.structs.replace(led, metadata=meta)
+        assert conditions(told(node, deleted))["PodReadyToStartContainers"][0] == "True", "it runs on meanwhile"
+        assert told(node, deleted)["observedGeneration"] == 2
+        assert {each["observedGeneration"] for each in told(node, deleted)["conditions"]} == {2}
+        ended = msgspec.structs.replace(node.status(led), container_statuses=())
+        found = pod_status(deleted, ended, node.release, {}, NOW)
+        assert conditions(found)["PodReadyToStartContainers"][0] == "False"
+
+
+async def test_a_container_shows_what_it_was_given(folder: Path) -> None:
+    given = container("c", {"example.com/x": 2, "cpu": "100m"}, requests={"cpu": "100m"}, claims=["g/r"])
+    led = pod("p", given, container("d"), uid="u")
+    async with Node(folder) as node:
+        await node.admit(led)
+        c, d = told(node, led)["containerStatuses"]
+        limits = {"example.com/x": "2", "cpu": "100m"}
+        claims = [{"name": "g", "request": "r"}]
+        assert c["resources"] == {"limits": limits, "requests": {"cpu": "100m"}, "claims": claims}
+        assert c["allocatedResources"] == {"cpu": "100m"}
+        assert (d["resources"], "allocatedResources" in d) == ({}, False)
+
+
+async def test_a_container_that_was_started_again_shows_how_it_ended(folder: Path) -> None:
+    led = pod("p", container("c"), uid="u")
+    async with Node(folder) as node:
+        await node.admit(led)
+        before = told(node, led)
+        assert "terminated" not in before["containerStatuses"][0].get("lastState", {})
+        await node.exit_container(led, "c", 3)
+        after = told(node, led, before)
+        (status,) = after["containerStatuses"]
+        assert status["state"] == {"running": {"startedAt": LATER}}
+        ended = {"exitCode": 3, "reason": "Error", "startedAt": NOW, "finishedAt": LATER}
+        assert status["lastState"] == {"terminated": ended}
+        later = pod_status(led, node.status(led), node.release, after, "2026-11-27T03:00:02Z")
+        assert later["containerStatuses"] == after["containerStatuses"], "times stay"
+        await node.lose_sandbox(led)
+        (lost,) = told(node, led, after)["containerStatuses"]
+        assert (lost["restartCount"], lost["lastState"]["terminated"]["exitCode"]) == (2, 137)

@@ -217,6 +217,7 @@ async def file_modes(stage: Stage) -> None:
         path: stat.S_IMODE((stage.world.kubelet_folder / path).stat().st_mode)
         for path in (
             "device-plugins",
+            "plugins",
             "plugins_registry",
             "pod-resources",
             "device-plugins/kubelet_internal_checkpoint",
@@ -224,6 +225,7 @@ async def file_modes(stage: Stage) -> None:
     }
     assert modes == {
         "device-plugins": 0o755,
+        "plugins": 0o750,
         "plugins_registry": 0o750,
         "pod-resources": 0o750,
         "device-plugins/kubelet_internal_checkpoint": 0o600,

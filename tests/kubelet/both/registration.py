@@ -1,9 +1,12 @@
 """Who may register, what becomes of the one before, and what lists say."""
 
+import shutil
+
 from kubelet.devicemanager import Device
 from kubelet.devicemanager.device import to_message
 from kubelet.pods import container, pod
 from kubelet.stubs import failing
+from tests.kubelet.both.claims_stage import SECONDS
 from tests.kubelet.both.scenario import bad, both, good
 from tests.kubelet.both.world import Stage
 
@@ -172,6 +175,19 @@ async def refused_in_the_registry(stage: Stage) -> None:
             " supported versions [v1alpha v1]",
         )
     assert len(plugin.called("GetInfo")) == 2
+
+
+@both
+async def in_a_hidden_folder(stage: Stage) -> None:
+    hidden = stage.registry / f".{stage.name}"
+    hidden.mkdir()
+    stage.stack.callback(shutil.rmtree, hidden)
+    plugin = await stage.plugin(good("a"), folder=hidden, register=False)
+    await stage.plugin(good("a"), folder=stage.registry, register=False)
+    await stage.offers(1, 1)
+    assert plugin.calls == [], "it came while the kubelet ran"
+    await stage.world.restart_kubelet()
+    await plugin.until(lambda: bool(plugin.called("NotifyRegistrationStatus")), SECONDS)
 
 
 @both

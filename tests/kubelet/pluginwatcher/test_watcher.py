@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -184,6 +185,36 @@ async def test_what_is_not_a_plugins_socket_is_left_out(watched: Watched) -> Non
     watched.watcher.scan()
     found = {str(each.path.relative_to(folder)) for each in watched.watcher.desired.sockets()}
     assert found == {"sub/deep/found.sock", *(f"{number}.sock" for number in range(10))}
+
+
+def test_a_hidden_folder_is_looked_into_if_it_was_there_first(folder: Path) -> None:
+    """The kubelet asks for the name of what is new only; in a folder that it has never seen it follows all folders."""
+    watcher = PluginWatcher(folder, {}, FakeClock())
+
+    def add(name: str) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(folder / name))
+
+    def found() -> set[str]:
+        watcher.scan()
+        return {str(each.path.relative_to(folder)) for each in watcher.desired.sockets()}
+
+    add(".first/a.sock")
+    assert found() == {".first/a.sock"}
+    add(".first/b.sock")
+    add(".later/c.sock")
+    add("new/.deep/d.sock")
+    seen = {".first/a.sock", ".first/b.sock", "new/.deep/d.sock"}
+    assert found() == seen
+    add("new/.deep/e.sock")
+    add("new/.more/f.sock")
+    add(".later/deep/g.sock")
+    assert found() == {*seen, "new/.deep/e.sock"}
+    shutil.rmtree(folder / ".first")
+    assert found() == {"new/.deep/d.sock", "new/.deep/e.sock"}
+    add(".first/a.sock")
+    assert found() == {"new/.deep/d.sock", "new/.deep/e.sock"}, "it is a new one"
 
 
 async def test_links_to_folders_are_not_followed(watched: Watched) -> None:

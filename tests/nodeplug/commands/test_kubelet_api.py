@@ -6,7 +6,8 @@ from pathlib import Path
 import kubelet
 from kubelet.stubs import failing
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
-from nodeplug.commands.kubelet_status import node_status
+from nodeplug.commands.kubelet_node import node_status
+from resourceapi.objects.release import RELEASES
 from tests.controlplane.scheduler.kit import (
     SECONDS,
     Json,
@@ -21,6 +22,11 @@ from tests.controlplane.scheduler.kit import (
 )
 from tests.dra_scenarios import scenario
 from tests.nodeplug.cluster import NODE, ClusterStand, using
+
+
+def devices_of(amounts: Json) -> Json:
+    """What a node has of devices."""
+    return {name: amount for name, amount in amounts.items() if "/" in name}
 
 
 async def test_from_a_template_to_cdi_names(socket_dir: Path) -> None:
@@ -235,15 +241,55 @@ async def test_a_rejected_pod_says_why(socket_dir: Path) -> None:
         failed = await stand.until_phase("p", "Failed")
         assert failed["status"]["reason"] == "UnexpectedAdmissionError"
         assert "Requested: 3, Available: 1" in failed["status"]["message"]
-        assert "containerStatuses" not in failed["status"]
-        assert not condition(failed, "Ready")
+        assert not {"containerStatuses", "conditions"} & failed["status"].keys()
 
 
 def test_numbers_of_devices_are_quantities() -> None:
     """Observation 16."""
-    told = node_status({"example.com/x": 60_000, "example.com/y": 0}, {"example.com/x": 59_999}, {}, "now")
-    assert told["capacity"] == {"example.com/x": "60k", "example.com/y": "0"}
-    assert told["allocatable"] == {"example.com/x": "59999"}
+    counts = {"example.com/x": 60_000, "example.com/y": 0}, {"example.com/x": 59_999}
+    told = node_status("n", RELEASES["1.37"], *counts, {}, "now")
+    assert devices_of(told["capacity"]) == {"example.com/x": "60k", "example.com/y": "0"}
+    assert devices_of(told["allocatable"]) == {"example.com/x": "59999"}
+
+
+async def test_a_node_is_what_pods_and_schedulers_look_for(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        await stand.create(pod("p", nodeSelector={"kubernetes.io/os": "linux", "kubernetes.io/hostname": NODE}))
+        await stand.until_phase("p", "Running")
+        node = await stand.get("Node", NODE)
+        assert node["metadata"]["labels"]["kubernetes.io/arch"] == node["status"]["nodeInfo"]["architecture"]
+        assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.37.1"
+        assert node["status"]["allocatable"].keys() == {"cpu", "memory", "pods"}
+        conditions = {each["type"]: each["status"] for each in node["status"]["conditions"]}
+        assert conditions == {"Ready": "True"} | dict.fromkeys(
+            ("MemoryPressure", "DiskPressure", "PIDPressure"), "False"
+        )
+        assert all(each["lastHeartbeatTime"] for each in node["status"]["conditions"])
+
+
+async def test_the_lease_of_a_node_is_renewed_while_its_kubelet_runs(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        leases = stand.client.raw("coordination.k8s.io/v1", "leases", namespaced=True)
+
+        async def lease_later() -> Json:
+            await stand.clock.advance(10)
+            found = (await asyncio.to_thread(leases.list, "kube-node-lease")).items
+            return found[0] if found else {}
+
+        async def renewed(before: Json) -> Json:
+            async with asyncio.timeout(SECONDS):
+                while (found := await lease_later()) == before:
+                    pass
+            return found
+
+        first = await renewed({})
+        assert (first["spec"]["holderIdentity"], first["spec"]["leaseDurationSeconds"]) == (NODE, 40)
+        node = await stand.get("Node", NODE)
+        assert [each["uid"] for each in first["metadata"]["ownerReferences"]] == [node["metadata"]["uid"]]
+        assert (await renewed(first))["spec"]["renewTime"] > first["spec"]["renewTime"]
+        await stand.node.stop()
+        await lease_later()  # what was under way
+        assert len({(await lease_later())["spec"]["renewTime"] for _ in range(5)}) == 1
 
 
 async def test_devices_of_plugins_are_the_nodes(socket_dir: Path) -> None:
@@ -252,7 +298,7 @@ async def test_devices_of_plugins_are_the_nodes(socket_dir: Path) -> None:
         await stand.plugin("example.com/x", "d0", "d1")
         await stand.until_phase("p", "Running")
         node = await stand.get("Node", NODE)
-        assert node["status"]["allocatable"] == {"example.com/x": "2"}
+        assert devices_of(node["status"]["allocatable"]) == {"example.com/x": "2"}
         assert condition(node, "Ready")["status"] == "True"
         assert stand.node.allocations("p", "c0")["example.com/x"]
 

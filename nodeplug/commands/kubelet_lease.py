@@ -1,0 +1,59 @@
+"""The lease by which a cluster sees that a node is there: without it the node's pods are taken from it after a while.
+
+Source: kubernetes.io "Leases", "Nodes": `kube-node-lease`, every ten seconds, forty until the node counts as away.
+"""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from kubelet import Node
+from resourceapi.client import Client, ClientError, Refused
+from resourceapi.objects import DecodeError
+
+NAMESPACE = "kube-node-lease"
+_PERIOD = 10.0  # seconds
+_DURATION = 40
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+
+class NodeLease:
+    """Renews the lease of a node that the server has, while its kubelet runs."""
+
+    def __init__(self, node: Node, client: Client) -> None:
+        """`client` stays the caller's to close."""
+        self._node = node
+        self._leases = client.aio.raw("coordination.k8s.io/v1", "leases", namespaced=True)
+        self._nodes = client.aio.raw("v1", "nodes", namespaced=False)
+
+    async def run(self) -> None:
+        """Renew it until cancelled; what fails is tried again when it is due the next time."""
+        while True:
+            if self._node.is_running:
+                try:
+                    await self._renew()
+                except (ClientError, DecodeError) as error:
+                    text = "lease %s/%s is not renewed, without which a cluster takes the node for away: %s"
+                    log.warning(text, NAMESPACE, self._node.node_name, error)
+            await self._node.clock.sleep(_PERIOD)
+
+    async def _renew(self) -> None:
+        name = self._node.node_name
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec: Json = {"holderIdentity": name, "leaseDurationSeconds": _DURATION, "renewTime": now}
+        try:
+            await self._leases.patch(name, {"spec": spec}, NAMESPACE)
+        except Refused as refusal:
+            if not refusal.is_missing:
+                raise
+            await self._leases.create(await self._new(spec))
+
+    async def _new(self, spec: Json) -> Json:
+        """A lease that goes with its node."""
+        name = self._node.node_name
+        uid = (await self._nodes.get(name))["metadata"]["uid"]
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        metadata = {"name": name, "namespace": NAMESPACE, "ownerReferences": [owner]}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}

@@ -1,0 +1,94 @@
+"""What a stand-in kubelet tells an API server of its node: the machine, what it has, how it is, and that it is there.
+
+Source: the kubelet's `nodestatus/setters.go` and `kubelet_node_status.go`; kubernetes.io "Nodes", "Leases". There is no
+address but the name, for nothing answers at any.
+"""
+
+import os
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from nodeplug.commands.kubelet_status import stamped
+from nodeplug.version import VERSION
+from resourceapi.objects.quantity import Quantity
+from resourceapi.objects.release import Release
+
+Json = dict[str, Any]
+
+_MOST_PODS = 110  # the kubelet's default
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # in Go's words, where these are others
+_PRESSURES = {
+    "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+}
+
+
+def node_labels(name: str) -> Json:
+    """The labels by which pods choose nodes."""
+    what = {"os": "linux", "arch": _architecture()}
+    made = {f"{group}/{key}": value for group in ("kubernetes.io", "beta.kubernetes.io") for key, value in what.items()}
+    return made | {"kubernetes.io/hostname": name}
+
+
+def node_status(
+    name: str, release: Release, capacity: Mapping[str, int], allocatable: Mapping[str, int], before: Json, now: str
+) -> Json:
+    """The members of a node's status that a kubelet writes.
+
+    `capacity` and `allocatable` are of devices, `before` is what this function returned last, empty at first; `now` is
+    a time as the API writes it.
+    """
+    machine = _machine()
+    earlier = {each["type"]: each for each in before.get("conditions", ())}
+    found = [_condition(type_, "False", *why) for type_, why in _PRESSURES.items()]
+    found.append(_condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+    return {
+        "addresses": [{"type": "Hostname", "address": name}],
+        "capacity": machine | _quantities(capacity),
+        "allocatable": machine | _quantities(allocatable),
+        "conditions": [stamped(each, earlier.get(each["type"], {}), now) for each in found],
+        "nodeInfo": _node_info(release),
+    }
+
+
+def with_heartbeat(status: Json, now: str) -> Json:
+    """A node's status as it is written: each of its conditions was looked at just now."""
+    return status | {"conditions": [each | {"lastHeartbeatTime": now} for each in status["conditions"]]}
+
+
+def _machine() -> Json:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"cpu": str(os.cpu_count() or 1), "memory": f"{pages // 1024}Ki", "pods": str(_MOST_PODS)}
+
+
+def _node_info(release: Release) -> Json:
+    return {
+        "architecture": _architecture(),
+        "operatingSystem": "linux",
+        "kernelVersion": platform.release(),
+        "osImage": _os_image(),
+        "kubeletVersion": f"v{release.version}.{release.patch}",
+        "containerRuntimeVersion": f"nodeplug://{VERSION}",
+    }
+
+
+def _os_image() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:
+        return ""
+
+
+def _architecture() -> str:
+    return _ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+def _condition(type_: str, status: str, reason: str, message: str) -> Json:
+    return {"type": type_, "status": status, "reason": reason, "message": message}
+
+
+def _quantities(counts: Mapping[str, int]) -> Json:
+    """Numbers as the API writes them: 60000 is `60k`."""
+    return {name: str(Quantity.of(count)) for name, count in counts.items()}
