@@ -16,6 +16,7 @@ from nodeplug.control.as_written import as_written
 from tests.controlplane.scheduler.kit import Json
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, Asked
+from tests.running import until
 
 _REFUSED = "0 of 1 are healthy and free"
 TAKEN_LIVE: Mapping[str, tuple[Any, str, str]] = {
@@ -35,11 +36,11 @@ TAKEN_LIVE: Mapping[str, tuple[Any, str, str]] = {
     "annotations": ({"a/b": "c"}, '{} -> {"a/b":"c"}', '"a/b": "c"'),
     "cdi": (False, '"auto" -> false', '"cdiDevices": []'),
     "cdiDevices": (["x.com/dev=y"], '[] -> ["x.com/dev=y"]', '"x.com/dev=y"'),
-    "access": ({"gid": 20, "mode": "0660"}, 'not set -> {"gid":20,"mode":"0660"}', '"cdiDevices": ["example.com/kvm'),
+    "access": ({"gid": 20, "mode": "0660"}, 'not set -> {"gid":20,"mode":"0660"}', '"device": "misc-kvm"'),
     "preferred": ("spread", '"numa" -> "spread"', '"device": "misc-kvm"'),
     "topology": (False, "true -> false", '"device": "misc-kvm"'),
     "ids": ("path", '"identity" -> "path"', '"unit": "/dev/kvm"'),
-    "vhostNet": (True, "false -> true", "`vhostNet` needs /dev/vhost-net"),
+    "vhostNet": (True, "false -> true", _REFUSED),
     "health": ("present", '"strict" -> "present"', '"device": "misc-kvm"'),
     "dangerous": (True, "false -> true", '"device": "misc-kvm"'),
 }
@@ -80,6 +81,14 @@ async def test_each_key_of_a_resource_counts_at_once_and_the_other_resource_is_n
         assert [x["unit"] for x in (await asked.json("leases", "list"))["leases"]] == ["misc-fuse.0"], key
     assert set(node.device_plugins.glob("nodeplug-fuse-*")) == sockets
     assert node.allocatable()["example.com/fuse"] == 2
+
+
+async def test_who_owns_a_node_changes_in_the_spec_that_the_runtime_reads(asked: Asked) -> None:
+    await asked.start(KVM)
+    asked.write({**KVM, "access": {"gid": 20}})
+    assert (await asked.run("reload")).exit_code == 0
+    spec = asked.state.parent / "cdi/nodeplug-device-plugin~example.com~kvm.json"
+    await until(lambda: spec.exists() and '"gid": 20' in spec.read_text())  # a thread writes it
 
 
 OTHER: Json = {
