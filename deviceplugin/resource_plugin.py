@@ -38,7 +38,11 @@ log = logging.getLogger("nodeplug.deviceplugin")
 
 
 class ResourceStatus(Struct, frozen=True):
-    """How one resource stands, for people and metrics."""
+    """How one resource stands, for people and metrics.
+
+    `devices` are units; `withheld` and `in_use` are those of them that are not `healthy` because somebody withholds
+    them, or has them for whom this front does not count them.
+    """
 
     name: str
     devices: int
@@ -48,6 +52,7 @@ class ResourceStatus(Struct, frozen=True):
     registrations: int
     last_error: str
     withheld: int = 0
+    in_use: int = 0
 
 
 class DeviceStatus(Struct, frozen=True):
@@ -221,6 +226,7 @@ class ResourcePlugin:
             registrations=self.registration.registrations,
             last_error=self.registration.last_error,
             withheld=sum(len(self._units(device)) for device in offered if device.withheld),
+            in_use=sum(len(self._units(device)) for device in offered if self._is_in_use(device)),
         )
 
     def rehearse(self, count: int, wanted: Sequence[str]) -> "Rehearsal":
@@ -301,6 +307,11 @@ class ResourcePlugin:
         is_leased = not self.resource.is_shared and self._lease(self._units(device)[0]) is not None
         return "" if is_leased else device.unavailable  # nobody else can get what a pod has
 
+    def _is_in_use(self, device: Device) -> bool:
+        """Tell whether a device is well, and is unavailable only because somebody has it."""
+        reason = self._unavailable.get(device.id, "")
+        return device.health.healthy and reason not in ("", NOT_DESCRIBED) and not _needs_somebody(device)
+
     def _units(self, device: Device) -> list[str]:
         return units_of_device(self.resource, device)
 
@@ -322,8 +333,8 @@ class ResourcePlugin:
         if reason := self._unavailable.get(device.id):
             if reason == NOT_DESCRIBED and before is None:
                 return logging.DEBUG, f"device is unavailable: {reason}"  # every device with CDI begins so
-            matters = device.unavailable or device.withheld
-            return logging.WARNING if matters else logging.INFO, f"device is unavailable: {reason}"
+            level = logging.WARNING if _needs_somebody(device) else logging.INFO
+            return level, f"device is unavailable: {reason}"
         if before is None or was_unavailable == NOT_DESCRIBED:
             return logging.INFO, "device is offered"
         return logging.INFO, "device is available again" if was_unavailable else "device is healthy again"
@@ -338,6 +349,11 @@ class ResourcePlugin:
                 for i in ids:
                     extra = {"resource": self.resource.name, "device": i}
                     log.log(logging.DEBUG if is_many else level, "%s", text, extra=extra)
+
+
+def _needs_somebody(device: Device) -> bool:
+    """Tell whether a device stays unavailable until somebody acts: it is withheld, or lacks what its resource names."""
+    return bool(device.unavailable or device.withheld)
 
 
 def _is_whole(device: Device, *, with_driver: bool) -> bool:

@@ -85,8 +85,8 @@ class Device(Struct, frozen=True, gc=False):  # a node has thousands, and none c
     two that look alike differ. Empty where it counts nothing.
     `links` are the PCI addresses of those that NVLink or xGMI joins it with directly, or through switches, and by how
     many links.
-    `driver_files` are filled in where a resource asks for them (package userspace), as are `absent_services`: the
-    folders of services that share it among programs (MPS), of those that are not there.
+    `driver_files` are filled in where a resource asks for them (package userspace), as are `absent_services`: what is
+    not there of what containers get beside it, folders of services that share it among programs (MPS) and nodes.
     """
 
     id: str

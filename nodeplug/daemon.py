@@ -37,6 +37,7 @@ from nodeplug.fronts import (
     remove_features,
     witnesses,
 )
+from nodeplug.moved_specs import leave_folder_of_before
 from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.readiness import why_not_ready
 from nodeplug.supervision import run_together
@@ -204,6 +205,7 @@ class Daemon:
         await ledger.take(self._config.settings.lock_wait_seconds)
         if self._file is not None:
             self._file.is_tried = False
+        leave_folder_of_before(self._config.settings)
         remove_features(self._config.settings)
 
     def _observers(

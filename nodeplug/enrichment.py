@@ -9,6 +9,7 @@ from hostdevices.health import HealthTracker
 from nodeplug.config import Config
 from nodeplug.fronts import ddp_profiles, may_have_uplinks, own_probes
 from resources.assignment import Assignment
+from resources.vhost_net import with_vhost_net
 
 if TYPE_CHECKING:
     from dra_plugin import DraPlugin
@@ -35,6 +36,7 @@ class Enrichment:
         self._may_have_uplinks = may_have_uplinks(config)
         self._ddp_profiles = ddp_profiles(config)
         self._own_probes = own_probes(config)
+        self._resources = config.resources
         self._mps_pipes = [resource.mps for resource in config.resources if resource.mps]
         self._driver_root = config.settings.driver_root
         self.driver_files = _driver_files(config, host)
@@ -62,6 +64,7 @@ class Enrichment:
             from userspace import with_mps  # for GPUs alone
 
             found = with_mps(self._host, found, self._mps_pipes, self._driver_root)
+        found = with_vhost_net(self._host, found, self._resources)
         if self.driver_files is not None:
             found = self.driver_files.enrich(found)
         return self._dra.with_lent(found) if self._dra is not None else found

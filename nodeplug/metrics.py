@@ -9,7 +9,7 @@
 | nodeplug_config_last_reload_success_timestamp_seconds | gauge | | when the file was last read and good |
 | nodeplug_scan_seconds | gauge | | what the last scan of the host took |
 | nodeplug_stuck_reads | gauge | | reads of /sys that have not come back |
-| nodeplug_devices | gauge | resource, health | what the kubelet was told: `healthy`, `unhealthy`; or `withheld` |
+| nodeplug_devices | gauge | resource, health | what the kubelet was told: `healthy`, or why it is unhealthy |
 | nodeplug_leases | gauge | resource | units that containers hold |
 | nodeplug_lease_info | gauge | resource, api, unit, device, namespace, pod, container, claim, pod_uid | 1 |
 | nodeplug_lease_info_omitted | gauge | | leases that are not among these, for there are too many |
@@ -116,7 +116,8 @@ def collect(
         "nodeplug_devices",
         "What the kubelet was told.",
         *(({"resource": x.name, "health": "healthy"}, x.healthy) for x in resources),
-        *(({"resource": x.name, "health": "unhealthy"}, x.devices - x.healthy - x.withheld) for x in resources),
+        *(({"resource": x.name, "health": "unhealthy"}, _ill(x)) for x in resources),
+        *(({"resource": x.name, "health": "in-use"}, x.in_use) for x in resources),
         *(({"resource": x.name, "health": "withheld"}, x.withheld) for x in resources),
     )
     yield _gauge(
@@ -139,6 +140,10 @@ def collect(
         yield from _dra(dra)
     if telemetry is not None:
         yield from _counted(telemetry, has_dra=dra is not None)
+
+
+def _ill(resource: ResourceStatus) -> int:
+    return resource.devices - resource.healthy - resource.withheld - resource.in_use
 
 
 def _leases(leases: Sequence[Lease]) -> Iterator[Metric]:

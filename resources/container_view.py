@@ -15,7 +15,7 @@ from resources import template
 from resources.foreign_cdi import why_no_name
 from resources.groups import Folder
 from resources.mounts import is_plain
-from resources.resource import Resource
+from resources.resource import VHOST_NET, Resource
 from resources.shares import why_unshared
 from resources.told_by import told_by
 
@@ -67,6 +67,8 @@ class ContainerView:
                 f"no MPS control daemon is at {resource.mps}, which `mps` of {resource.name} names: start it"
                 " (nvidia-cuda-mps-control), or, in a cluster, have its pod see that folder (overlay driver-files)"
             )
+        if resource.vhost_net and (path := next((x for x in VHOST_NET if x in device.absent_services), "")):
+            return f"`vhostNet` of {resource.name} needs {path}, which is not here; load its kernel module"
         if why := why_no_name(resource.cdi_devices, device) or why_unshared(resource, device):
             return why
         for name, value in resource.dra.attributes.items():

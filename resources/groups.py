@@ -107,6 +107,7 @@ def combine(resource: str, bundle: Bundle) -> Device:
         enumeration=",".join(dict.fromkeys(device.enumeration for device in bundle.devices if device.enumeration)),
         health=_worst(bundle.devices),
         driver_files=next((device.driver_files for device in bundle.devices if device.driver_files), None),
+        absent_services=tuple(dict.fromkeys(each for device in bundle.devices for each in device.absent_services)),
     )
 
 

@@ -32,6 +32,7 @@ from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 from resources.emptiness import why_empty
 from resources.shares import shares_of
+from resources.vhost_net import with_vhost_net
 
 if TYPE_CHECKING:
     from nodeplug.control.changes import Changes
@@ -115,6 +116,7 @@ def check(
         from userspace import with_mps
 
         inventory = with_mps(host, inventory, pipes, config.settings.driver_root)
+    inventory = with_vhost_net(host, inventory, config.resources)
     if config.settings.nvml and host.root.is_dir():
         import asyncio
 

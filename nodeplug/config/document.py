@@ -171,11 +171,11 @@ class Document:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the known name that was probably meant, as a question; all of them where there are few."""
+    """Return the known name that was probably meant, as a question; all of them where there are few, empty else."""
     names = sorted(known)
     if question := did_you_mean(name, names):
         return question
-    return f"known are {', '.join(names)}" if len(names) <= 24 else ""
+    return f"known are {', '.join(names)}" if 0 < len(names) <= 24 else ""
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:

@@ -9,14 +9,17 @@ from checkpoint import Lease
 from hostdevices import Inventory
 from nodeplug.config import Config
 from nodeplug.config_file import changed_fields, differences
+from nodeplug.control.as_written import as_written
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import assign
-from resources.resource import Resource, Shares
-from resources.selector import Selection, describe
+from resources.resource import Resource
 
 
 class FieldChange(Struct, frozen=True):
-    """A setting, or a field of a resource, with what it was and what it becomes, as JSON; selectors in words."""
+    """A setting, or a field of a resource, with what it was and what it becomes, as JSON; selectors in words.
+
+    Empty: it is not set.
+    """
 
     where: str  # the resource's name, or `settings`
     field: str
@@ -60,18 +63,4 @@ def _of(where: str, before: Resource | Struct, now: Resource | Struct) -> Iterat
 
 
 def _text(value: object) -> str:
-    return "" if value is UNSET else msgspec.json.encode(_said(value)).decode()
-
-
-def _said(value: object) -> object:
-    """Return a field's value as people write it, where the configuration has other words for it."""
-    match value:
-        case _ if isinstance(value, Selection):
-            return describe(value)
-        case (Shares(), *_):
-            return list(map(_said, value))
-        case Shares(selector, count, memory):
-            amount = {"memory": memory} if memory else {"count": count}
-            return amount if selector is None else {"select": _said(selector), **amount}
-        case _:
-            return value
+    return "" if value is UNSET or value is None else msgspec.json.encode(as_written(value)).decode()

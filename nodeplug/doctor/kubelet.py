@@ -1,5 +1,6 @@
 """The kubelet: its folders, and who listens there."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +31,11 @@ def examine(settings: Settings, *, needs_registry: bool) -> Iterator[Finding]:
 
 
 def _socket(path: Path, without: str) -> Finding:
+    """Return whether somebody listens there. Raises PermissionError for whoever may not ask."""
     if not is_there(path):
         return Finding("wrong", _SUBJECT, f"there is no {path}", without)
+    if not os.access(path, os.W_OK, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     if not is_live(path):
         return Finding("wrong", _SUBJECT, f"nobody listens at {path}", without)
     return Finding("ok", _SUBJECT, f"it listens at {path}")

@@ -109,9 +109,10 @@ function drawPicture(tiles) {
 
 // A header that ends in a blank is that of a column with sentences, which wrap.
 function tableOf(key, caption, header, all, cells, what) {
-  const visible = open.get(key) || PER_TABLE;
+  const visible = open.get(key) || PER_TABLE, lines = [];
   const body = all.slice(0, visible).map((each) => {
     const line = cells(each);
+    lines.push(line.cells);
     return make("tr", line.isWarning ? { class: "warning" } : {}, ...line.cells.map((cell, at) =>
       at === line.heads ? make("th", { scope: "row" }, cell) :
         make("td", typeof cell === "number" ? { class: "number" } : header[at].endsWith(" ") ? { class: "text" } : {},
@@ -119,7 +120,8 @@ function tableOf(key, caption, header, all, cells, what) {
   });
   return [make("div", { class: "wide", role: "region", tabindex: "0", "aria-label": caption, "data-key": key },
     make("table", {}, make("caption", {}, caption),
-      make("thead", {}, make("tr", {}, ...header.map((name) => make("th", { scope: "col" }, name.trim())))),
+      make("thead", {}, make("tr", {}, ...header.map((name, at) =>
+        make("th", { scope: "col", class: typeof lines[0]?.[at] === "number" ? "number" : "" }, name.trim())))),
       make("tbody", {}, ...body))),
   more(key, all.length, visible, PER_TABLE * 5, what)];
 }

@@ -20,7 +20,7 @@ from nodeplug.version import VERSION
 from telemetry import Histogram, Telemetry
 from tests.checkpoint.build import claimed, lease
 
-FUSE = ResourceStatus("example.com/fuse", 5, 3, 2, True, 7, "")
+FUSE = ResourceStatus("example.com/fuse", 6, 3, 2, True, 7, "", in_use=1)
 AWAY = ResourceStatus("example.com/kvm", 1, 1, 0, False, 0, "no kubelet.sock")
 DRA = DraStatus(devices=4, healthy=1, withheld=1, claims=2, registered=False, slice_writes=9, last_error="")
 
@@ -49,12 +49,14 @@ def test_all_of_them() -> None:
     build = found.pop(next(key for key in found if key[0] == "nodeplug_build_info"))
     assert build == 1
     fuse, kvm = ("resource", "example.com/fuse"), ("resource", "example.com/kvm")
-    healthy, unhealthy, withheld = (("health", x) for x in ("healthy", "unhealthy", "withheld"))
+    healthy, unhealthy, in_use, withheld = (("health", x) for x in ("healthy", "unhealthy", "in-use", "withheld"))
     assert found == {
         ("nodeplug_devices", (healthy, fuse)): 3,
         ("nodeplug_devices", (unhealthy, fuse)): 2,
         ("nodeplug_devices", (healthy, kvm)): 1,
         ("nodeplug_devices", (unhealthy, kvm)): 0,
+        ("nodeplug_devices", (in_use, fuse)): 1,
+        ("nodeplug_devices", (in_use, kvm)): 0,
         ("nodeplug_devices", (withheld, fuse)): 0,
         ("nodeplug_devices", (withheld, kvm)): 0,
         ("nodeplug_leases", (fuse,)): 2,

@@ -5,9 +5,12 @@ import json
 import signal
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.apiserver import write_kubeconfig
 from nodeplug import probe
+from nodeplug.control.client import ask
+from nodeplug.control.metrics import Answer, Question
 from tests.controlplane.scheduler.kit import Json, claim, request
 from tests.dra_scenarios import scenario
 from tests.nodeplug.cluster import using
@@ -105,6 +108,15 @@ async def test_a_pod_keeps_its_device_when_the_configuration_offers_it_no_more(m
     assert await taints() == [("nodeplug.dev/unavailable", "NoSchedule")]
 
 
+async def counted(machine: Machine) -> dict[str, float]:
+    """What metrics say of the resource's units, by health."""
+    text = (await asyncio.to_thread(ask, machine.state, Question(), Answer)).text
+    told = [
+        x for family in text_string_to_metric_families(text) for x in family.samples if x.name == "nodeplug_devices"
+    ]
+    return {x.labels["health"]: x.value for x in told if x.labels["resource"] == "example.com/fuse"}
+
+
 async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
@@ -114,8 +126,10 @@ async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine)
     await stand.create(claim("c", request(deviceClassName=FUSE)), using("claims", ["mine"], claims={"mine": "c"}))
     await stand.until_phase("claims", "Running")
     await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 0, 30)
+    assert await counted(machine) == {"healthy": 0, "unhealthy": 0, "in-use": 1, "withheld": 0}
     await stand.delete("Pod", "claims")
     await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 30)
+    assert await counted(machine) == {"healthy": 1, "unhealthy": 0, "in-use": 0, "withheld": 0}
 
     plugin_pod = using("plugin")
     plugin_pod["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}

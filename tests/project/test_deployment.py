@@ -39,6 +39,19 @@ def test_the_unit_s_sandbox_is_tight() -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize("drop_in", sorted((ROOT / "systemd/drop-ins").iterdir()), ids=lambda path: path.name)
+def test_the_sandbox_stays_tight_with_a_drop_in(tmp_path: Path, drop_in: Path) -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze on this machine")
+    units = tmp_path / "etc/systemd/system"
+    (units / "nodeplug.service.d").mkdir(parents=True)
+    shutil.copy(UNIT, units)
+    shutil.copy(drop_in, units / "nodeplug.service.d")
+    where = ("--offline=true", f"--root={tmp_path}", "--threshold=18", "nodeplug.service")
+    done = subprocess.run(["systemd-analyze", "security", *where], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize("name", ["k0s", "microk8s"])
 def test_a_drop_in_has_the_folders_of_another_kubelet_root(name: str) -> None:
     (root,) = re.findall(r"kubeletRoot: (\S+)}", (ROOT / f"systemd/drop-ins/{name}.conf").read_text())

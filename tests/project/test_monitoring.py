@@ -160,53 +160,100 @@ def test_promtool_finds_nothing_wrong_with_the_dashboard_s_queries(tmp_path: Pat
     promtool("check", "rules", tmp_path / "rules.yaml")
 
 
-def test_alerts_come_and_only_where_they_should(tmp_path: Path) -> None:
-    """A node that is well, and one that is not, by Prometheus' own evaluation."""
-    well, ill = '{node="well"', '{node="ill"'
-    series = {
-        f"nodeplug_build_info{well}}}": "1x60",
-        f'nodeplug_kubelet_listens{well},resource="a/b"}}': "1x60",
-        f'nodeplug_kubelet_listens{ill},resource="a/b"}}': "1x20 0x40",
-        f"nodeplug_config_last_reload_successful{well}}}": "1x60",
-        f"nodeplug_config_last_reload_successful{ill}}}": "0x60",
-        f'nodeplug_refusals_total{well},api="dra",reason="not-ready"}}': "5x60",
-        f'nodeplug_refusals_total{ill},api="dra",reason="not-ready"}}': "0+1x60",
-        f'nodeplug_lease_commit_duration_seconds_bucket{well},le="0.25"}}': "0+1x60",
-        f'nodeplug_lease_commit_duration_seconds_bucket{well},le="+Inf"}}': "0+1x60",
-        f'nodeplug_lease_commit_duration_seconds_bucket{ill},le="0.25"}}': "0x60",
-        f'nodeplug_lease_commit_duration_seconds_bucket{ill},le="0.5"}}': "0+1x60",
-        f'nodeplug_lease_commit_duration_seconds_bucket{ill},le="+Inf"}}': "0+1x60",
-    }
-    expected = {"NodeplugNotRegistered", "NodeplugConfigurationRefused", "NodeplugRefuses", "NodeplugLeasesWriteSlowly"}
+_NODE: dict[str, str] = {
+    "nodeplug_build_info": "1x120",
+    'up{job="nodeplug"}': "1x120",
+    'nodeplug_kubelet_listens{resource="a/b"}': "1x120",
+    "nodeplug_dra_registered": "1x120",
+    "nodeplug_config_last_reload_successful": "1x120",
+    'nodeplug_config_info{sha256="0"}': "1x120",
+    'nodeplug_devices{resource="a/b",health="healthy"}': "2x120",
+    'nodeplug_devices{resource="a/b",health="unhealthy"}': "0x120",
+    'nodeplug_devices{resource="a/b",health="in-use"}': "1x120",
+    'nodeplug_devices{resource="a/b",health="withheld"}': "1x120",
+    'nodeplug_dra_devices{health="unhealthy"}': "0x120",
+    'nodeplug_dra_devices{health="withheld"}': "1x120",
+    "nodeplug_stuck_reads": "0x120",
+    'nodeplug_refusals_total{api="dra",reason="not-ready"}': "0x104 2x15",  # a pod that came too early
+    'nodeplug_refusals_total{api="device-plugin",reason="defect"}': "0x120",
+    "nodeplug_leases_writable": "1x120",
+    'nodeplug_events_total{kind="set-aside"}': "0x120",
+    'nodeplug_events_total{kind="kubelet-restarted"}': "0x100 1x19",
+    'nodeplug_lease_commit_duration_seconds_bucket{le="0.25"}': "0+9x120",
+    'nodeplug_lease_commit_duration_seconds_bucket{le="0.5"}': "0+10x120",
+    'nodeplug_lease_commit_duration_seconds_bucket{le="+Inf"}': "0+10x120",
+    "nodeplug_dra_slice_writes_total": "0+1x120",
+}
+"""What is scraped of a node that is well, in two hours, a value each minute."""
+_ILL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "NodeplugDown": ({'up{job="nodeplug"}': "0x120"}, {"job": "nodeplug"}),
+    "NodeplugNotRegistered": ({'nodeplug_kubelet_listens{resource="a/b"}': "1x20 0x99"}, {"resource": "a/b"}),
+    "NodeplugDriverNotRegistered": ({"nodeplug_dra_registered": "1x20 0x99"}, {}),
+    "NodeplugConfigurationRefused": ({"nodeplug_config_last_reload_successful": "1x20 0x99"}, {}),
+    "NodeplugDeviceUnhealthy": (
+        {'nodeplug_devices{resource="a/b",health="unhealthy"}': "1x120"},
+        {"resource": "a/b", "health": "unhealthy"},
+    ),
+    "NodeplugStuckReads": ({"nodeplug_stuck_reads": "0x20 1x99"}, {}),
+    "NodeplugRefuses": (
+        {'nodeplug_refusals_total{api="dra",reason="not-ready"}': "0+1x120"},
+        {"api": "dra", "reason": "not-ready"},
+    ),
+    "NodeplugDefect": ({'nodeplug_refusals_total{api="device-plugin",reason="defect"}': "0x100 1x19"}, {}),
+    "NodeplugLeasesNotWritten": ({"nodeplug_leases_writable": "1x20 0x99"}, {}),
+    "NodeplugLeasesSetAside": ({'nodeplug_events_total{kind="set-aside"}': "1x120"}, {"kind": "set-aside"}),
+    "NodeplugLeasesWriteSlowly": ({'nodeplug_lease_commit_duration_seconds_bucket{le="0.25"}': "0x120"}, {}),
+    "NodeplugSlicesRewritten": ({"nodeplug_dra_slice_writes_total": "0+4x120"}, {}),
+    "NodeplugKubeletRestarts": ({'nodeplug_events_total{kind="kubelet-restarted"}': "0x80 1+1x39"}, {}),
+}
+"""By alert: what is otherwise on a node that is ill, and the labels with which that is said."""
+_OF_ALL = {"NodeplugAbsent": {}, "NodeplugConfigurationsDiffer": {"namespace": "nodeplug"}}
+"""Alerts about no single node."""
+
+
+def _series(node: str, otherwise: dict[str, str]) -> list[dict[str, str]]:
+    """Return what is scraped of a node, as promtool is told."""
+    found = []
+    for name, values in (_NODE | otherwise).items():
+        metric, _, labels = name.rstrip("}").partition("{")
+        own = f'namespace="nodeplug",node="{node}"'
+        found.append({"series": f"{metric}{{{','.join(filter(None, (labels, own)))}}}", "values": values})
+    return found
+
+
+def _judged(series: list[dict[str, str]], expected: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """Return a test of promtool: these alerts, with these labels, and no other."""
+    cases = []
+    for alert in ALERTS:
+        name, severity = alert["alert"], alert["labels"]["severity"]
+        labels = [{"severity": severity} | expected[name]] if name in expected else []
+        cases.append({"eval_time": "115m", "alertname": name, "exp_alerts": [{"exp_labels": x} for x in labels]})
+    return {"interval": "1m", "input_series": series, "alert_rule_test": cases}
+
+
+def test_each_alert_comes_and_only_where_it_should(tmp_path: Path) -> None:
+    """A node that is well beside one that is ill in one way, by Prometheus' own evaluation."""
+    assert _ILL.keys() | _OF_ALL.keys() == {alert["alert"] for alert in ALERTS}
+    well = _series("well", {})
+    other = {'nodeplug_config_info{sha256="0"}': "_x120", 'nodeplug_config_info{sha256="1"}': "1x120"}
+    tests = [
+        _judged(well, {}),
+        _judged([], {"NodeplugAbsent": {}}),
+        _judged([*well, *_series("ill", other)], {"NodeplugConfigurationsDiffer": {"namespace": "nodeplug"}}),
+    ]
+    for name, (otherwise, labels) in _ILL.items():
+        of_node = {"node": "ill"} if _is_grouped(name) else {"node": "ill", "namespace": "nodeplug"}
+        tests.append(_judged([*well, *_series("ill", otherwise)], {name: of_node | labels}))
     rules = yaml.safe_load(yaml.safe_dump(RULES))
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):
         rule["annotations"] = {}  # what is compared is who is meant
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
-    meant: dict[str, list[dict[str, str]]] = {
-        "NodeplugNotRegistered": [{"resource": "a/b"}],
-        "NodeplugRefuses": [{"api": "dra", "reason": "not-ready"}],
-    }
-    cases = [
-        {
-            "eval_time": "59m",
-            "alertname": alert["alert"],
-            "exp_alerts": [
-                {"exp_labels": {"node": "ill", "severity": alert["labels"]["severity"]} | labels}
-                for labels in (meant.get(alert["alert"], [{}]) if alert["alert"] in expected else [])
-            ],
-        }
-        for alert in ALERTS
-    ]
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "alert_rule_test": cases,
-            }
-        ],
-    }
-    (tmp_path / "test.yaml").write_text(yaml.safe_dump(test))
+    (tmp_path / "test.yaml").write_text(
+        yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
+    )
     promtool("test", "rules", tmp_path / "test.yaml")
+
+
+def _is_grouped(name: str) -> bool:
+    """Tell whether an alert's labels are those by which it sums."""
+    return any(alert["alert"] == name and "sum by" in alert["expr"] for alert in ALERTS)

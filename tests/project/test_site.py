@@ -88,6 +88,11 @@ def test_every_boundary_of_the_threat_model_has_its_tests() -> None:
     assert {name for names in named for name in names} <= defined
 
 
+@pytest.mark.parametrize("picture", sorted((DOCS / "pictures").iterdir()), ids=lambda path: path.name)
+def test_pictures_are_on_a_page(picture: Path) -> None:
+    assert any(f"](pictures/{picture.name})" in page.read_text() for page in DOCS.glob("*.md"))
+
+
 @pytest.mark.parametrize("picture", sorted((DOCS / "pictures").glob("*.svg")), ids=lambda path: path.name)
 def test_pictures_say_what_they_show_and_need_nothing_from_elsewhere(picture: Path) -> None:
     text = picture.read_text()
@@ -95,7 +100,6 @@ def test_pictures_say_what_they_show_and_need_nothing_from_elsewhere(picture: Pa
     assert "<desc" in text
     assert "prefers-color-scheme:dark" in text
     assert not re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?(?!#)", text.replace("xmlns=", ""))
-    assert any(f"](pictures/{picture.name})" in page.read_text() for page in DOCS.glob("*.md"))
 
 
 def test_the_page_counts_the_requests_that_are_compared() -> None:

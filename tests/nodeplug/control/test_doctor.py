@@ -77,6 +77,29 @@ async def test_a_machine_that_has_nothing(
     assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run here") in found
 
 
+def test_of_a_socket_that_only_root_may_ask_nobody_else_says_that_the_kubelet_is_down(
+    tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODEPLUG_KUBELET_ROOT", str(socket_dir))
+    path, host = socket_dir / "device-plugins/kubelet.sock", made_up.host
+    path.parent.mkdir()
+    list(findings(tmp_path / "config.yaml", host))  # and all that is imported for it
+    before = os.geteuid()
+    with socket.socket(socket.AF_UNIX) as kubelet:
+        kubelet.bind(str(path))
+        kubelet.listen()
+        path.chmod(0o000)
+        socket_dir.chmod(0o711)
+        try:
+            os.seteuid(before or _NOBODY)
+            found = list(findings(tmp_path / "config.yaml", host))
+        finally:
+            os.seteuid(before)
+    assert [(x.says, x.do) for x in found if x.subject == "kubelet"] == [
+        (f"{path}: Permission denied", "only root may look everywhere: run it as root")
+    ]
+
+
 def test_who_may_not_look_everywhere_is_told_who_may(
     tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

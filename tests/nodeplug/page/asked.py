@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nodeplug.control import events, picture
 from nodeplug.control.picture import About, Tile
+from nodeplug.control.status import ResourceView
 from nodeplug.page.feed import Feed
 from nodeplug.page.site import Site
 from nodeplug.status_server import StatusServer
@@ -22,6 +23,7 @@ class Answers:
 
     def __init__(self, *tiles: Tile) -> None:
         self.tiles = tiles
+        self.resources: tuple[ResourceView, ...] = ()
         self.problem: Exception | None = None
         self.log = EventLog()
         self.asked = 0
@@ -32,7 +34,7 @@ class Answers:
         if self.problem is not None:
             raise self.problem
         if isinstance(question, picture.Question):
-            return picture.Answer(About("n", "1", 0.0, "file", (), (), None, ()), self.tiles, ())
+            return picture.Answer(About("n", "1", 0.0, "file", (), self.resources, None, ()), self.tiles, ())
         assert isinstance(question, events.Question)
         if question.wait:
             await self.log.wait(question.after)

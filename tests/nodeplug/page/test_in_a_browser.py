@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodeplug.control.picture import Tile
+from nodeplug.control.status import ResourceView
 from tests.browser import CHROMIUM, Page, browser
 from tests.nodeplug.page.asked import Answers, served
 
@@ -83,6 +84,23 @@ async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
         assert ("rowheader", "gpu-1") in told
     await page.until("document.getElementById('link').textContent.startsWith('connection lost')")
     page.messages.clear()  # the browser says so, too
+
+
+async def test_the_head_of_a_column_is_above_what_is_in_it(page: Page) -> None:
+    answers = Answers(KVM)
+    answers.resources = (
+        ResourceView("a/kvm", "device-plugin", 100, 99, 1, is_registered=True, registrations=1, last_error=""),
+    )
+    async with served(answers) as server:
+        await page.show(f"http://127.0.0.1:{server.port}/")
+        await page.until("document.querySelectorAll('#resources tbody tr').length === 1")
+        edges = (
+            "[...document.querySelectorAll('#resources tr')].map(row => [...row.cells].map(cell => "
+            "getComputedStyle(cell).textAlign))"
+        )
+        head, body = await page.evaluate(edges)
+        assert head == body
+        assert head.count("right") == 3
 
 
 async def test_dark_and_light_still_and_on_a_phone(page: Page) -> None:

@@ -1,0 +1,59 @@
+"""What a field of a resource or a setting is in a file: its keys and words, without what need not be said."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct, structs
+
+from resources.groups import Folder, Functions, PathSet, SameAttribute, Within
+from resources.resource import DriverBinding, InterfaceMoves, NodeAccess, Shares
+from resources.selector import Selection, describe
+
+_KEYS: Final = {"minimum": "min", "maximum": "max", "selector": "select", "glob": "path"}
+"""Of fields that have another name in the file."""
+
+
+def as_written(value: object) -> object:
+    """Return a value as the file has it, to be encoded; of a selector what it means, in words."""
+    match value:
+        case _ if isinstance(value, Selection):
+            return describe(value)
+        case Within(kind):
+            return {"within": kind} if kind else "parent"
+        case SameAttribute(name):
+            return {"attribute": name}
+        case Functions():
+            return "functions"
+        case PathSet(members):
+            return {"paths": list(map(as_written, members))}
+        case Folder(path):
+            return {"folder": path}
+        case NodeAccess(uid, gid, mode):
+            octal = None if mode is None else f"{mode:04o}"
+            return {name: x for name, x in (("uid", uid), ("gid", gid), ("mode", octal)) if x is not None}
+        case InterfaceMoves() if value == InterfaceMoves():
+            return "move"
+        case DriverBinding() if value == DriverBinding():
+            return value.driver
+        case Struct():
+            return _fields(value)
+        case Mapping():
+            return {name: as_written(each) for name, each in value.items()}
+        case tuple():
+            return list(map(as_written, value))
+        case _:
+            return value
+
+
+def _fields(value: Struct) -> dict[str, object]:
+    """Return what a value has that its kind has not by itself; a count of shares is always said, or their memory."""
+    said = {x.name: getattr(value, x.name) for x in structs.fields(value)}
+    given = {x.name for x in structs.fields(value) if said[x.name] not in (x.default, {}, None)}
+    if isinstance(value, Shares) and not value.memory:
+        given.add("count")
+    return {_key(name): as_written(said[name]) for name in said if name in given}
+
+
+def _key(name: str) -> str:
+    first, *others = name.split("_")
+    return _KEYS.get(name) or first + "".join(map(str.capitalize, others))

@@ -1,0 +1,46 @@
+"""The folder in which CDI specs were written before: a runtime that still reads it must not find devices as they were.
+
+A device that is renumbered afterwards is described there by what is another device's by then, and of two folders a
+runtime takes the one that it reads last, whichever that is. `cdi-directory` in the state directory names the folder.
+"""
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import cdi
+from nodeplug.config import Settings
+
+_MARK: Final = "cdi-directory"
+_OWNERS: Final = ("device-plugin", "dra")
+log = logging.getLogger("nodeplug")
+
+
+def leave_folder_of_before(settings: Settings) -> None:
+    """Remove what is ours in another folder than today's, and remember today's. Call it once the state is ours."""
+    mark = Path(settings.state_directory) / _MARK
+    before, now = _named(mark), settings.cdi_directory
+    if before == now:
+        return
+    if before is not None and os.path.realpath(before) != os.path.realpath(now):  # /var/run is /run, mostly
+        try:
+            for owner in _OWNERS:
+                cdi.CdiDirectory(Path(before), owner).keep(())
+        except OSError as error:
+            says = "CDI specs of before stay in %s, and a runtime that reads them may give out devices as they were: %s"
+            log.error(says, before, error.strerror or error)
+            return
+        log.info("CDI specs are written to %s from now on; those of before in %s are removed", now, before)
+    with contextlib.suppress(OSError):  # the ledger, which lies beside it, says what is wrong with the disk
+        mark.parent.mkdir(0o700, parents=True, exist_ok=True)
+        cdi.replace_file(mark, f"{now}\n".encode())
+
+
+def _named(mark: Path) -> str | None:
+    try:
+        text = mark.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if text.startswith("/") else None

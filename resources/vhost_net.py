@@ -1,0 +1,22 @@
+"""`vhostNet`: whether the nodes are there that containers get beside their devices.
+
+No device class has them: the kernel makes /dev/vhost-net without its module, which is loaded when somebody opens that.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from hostdevices import Host, Inventory
+from resources.resource import VHOST_NET, Resource
+
+
+def with_vhost_net(host: Host, inventory: Inventory, resources: Iterable[Resource]) -> Inventory:
+    """Return the inventory, its devices with those of the nodes that are not there, where a resource asks for them."""
+    if not any(resource.vhost_net for resource in resources):
+        return inventory
+    absent = tuple(path for path in VHOST_NET if host.devnode(path) is None)
+    if not absent:
+        return inventory
+    found = {i: structs.replace(x, absent_services=(*x.absent_services, *absent)) for i, x in inventory.devices.items()}
+    return Inventory(found, inventory.problems)

@@ -1,0 +1,160 @@
+"""Each key of a resource and each setting is changed under a running daemon: what comes of it, and who keeps what."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from kubelet.node import Node
+from nodeplug.config import Settings, loads
+from nodeplug.config.schema import ResourceEntry
+from nodeplug.control.as_written import as_written
+from tests.controlplane.scheduler.kit import Json
+from tests.nodeplug.conftest import pod
+from tests.nodeplug.control.conftest import FUSE, KVM, Asked
+from tests.running import until
+
+_REFUSED = "0 of 1 are healthy and free"
+TAKEN_LIVE: Mapping[str, tuple[Any, str, str]] = {
+    "select": ({"path": "/dev/kvm"}, '"kvm" -> "path /dev/kvm"', '"device": "misc-kvm"'),
+    "group": ({"attribute": "name"}, 'not set -> {"attribute":"name"}', '"device": "example-com-kvm-name-kvm"'),
+    "nodes": ("/dev/none*", '[] -> ["/dev/none*"]', _REFUSED),
+    "containerPath": ("/dev/x", '"" -> "/dev/x"', '"containerPath": "/dev/x"'),
+    "shares": (3, "1 -> 3", '"free": 3'),
+    "sharesOf": ([{"count": 4}], '[] -> [{"count":4}]', '"free": 4'),
+    "permissions": ("r", '"rw" -> "r"', '"permissions": "r"'),
+    "env": ({"A": "{devnodes}"}, '{} -> {"A":"{devnodes}"}', '"A": "/dev/kvm"'),
+    "mounts": (
+        [{"hostPath": "/opt/x", "readOnly": False}],
+        '[] -> [{"hostPath":"/opt/x","containerPath":"/opt/x","readOnly":fa...',
+        '"hostPath": "/opt/x"',
+    ),
+    "annotations": ({"a/b": "c"}, '{} -> {"a/b":"c"}', '"a/b": "c"'),
+    "cdi": (False, '"auto" -> false', '"cdiDevices": []'),
+    "cdiDevices": (["x.com/dev=y"], '[] -> ["x.com/dev=y"]', '"x.com/dev=y"'),
+    "access": ({"gid": 20, "mode": "0660"}, 'not set -> {"gid":20,"mode":"0660"}', '"device": "misc-kvm"'),
+    "preferred": ("spread", '"numa" -> "spread"', '"device": "misc-kvm"'),
+    "topology": (False, "true -> false", '"device": "misc-kvm"'),
+    "ids": ("path", '"identity" -> "path"', '"unit": "/dev/kvm"'),
+    "vhostNet": (True, "false -> true", _REFUSED),
+    "health": ("present", '"strict" -> "present"', '"device": "misc-kvm"'),
+    "dangerous": (True, "false -> true", '"device": "misc-kvm"'),
+}
+"""By key: another value for /dev/kvm, how the change reads, and what a container would be given then, or why not."""
+STARTS_ANEW: Mapping[str, Any] = {"evictAfterSeconds": 60, "api": "both", "nodeSelector": {"zone": "a"}}
+OTHERWISE = {
+    "name": "it is another resource",
+    "onNodes": "the resource comes or goes",
+    "dra": "test_changed_file.py, for it takes an API server",
+    "additionalInfo": "of PCI functions",
+    "compat": "sets other keys",
+    "identity": "of USB devices",
+    "mps": "of GPUs",
+    "reset": "of PCI functions",
+    "userspace": "of GPUs",
+}
+"""Keys that nothing of a made-up host can have, or that are no field of a resource that stays."""
+
+
+def test_no_key_is_forgotten() -> None:
+    assert {*TAKEN_LIVE, *STARTS_ANEW, *OTHERWISE} == {x.encode_name for x in structs.fields(ResourceEntry)}
+
+
+async def test_each_key_of_a_resource_counts_at_once_and_the_other_resource_is_not_touched(
+    asked: Asked, node: Node
+) -> None:
+    await asked.start(FUSE, KVM, allowedMounts=["/opt"])
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    sockets = set(node.device_plugins.glob("nodeplug-fuse-*"))
+    for key, (value, reads, comes) in TAKEN_LIVE.items():
+        asked.write(FUSE, {**KVM, key: value}, allowedMounts=["/opt"])
+        lines = (await asked.run("reload")).stdout.splitlines()
+        assert f"example.com/kvm: {key}: {reads}" in lines
+        assert lines[-1] == "nothing changes for what is leased"
+        given = (await asked.run("dry-run", "allocate", "example.com/kvm", "-o", "json")).stdout
+        assert comes in re.sub(r"\s+", " ", given).replace("[ ", "["), key
+        assert [x["unit"] for x in (await asked.json("leases", "list"))["leases"]] == ["misc-fuse.0"], key
+    assert set(node.device_plugins.glob("nodeplug-fuse-*")) == sockets
+    assert node.allocatable()["example.com/fuse"] == 2
+
+
+async def test_who_owns_a_node_changes_in_the_spec_that_the_runtime_reads(asked: Asked) -> None:
+    await asked.start(KVM)
+    asked.write({**KVM, "access": {"gid": 20}})
+    assert (await asked.run("reload")).exit_code == 0
+    spec = asked.state.parent / "cdi/nodeplug-device-plugin~example.com~kvm.json"
+    await until(lambda: spec.exists() and '"gid": 20' in spec.read_text())  # a thread writes it
+
+
+OTHER: Json = {
+    **dict.fromkeys(("nvml", "devlink", "registerThroughPluginWatcher", "tracing", "clusterEvents"), True),
+    **dict.fromkeys(("rescanSeconds", "healthSeconds", "lockWaitSeconds"), 7),
+    "allowedMounts": ["/opt"],
+    "ignoredXids": [1],
+    "logLevel": "debug",
+    "logFormat": "json",
+    "transport": "grpcio",
+    "metricsAddress": "127.0.0.1:1",
+    "statusPage": "all",
+    "driverName": "x.example.com",
+    "nodeName": "other",
+}
+"""Other values of settings; of those that are not here a path."""
+
+
+async def test_with_another_setting_the_daemon_starts_anew_and_leases_stay(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    for setting in structs.fields(Settings):
+        name = setting.encode_name
+        value = OTHER.get(name, "/elsewhere")
+        asked.write(FUSE, **{name: value})
+        told = json.loads((await asked.run("check", asked.path, "--against", asked.state, "-o", "json")).stdout)
+        found = told["changes"]
+        assert found["startsAnew"], name
+        said = [(x["where"], x["field"], json.loads(x["after"])) for x in found["fields"]]
+        assert said == [("settings", name, value)]
+        assert [(x["unit"], x["change"]) for x in told["leases"]] == [("misc-fuse.0", "")]
+
+
+@pytest.mark.parametrize(("key", "value"), STARTS_ANEW.items())
+async def test_what_the_daemon_has_no_part_for_has_it_start_anew(asked: Asked, key: str, value: Any) -> None:
+    await asked.start(FUSE)
+    asked.write({**FUSE, key: value})
+    told = await asked.run("check", asked.path, "--against", asked.state, "-o", "json")
+    assert json.loads(told.stdout)["changes"]["startsAnew"]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        {"select": "gpio", "group": "parent"},
+        {"select": "gpio", "group": {"within": "usb"}},
+        {"select": "gpu", "group": "functions"},
+        {"group": {"paths": [{"path": "/dev/a*", "containerPath": "/dev/a"}, {"path": "/dev/b*", "optional": True}]}},
+        {"group": {"folder": "/dev/snd"}},
+        {"select": "gpio", "access": {"uid": 1, "gid": 0}},
+        {"select": "nic", "api": "dra", "dra": {"interface": "move"}},
+        {"select": "nic", "api": "dra", "dra": {"interface": {"mtu": True, "addresses": ["192.0.2.0/24"]}}},
+        {"select": {"kind": "pci"}, "api": "dra", "dra": {"bind": "vfio-pci", "taint": "none"}},
+        {"select": {"kind": "pci"}, "api": "dra", "dra": {"bind": {"iommufd": True}}},
+        {"select": "gpu", "api": "dra", "shares": 2, "dra": {"capacity": {"m": {"value": "8", "default": "1"}}}},
+        {
+            "select": "gpu",
+            "api": "dra",
+            "dra": {"counters": {"m": "4"}, "partitions": [{"name": "a", "consumes": {"m": "2"}, "count": 2}]},
+        },
+    ],
+    ids=str,
+)
+def test_a_change_reads_as_the_file(resource: Json) -> None:
+    config = loads(json.dumps({"resources": [{"name": "x/y", **resource}]}).encode())
+    (last,) = [name for name in ("dra", "group", "access") if name in resource]
+    text = msgspec.json.encode(as_written(getattr(config.resources[0], last))).decode()
+    assert json.loads(text) == resource[last]

@@ -1,0 +1,91 @@
+"""`settings.cdiDirectory` becomes another one: nothing of ours stays where a runtime may look, too."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from kubelet.node import Node
+from nodeplug.config import Settings
+from nodeplug.moved_specs import leave_folder_of_before
+from tests.nodeplug.conftest import StartDaemon, pod
+from tests.running import until
+
+OURS = ("nodeplug-device-plugin~example.com~fuse.json", "nodeplug-dra~example.com~claim~uid.json")
+TOOLKITS = "nvidia.yaml"
+
+
+async def test_a_running_daemon_takes_its_specs_along(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
+    async with Node(socket_dir) as node:
+        await start()
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+        assert (await node.admit(pod("a"))).phase == "Running"
+        assert [x.name for x in (tmp_path / "cdi").iterdir()] == [OURS[0]]
+        path = tmp_path / "config0.yaml"
+        content = json.loads(path.read_text())
+        content["settings"]["cdiDirectory"] = str(tmp_path / "other")
+        path.write_text(json.dumps(content))
+        await until((tmp_path / "other" / OURS[0]).exists)
+        assert list((tmp_path / "cdi").iterdir()) == []
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+        assert node.allocations("a", "c") == {"example.com/fuse": ["misc-fuse.0"]}
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """A folder of CDI specs that a daemon has written to, and others do."""
+    folder = tmp_path / "before"
+    folder.mkdir()
+    (tmp_path / "state").mkdir()
+    leave_folder_of_before(settings(tmp_path, folder))
+    for name in (*OURS, TOOLKITS):
+        (folder / name).touch()
+    return folder
+
+
+def settings(folder: Path, cdi: Path) -> Settings:
+    return Settings(state_directory=str(folder / "state"), cdi_directory=str(cdi))
+
+
+def test_specs_of_others_stay(before: Path, tmp_path: Path) -> None:
+    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    assert [x.name for x in before.iterdir()] == [TOOLKITS]
+    (before / OURS[0]).touch()  # another daemon's, since
+    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    assert (before / OURS[0]).exists()
+
+
+def test_another_name_of_the_same_folder_is_no_other_folder(before: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").symlink_to(before)
+    leave_folder_of_before(settings(tmp_path, tmp_path / "run"))
+    assert sorted(x.name for x in before.iterdir()) == [*OURS, TOOLKITS]
+
+
+def test_a_folder_that_is_not_here_any_more_is_forgotten(before: Path, tmp_path: Path) -> None:
+    before.rename(tmp_path / "unmounted")
+    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    (tmp_path / "unmounted").rename(before)
+    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    assert sorted(x.name for x in before.iterdir()) == [*OURS, TOOLKITS]
+
+
+def test_what_cannot_be_removed_is_said_and_tried_again(
+    before: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (before / OURS[0]).unlink()
+    (before / OURS[0]).mkdir()
+    for _ in range(2):
+        leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+        assert f"CDI specs of before stay in {before}" in caplog.text
+        caplog.clear()
+    (before / OURS[0]).rmdir()
+    with caplog.at_level(logging.INFO):
+        leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    assert f"those of before in {before} are removed" in caplog.text
+
+
+def test_a_state_directory_that_is_none_is_left_to_the_ledger(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    assert (tmp_path / "state").read_text() == ""
