@@ -17,8 +17,9 @@ from kubelet import KubeletError, Node
 from kubelet.pods.run import UNSEEN, full_name
 from nodeplug.commands.kubelet_events import EventRecorder
 from nodeplug.commands.kubelet_status import node_status, pod_status
-from resourceapi.client import Client, ClientError, Event, Informer, Refused
+from resourceapi.client import ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
+from resourceapi.client.blocking import Client
 from resourceapi.objects import format_time
 from resourceapi.objects.core import Pod, PodStatus
 

@@ -9,7 +9,8 @@ from controlplane.apiserver import Server
 from kubelet import Node
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
-from resourceapi.client import Client, Credentials
+from resourceapi.client import Credentials
+from resourceapi.client.blocking import Client
 from resourceapi.objects.core import Pod
 
 TOKEN = "token"
