@@ -30,7 +30,8 @@ from checkpoint import Ledger
 from grpcunix import Client as GrpcClient
 from grpcunix import connect
 from kubeletapi.dra.v1 import api_pb2 as dra
-from resourceapi.client import Client, from_kubeconfig
+from resourceapi.client import from_kubeconfig
+from resourceapi.client.blocking import Client
 from resourceapi.objects import v1
 
 RESOURCES, DEVICES = 10, 10

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from bench.quantile import quantile
 from bench.table import Goal, Table
 from dra_plugin.publishing.slices import Controller, DriverResources, Limits, Owner, Pool, Slice, Statistics
-from resourceapi.client import Client, Credentials
+from resourceapi.client import Credentials
+from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta, Quantity, core, v1
 
 DRIVER, NODE = "nodeplug.dev", "worker-1"

@@ -37,7 +37,8 @@ log = logging.getLogger("nodeplug.leases")
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Book], None]
 
-QUICK = 0.001  # seconds; a thread writes while transactions take longer, by a moving average over about `_LATELY`
+QUICK = 0.004  # seconds; a thread writes while transactions take longer, by a moving average over about `_LATELY`
+"""Handing over costs the more the busier the machine is, and it is then that a quick disk seems slow."""
 _LATELY = 8
 _RETRY = 0.05  # seconds between tries to take the state directory
 

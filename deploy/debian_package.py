@@ -39,7 +39,7 @@ main()
 _OF_THE_REPOSITORY = ("architecture.md", "contributing.md", "index.md", "release-notes.md", "security.md")
 """Pages that show, or are about, what lies outside of docs/."""
 _COMPLETION = (sys.executable, "-m", "nodeplug", "completion", "bash")
-_COMPILE = "python3 -m compileall -q /opt/nodeplug/lib"
+_COMPILE = "python3 -Xno_debug_ranges -m compileall -q /opt/nodeplug/lib"  # as for the image
 _SCRIPTS = {
     "postinst": f"""#!/bin/sh
 set -e

@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from resourceapi.client import Client, Refused
+from resourceapi.client import Refused
+from resourceapi.client.blocking import Client
 from tests.controlplane.scheduler.kit import Json
 
 POLICY = Path(__file__).resolve().parents[1] / "deploy/overlays/device-config-policy/policy.yaml"

@@ -7,18 +7,15 @@ import msgspec
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.status import bad_request, go_name, invalid_options
-from resourceapi.objects import (
-    ErrorList,
-    ErrorType,
-    FieldError,
+from resourceapi.objects import ErrorList, ErrorType, FieldError, quoted_text
+from resourceapi.objects.metadata_rules import MAX_MANAGER
+from resourceapi.objects.selectors import (
     FieldSelector,
     LabelSelector,
     SelectorError,
     parse_field_selector,
     parse_label_selector,
-    quoted_text,
 )
-from resourceapi.objects.metadata_rules import MAX_MANAGER
 
 _VALIDATIONS = ["", "Ignore", "Strict", "Warn"]
 _POLICIES = ["Foreground", "Background", "Orphan", "nil"]

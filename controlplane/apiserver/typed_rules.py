@@ -14,22 +14,17 @@ from resourceapi.objects import (
     ErrorList,
     KubernetesObject,
     Record,
-    prepare_create,
-    prepare_status_update,
-    prepare_update,
     read_object,
     read_with_problems,
     v1,
-    validate_create,
-    validate_status_update,
-    validate_update,
-    warnings,
     without_unknown,
     write_object,
 )
 from resourceapi.objects.codec import json_fields, to_dict
 from resourceapi.objects.disabled_fields import without_disabled
 from resourceapi.objects.meta import WrittenEmpty
+from resourceapi.objects.strategy import prepare_create, prepare_status_update, prepare_update, warnings
+from resourceapi.objects.validate import validate_create, validate_status_update, validate_update
 
 
 class TypedRules(Rules):

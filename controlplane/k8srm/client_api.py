@@ -7,7 +7,8 @@ from typing import Any
 from controlplane.k8srm.errors import K8srmError
 from controlplane.k8srm.load import ObjectName
 from controlplane.k8srm.schedule import Api
-from resourceapi.client import Client, ClientError, Refused, Resource
+from resourceapi.client import ClientError, Refused
+from resourceapi.client.blocking import Client, Resource
 
 Plain = dict[str, Any]
 

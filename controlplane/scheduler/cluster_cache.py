@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from resourceapi.client import Client, ClientError, Event, Informer, Refused, Watched
+from resourceapi.client import ClientError, Event, Informer, Refused, Watched
+from resourceapi.client.blocking import Client
 from resourceapi.objects import DecodeError, KubernetesObject
 from resourceapi.objects.core import Node, Pod
 from resourceapi.objects.v1 import (

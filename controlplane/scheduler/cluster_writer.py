@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.pods import condition
-from resourceapi.client import Client, ClientError, Refused, Unreachable
+from resourceapi.client import ClientError, Refused, Unreachable
+from resourceapi.client.blocking import Client
 from resourceapi.objects import format_time
 from resourceapi.objects.core import Pod
 from resourceapi.objects.events import pod_event

@@ -20,8 +20,9 @@ from controlplane.structured import (
     NodeError,
     SliceIndex,
 )
-from resourceapi.objects import ClaimLookupError, check_made_for, claim_name, is_reserved_for, node_matches
+from resourceapi.objects import ClaimLookupError, check_made_for, claim_name, is_reserved_for
 from resourceapi.objects.core import Node, Pod
+from resourceapi.objects.selectors import node_matches
 from resourceapi.objects.v1 import AllocationResult, DeviceRequest, ResourceClaim, ResourceSlice
 
 FILTER_TIMEOUT = 10.0

@@ -21,8 +21,9 @@ from controlplane.scheduler.eviction import Evictor
 from controlplane.scheduler.placement import Snapshot, Unschedulable, claims_of, place, take_snapshot
 from controlplane.scheduler.pods import is_done, is_gated
 from controlplane.structured import AllocationError, Features, SliceIndex, patched
-from resourceapi.client import Client, ClientError, Refused
+from resourceapi.client import ClientError, Refused
 from resourceapi.client.backoff import delay
+from resourceapi.client.blocking import Client
 from resourceapi.objects import DecodeError, KubernetesObject
 from resourceapi.objects.core import Pod
 from resourceapi.objects.v1 import ResourceClaimStatus, ResourceSlice

@@ -87,10 +87,14 @@ def _system(work: Path, root: Path, architecture: str) -> None:
 
 
 def _compile(native: Path, root: Path, folder: str) -> None:
-    """Compile with the image's own Python: nothing can be written later, and another one may write other bytes."""
-    command = [*debian.python(native), "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    """Compile with the image's own Python: nothing can be written later, and another one may write other bytes.
+
+    Without columns of what stands in a line: a traceback has its lines without them, and the daemon takes 0.3 MiB less.
+    """
+    command = [*debian.python(native), "-S", "-Xno_debug_ranges", "-m", "compileall", "-q"]
     environment = {"PYTHONHOME": str(native / "usr"), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([*command, "-s", str(root), "-p", "/", str(root / folder)], check=True, env=environment)
+    command += ["--invalidation-mode", "unchecked-hash", "-s", str(root), "-p", "/", str(root / folder)]
+    subprocess.run(command, check=True, env=environment)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from kubelet.node import Node
 from kubelet.pods import container, pod
 from kubelet.release import DEFAULT_VERSION, Version
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
-from resourceapi.client import Client, ClientError, Event, Informer
+from resourceapi.client import ClientError, Event, Informer
+from resourceapi.client.blocking import Client
 from resourceapi.objects import DecodeError, v1
 from resourceapi.objects.core import Pod
 

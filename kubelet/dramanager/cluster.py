@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from kubelet.errors import KubeletError
-from resourceapi.client import Client, ClientError, Refused
+from resourceapi.client import ClientError, Refused
+from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta, v1
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nodeplug.commands.allocate_input import AllocatorInput, InputError, with_objects
-from resourceapi.client import Client, ClientError, Refused, from_kubeconfig
+from resourceapi.client import ClientError, Refused, from_kubeconfig
+from resourceapi.client.blocking import Client
 from resourceapi.objects import KubernetesObject
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dra_plugin.publishing.device_class import device_class
 from kubelet import Node, NodeError
-from resourceapi.client import Client
+from resourceapi.client.blocking import Client
 from resourceapi.objects import v1, write_object
 from resources.resource import Resource
 

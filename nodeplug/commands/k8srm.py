@@ -55,7 +55,8 @@ def schedule(pod: str, kubeconfig: Path, verbose: bool, timeout: float) -> None:
     """
     from controlplane.k8srm.client_api import ClientApi  # HTTP: only for this command
     from controlplane.k8srm.schedule import schedule as schedule_pod
-    from resourceapi.client import Client, CredentialsError, from_kubeconfig
+    from resourceapi.client import CredentialsError, from_kubeconfig
+    from resourceapi.client.blocking import Client
 
     verbose = verbose or os.environ.get("VERBOSE") == "y"
     namespace, _, name = pod.rpartition("/")

@@ -35,7 +35,8 @@ from nodeplug.commands.kubelet_cluster import (
 from nodeplug.commands.kubelet_pods import FILE, admit, ask_kubelet, directory_option, read_pods, status
 from nodeplug.commands.kubelet_verify import verify
 from nodeplug.commands.seconds import Seconds
-from resourceapi.client import Client, ClientError
+from resourceapi.client import ClientError
+from resourceapi.client.blocking import Client
 from resourceapi.objects import names
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)

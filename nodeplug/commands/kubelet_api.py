@@ -19,8 +19,9 @@ from nodeplug.commands.kubelet_events import EventRecorder
 from nodeplug.commands.kubelet_lease import NodeLease
 from nodeplug.commands.kubelet_node import node_labels, node_status, with_heartbeat
 from nodeplug.commands.kubelet_status import pod_status
-from resourceapi.client import Client, ClientError, Event, Informer, Refused
+from resourceapi.client import ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
+from resourceapi.client.blocking import Client
 from resourceapi.objects import format_time
 from resourceapi.objects.core import Pod, PodStatus
 from resourceapi.objects.release import RELEASES

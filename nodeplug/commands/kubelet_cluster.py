@@ -11,7 +11,8 @@ import click
 
 from kubelet import DEFAULT_VERSION, Version
 from nodeplug.commands.apiserver import load_manifests
-from resourceapi.client import Client, Credentials, from_kubeconfig
+from resourceapi.client import Credentials, from_kubeconfig
+from resourceapi.client.blocking import Client
 from resourceapi.client.credentials import Source
 from resourceapi.objects.release import RELEASES
 

@@ -6,7 +6,8 @@ Source: client-go's event correlator. What that does against floods of events is
 import asyncio
 from typing import Any
 
-from resourceapi.client import Client, Refused
+from resourceapi.client import Refused
+from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta
 from resourceapi.objects.events import pod_event
 

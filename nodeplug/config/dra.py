@@ -27,8 +27,8 @@ from nodeplug.config.schema import (
 from nodeplug.config.selectors import KINDS
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.capacity_rules import capacity_of_shared_device
+from resourceapi.objects.field_rules import binding_conditions
 from resourceapi.objects.names import dns_label, dns_subdomain
-from resourceapi.objects.slice_rules import binding_conditions
 from resources.resource import Capacity, DraOptions, DriverBinding, InterfaceMoves, Partition
 from resources.selector import Selection, concerns
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from nodeplug.config import Settings
 from nodeplug.doctor.finding import Finding
-from resourceapi.client import Client, ClientError, CredentialsError, from_kubeconfig, in_cluster
+from resourceapi.client import ClientError, CredentialsError, from_kubeconfig, in_cluster
+from resourceapi.client.blocking import Client
 from resourceapi.objects import DecodeError, v1
 
 _SUBJECT = "API server"

@@ -5,10 +5,9 @@ slices = client.resource(v1.ResourceSlice)       await slices.create(...), slice
 slices = client.any_version(v1.ResourceSlice)    the same, with servers that do not have v1 yet, too
 Informer(slices, on_event, on_failure).run()     first all objects, then what happens to them, for ever
 
-`Client` has the same for threads, whose methods block.
+`Client` of `blocking` (not imported here) has the same for threads; its methods block.
 """
 
-from resourceapi.client.blocking import AnyVersion, Client, Resource, Watch
 from resourceapi.client.credentials import Credentials, CredentialsError, from_kubeconfig, in_cluster
 from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable
 from resourceapi.client.http import AsyncClient
@@ -19,11 +18,9 @@ from resourceapi.client.versions import AsyncAnyVersion
 from resourceapi.client.watch import Event, Page
 
 __all__ = [
-    "AnyVersion",
     "AsyncAnyVersion",
     "AsyncClient",
     "AsyncResource",
-    "Client",
     "ClientError",
     "Credentials",
     "CredentialsError",
@@ -33,9 +30,7 @@ __all__ = [
     "Limits",
     "Page",
     "Refused",
-    "Resource",
     "Unreachable",
-    "Watch",
     "Watched",
     "from_kubeconfig",
     "in_cluster",

@@ -14,6 +14,7 @@ from resourceapi.objects.claim_rules import (
 from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.field_rules import (
     MAX_CONFIGS,
+    binding_conditions,
     check_items,
     conditions,
     configuration,
@@ -27,7 +28,6 @@ from resourceapi.objects.field_rules import (
 )
 from resourceapi.objects.metadata_rules import immutable
 from resourceapi.objects.release import LATEST, Release
-from resourceapi.objects.slice_rules import binding_conditions
 
 MAX_RESULTS = 32
 MAX_USERS = 256

@@ -52,6 +52,8 @@ _SERVED: dict[tuple[str, str], _Served] = {
 
 KINDS = frozenset(_SERVED)
 """The pairs of apiVersion and kind that can be read and written."""
+NAMESPACED = (v1.ResourceClaim, v1.ResourceClaimTemplate, core.Pod)
+"""The kinds that live in a namespace."""
 
 
 class Decoded(NamedTuple):

@@ -27,6 +27,7 @@ MAX_DRIVER_NAME = 63
 MAX_IDENTIFIER = 32
 MAX_RAW_OBJECT = 10 * 1024
 MAX_CONFIGS = 32
+MAX_BINDING_CONDITIONS = 4
 MAX_CONDITION_REASON = 1024
 MAX_CONDITION_MESSAGE = 32 * 1024
 _MAX_KEY_SHOWN = MAX_DRIVER_NAME + 1 + MAX_IDENTIFIER
@@ -259,6 +260,29 @@ def _field_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRe
         return
     for index, value in enumerate(requirement.values):
         complaints(errors, f"{path}.values[{index}]", value, names.dns_subdomain(value))
+
+
+def binding_conditions(
+    errors: ErrorList, path: str, conditions: Sequence[str], failure_conditions: Sequence[str]
+) -> None:
+    """What to wait for before binding, and what ends the wait: both or none, distinct."""
+    check_items(errors, f"{path}.bindingConditions", conditions, MAX_BINDING_CONDITIONS, label_name)
+    check_items(errors, f"{path}.bindingFailureConditions", failure_conditions, MAX_BINDING_CONDITIONS, label_name)
+    unique(errors, f"{path}.bindingConditions", conditions)
+    awaited, seen = set(conditions), set()
+    for index, condition in enumerate(failure_conditions):
+        here = f"{path}.bindingFailureConditions[{index}]"
+        if condition in seen:
+            errors.duplicate(here, condition)
+        seen.add(condition)
+        if condition in awaited:
+            errors.invalid(here, condition, "bindingFailureConditions must not overlap with bindingConditions")
+    if failure_conditions and not conditions:
+        text = "bindingConditions are required to use bindingFailureConditions"
+        errors.invalid(f"{path}.bindingConditions", conditions, text)
+    if conditions and not failure_conditions:
+        text = "bindingFailureConditions are required to use bindingConditions"
+        errors.invalid(f"{path}.bindingFailureConditions", failure_conditions, text)
 
 
 def conditions(errors: ErrorList, path: str, items: Sequence[Condition], release: Release) -> None:

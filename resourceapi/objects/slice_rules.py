@@ -8,6 +8,7 @@ from resourceapi.objects import names, v1
 from resourceapi.objects.capacity_rules import capacity_of_exclusive_device, capacity_of_shared_device
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import (
+    binding_conditions,
     check_items,
     complaints,
     dns_label,
@@ -19,7 +20,6 @@ from resourceapi.objects.field_rules import (
     pool_name,
     qualified_name,
     skipped_operations,
-    unique,
 )
 from resourceapi.objects.metadata_rules import immutable
 from resourceapi.objects.release import LATEST, Release
@@ -33,7 +33,6 @@ MAX_COUNTER_SETS = 8
 MAX_COUNTERS = 32
 MAX_COUNTER_CONSUMPTIONS = 2
 MAX_TAINTS = 16
-MAX_BINDING_CONDITIONS = 4
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _PRERELEASE = r"(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
@@ -98,29 +97,6 @@ def taint_rule_spec(
         if selector.device is not None:
             dns_label(errors, f"{path}.deviceSelector.device", selector.device)
     _taint(errors, f"{path}.taint", spec.taint, known_effect=old.taint.effect if old else None)
-
-
-def binding_conditions(
-    errors: ErrorList, path: str, conditions: Sequence[str], failure_conditions: Sequence[str]
-) -> None:
-    """What to wait for before binding, and what ends the wait: both or none, distinct."""
-    check_items(errors, f"{path}.bindingConditions", conditions, MAX_BINDING_CONDITIONS, label_name)
-    check_items(errors, f"{path}.bindingFailureConditions", failure_conditions, MAX_BINDING_CONDITIONS, label_name)
-    unique(errors, f"{path}.bindingConditions", conditions)
-    awaited, seen = set(conditions), set()
-    for index, condition in enumerate(failure_conditions):
-        here = f"{path}.bindingFailureConditions[{index}]"
-        if condition in seen:
-            errors.duplicate(here, condition)
-        seen.add(condition)
-        if condition in awaited:
-            errors.invalid(here, condition, "bindingFailureConditions must not overlap with bindingConditions")
-    if failure_conditions and not conditions:
-        text = "bindingConditions are required to use bindingFailureConditions"
-        errors.invalid(f"{path}.bindingConditions", conditions, text)
-    if conditions and not failure_conditions:
-        text = "bindingFailureConditions are required to use bindingConditions"
-        errors.invalid(f"{path}.bindingFailureConditions", failure_conditions, text)
 
 
 def _where(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec) -> None:

@@ -4,12 +4,12 @@ The results are what kube-apiserver answers, in its order (see `errors.invalid_s
 are given as v1, with their defaults, and prepared (see `strategy`); `version` is the one of the request.
 """
 
-from resourceapi.objects import core, v1
+from resourceapi.objects import v1
 from resourceapi.objects.claim_rules import claim_spec
 from resourceapi.objects.claim_status_rules import claim_status
 from resourceapi.objects.class_rules import CheckSelector, accept_selector, class_spec
 from resourceapi.objects.declared_rules import declared_errors, replaced
-from resourceapi.objects.decode import write_object
+from resourceapi.objects.decode import NAMESPACED, write_object
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import conditions
 from resourceapi.objects.meta import KubernetesObject
@@ -25,8 +25,6 @@ from resourceapi.objects.release import LATEST, Release
 from resourceapi.objects.slice_rules import slice_spec, taint_rule_spec
 
 MAX_TAINT_RULE_CONDITIONS = 8
-NAMESPACED = (v1.ResourceClaim, v1.ResourceClaimTemplate, core.Pod)
-"""The kinds that live in a namespace."""
 _DECLARED = (v1.DeviceClass, v1.DeviceTaintRule, v1.ResourceClaim, v1.ResourceClaimTemplate, v1.ResourceSlice)
 
 

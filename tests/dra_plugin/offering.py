@@ -6,7 +6,8 @@ from dra_plugin.publishing.offers import Offers
 from dra_plugin.publishing.pool import driver_resources
 from dra_plugin.publishing.slices.desired import Pool, Slice, validate
 from hostdevices import HEALTHY, AttributeValue, Device, Health
-from resourceapi.objects import ObjectMeta, v1, validate_create
+from resourceapi.objects import ObjectMeta, v1
+from resourceapi.objects.validate import validate_create
 from resources.resource import Api, DraOptions, Partition, Resource
 from resources.selector import Kinds
 

@@ -12,7 +12,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from resourceapi.client import Client, ClientError, Credentials
+from resourceapi.client import ClientError, Credentials
+from resourceapi.client.blocking import Client
 from tests.e2e.realnode import HOME
 from tests.ports import free_ports
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from resourceapi.client import AsyncClient, Client, Event, Refused, from_kubeconfig
+from resourceapi.client import AsyncClient, Event, Refused, from_kubeconfig
+from resourceapi.client.blocking import Client
 from resourceapi.client.transport import Answer
 from resourceapi.objects.meta import ObjectMeta
 from resourceapi.objects.v1 import DeviceClass

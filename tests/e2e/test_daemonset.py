@@ -169,7 +169,8 @@ def test_an_instance_can_write_no_other_nodes_slices(daemonset: RealNode, tun: s
     del tun
     inside = ("exec", "-n", "nodeplug", "daemonset/nodeplug", "--", "python3", "-c")
     script = """
-from resourceapi.client import Client, in_cluster, Refused
+from resourceapi.client import Refused, in_cluster
+from resourceapi.client.blocking import Client
 from resourceapi.objects import v1
 import msgspec
 slices = Client(in_cluster()).resource(v1.ResourceSlice)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.scheduler import Scheduler
-from resourceapi.client import Client
+from resourceapi.client.blocking import Client
 from resourceapi.client.credentials import from_kubeconfig
 from resourceapi.objects.release import RELEASES
 from tests.controlplane.apiserver.running import Http, Plain, Running

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from kubelet.devicemanager import Device
 from kubelet.pods import container, pod
 from nodeplug.commands.kubelet import kubelet
-from resourceapi.client import Client, from_kubeconfig
+from resourceapi.client import from_kubeconfig
+from resourceapi.client.blocking import Client
 from tests.e2e.realnode import HOME, RealNode
 from tests.kubelet.both.claims_stage import ClaimsStage
 from tests.kubelet.both.real import Real

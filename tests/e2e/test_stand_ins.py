@@ -15,7 +15,7 @@ from kubelet.stubs import DRAPluginStub, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
-from resourceapi.client import Client
+from resourceapi.client.blocking import Client
 from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, claim, device_class, devices, pod, slice_, template
 from tests.e2e.realnode import needs
 from tests.e2e.realserver import RealServer, why_not

@@ -14,7 +14,8 @@ from dra_plugin.publishing.slices import Controller, DriverResources, Owner, Poo
 from kubelet import ApiCluster, ClusterError
 from kubelet.stubs import DRAPluginStub, PluginFault, StubReply, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
-from resourceapi.client import Client, from_kubeconfig
+from resourceapi.client import from_kubeconfig
+from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta, Quantity, v1
 
 NAME, NODE = "driver.example.com", "node"

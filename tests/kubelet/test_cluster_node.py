@@ -12,7 +12,8 @@ from nodeplug.commands import kubelet_lease
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
 from nodeplug.commands.kubelet_lease import NodeLease
-from resourceapi.client import Client, Credentials
+from resourceapi.client import Credentials
+from resourceapi.client.blocking import Client
 from resourceapi.objects.core import Pod
 
 TOKEN = "token"

@@ -95,6 +95,13 @@ def test_claims_whose_devices_keep_their_drivers_need_nothing_that_changes_them(
     assert output(code).splitlines()[-1] == "[]"
 
 
+def test_a_daemon_with_dra_carries_neither_an_api_servers_rules_nor_a_client_for_threads() -> None:
+    objects = ("validate", "strategy", "selectors", "claim_rules", "declared_rules", "slice_rules")
+    unused = [*(f"resourceapi.objects.{x}" for x in objects), "resourceapi.client.blocking"]
+    code = f"{_DAEMON}import dra_plugin, resourceapi.client; print([x for x in {unused} if x in sys.modules])"
+    assert output(code).splitlines()[-1] == "[]"
+
+
 def test_a_claims_metadata_come_and_go_without_libraries_for_compression(tmp_path: Path) -> None:
     code = (
         _DAEMON

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from resourceapi.client import Client, from_kubeconfig
+from resourceapi.client import from_kubeconfig
+from resourceapi.client.blocking import Client
 from tests.kubelet.test_cli import Background
 
 PAGE = Path(__file__).parents[2] / "docs/testing-a-plugin.md"

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from controlplane.apiserver import Server, ServerError
-from resourceapi.client import Client, Unreachable, from_kubeconfig
+from resourceapi.client import Unreachable, from_kubeconfig
+from resourceapi.client.blocking import Client
 from tests.controlplane.apiserver.running import CLASSES, Kubectl, Running, device_class
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")

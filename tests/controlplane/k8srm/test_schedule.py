@@ -13,7 +13,8 @@ from controlplane.k8srm.load import ObjectName
 from controlplane.k8srm.schedule import schedule
 from controlplane.k8srm.types import API_VERSION
 from nodeplug.commands.k8srm import k8srm
-from resourceapi.client import Client, Credentials, Refused, from_kubeconfig
+from resourceapi.client import Credentials, Refused, from_kubeconfig
+from resourceapi.client.blocking import Client
 from tests.controlplane.apiserver.running import Running
 from tests.controlplane.k8srm.build import Plain, claim, device, device_class, pool
 

@@ -12,7 +12,8 @@ from controlplane.apiserver import Server
 from controlplane.apiserver.authorization import AuthorizationMode
 from controlplane.apiserver.kinds import Kind
 from controlplane.scheduler import Scheduler
-from resourceapi.client import AsyncClient, Client, Credentials, Refused
+from resourceapi.client import AsyncClient, Credentials, Refused
+from resourceapi.client.blocking import Client
 from resourceapi.client.transport import Answer
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from controlplane.scheduler import Scheduler
-from resourceapi.client import Client, Credentials, Refused, Unreachable
+from resourceapi.client import Credentials, Refused, Unreachable
+from resourceapi.client.blocking import Client
 from tests.controlplane.scheduler.kit import (
     Stand,
     claim,

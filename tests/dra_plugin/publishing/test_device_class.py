@@ -2,7 +2,8 @@
 
 from dra_plugin.publishing.device_class import class_name, device_class
 from resourceapi.cel import DeviceView, compile_selector, device_environment
-from resourceapi.objects import v1, validate_create
+from resourceapi.objects import v1
+from resourceapi.objects.validate import validate_create
 from resources.resource import DraOptions
 from tests.dra_plugin.offering import DRIVER, device, offering, published, resource
 

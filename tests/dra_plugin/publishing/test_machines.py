@@ -11,7 +11,7 @@ from dra_plugin.publishing.device_class import device_class
 from hostdevices import Host, scan
 from nodeplug.config import builtin
 from resourceapi.cel import DeviceView, compile_selector, device_environment
-from resourceapi.objects import validate_create
+from resourceapi.objects.validate import validate_create
 from resources.assignment import assign
 from resources.resource import Resource
 from tests.dra_plugin.offering import DRIVER, offering, published

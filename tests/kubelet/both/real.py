@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from kubelet.pods import stays
-from resourceapi.client import Client, Credentials, Refused
+from resourceapi.client import Credentials, Refused
+from resourceapi.client.blocking import Client
 from resourceapi.client.connections import Connections
 from resourceapi.objects import to_dict, v1
 from resourceapi.objects.core import Container, Pod, PodStatus

@@ -7,7 +7,8 @@ import pytest
 
 from controlplane.apiserver import Server
 from kubelet import ApiCluster, ClusterError, allocated_claim
-from resourceapi.client import Client, Credentials
+from resourceapi.client import Credentials
+from resourceapi.client.blocking import Client
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario
 

@@ -7,7 +7,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from nodeplug.cli import main
-from resourceapi.objects import read_object, validate_create
+from resourceapi.objects import read_object
+from resourceapi.objects.validate import validate_create
 
 CONFIGURATION = """
 settings: {driverName: devices.example.com}

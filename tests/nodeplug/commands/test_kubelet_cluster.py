@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from controlplane.apiserver import Server, write_kubeconfig
 from nodeplug.commands.kubelet import kubelet
 from nodeplug.commands.kubelet_cluster import ClusterUnavailable, brought_along, found_by, none
-from resourceapi.client import Client, ClientError, from_kubeconfig
+from resourceapi.client import ClientError, from_kubeconfig
+from resourceapi.client.blocking import Client
 
 _OBJECTS = """
 apiVersion: resource.k8s.io/v1

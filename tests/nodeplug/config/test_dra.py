@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dra_plugin.publishing.device_class import device_class
 from nodeplug.config import ConfigError, loads
-from resourceapi.objects import validate_create
+from resourceapi.objects.validate import validate_create
 from resources.resource import Capacity, DraOptions, DriverBinding, InterfaceMoves, Partition
 from tests.dra_plugin.offering import DRIVER, device, offering, published
 from tests.nodeplug.config.text import one, wrong, wrong_with

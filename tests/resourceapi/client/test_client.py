@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from resourceapi.client import Client, Refused, Unreachable, from_kubeconfig
+from resourceapi.client import Refused, Unreachable, from_kubeconfig
+from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta, v1
 from tests.controlplane.apiserver.running import Http, Running, device_class
 from tests.threads import no_more_threads

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from resourceapi.client import AsyncClient, Client, Credentials, CredentialsError, Unreachable
+from resourceapi.client import AsyncClient, Credentials, CredentialsError, Unreachable
+from resourceapi.client.blocking import Client
 from resourceapi.client.connections import Connections
 from resourceapi.objects import v1
 from tests.descriptors import no_more_descriptors
@@ -405,7 +406,8 @@ async def test_a_server_that_drips_does_not_keep_a_process_from_ending() -> None
     program = textwrap.dedent(
         """
         import sys, threading
-        from resourceapi.client import Client, Credentials
+        from resourceapi.client import Credentials
+        from resourceapi.client.blocking import Client
         from resourceapi.objects import v1
         client = Client(lambda: Credentials(server=sys.argv[1]), timeout=3600.0)
         ask = lambda: client.resource(v1.ResourceClaim).get("one", "default")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from resourceapi.client import Client, Refused, from_kubeconfig
+from resourceapi.client import Refused, from_kubeconfig
+from resourceapi.client.blocking import Client
 
 Answer = tuple[int, dict[str, str], Any]
 Script = Callable[[BaseHTTPRequestHandler], Answer]

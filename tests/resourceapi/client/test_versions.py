@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from resourceapi.client import Client, Refused, from_kubeconfig
+from resourceapi.client import Refused, from_kubeconfig
+from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta, v1
 from tests.controlplane.apiserver.running import Running
 

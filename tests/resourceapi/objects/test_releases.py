@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from resourceapi.device_selectors import check_device_selector
-from resourceapi.objects import read_object, v1, validate_create, validate_status_update, validate_update
+from resourceapi.objects import read_object, v1
 from resourceapi.objects.codec import without_unknown
 from resourceapi.objects.disabled_fields import without_disabled
 from resourceapi.objects.release import LATEST, RELEASES, Release
+from resourceapi.objects.validate import validate_create, validate_status_update, validate_update
 from tests.resourceapi.objects import samples
 
 FOLDER = Path(__file__).parents[2] / "data" / "recorded" / "validation"

@@ -12,7 +12,8 @@ from controlplane.apiserver import Server
 from controlplane.apiserver.app import Application
 from controlplane.apiserver.kinds import Decoded, Rules
 from dra_plugin.publishing.slices import Controller, DriverResources, Owner, Statistics
-from resourceapi.client import Client, Credentials
+from resourceapi.client import Credentials
+from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta, core, v1
 from tests.dra_plugin.publishing.slices.build import DRIVER, NODE
 from tests.running import running

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from controlplane.apiserver import Server
 from dra_plugin.publishing.slices import Controller, DriverResources, Limits, Owner, Pool, Slice
-from resourceapi.client import AsyncClient, Client, Credentials
+from resourceapi.client import AsyncClient, Credentials
+from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta, core, v1, write_object
 from tests.dra_plugin.publishing.slices.build import DRIVER, NODE, changed, device, indexed, one_pool, slices, stored
 from tests.dra_plugin.publishing.slices.kit import LOCAL, SECONDS, Stand, writes
