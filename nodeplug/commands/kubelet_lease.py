@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubelet import Node
-from resourceapi.client import Client, ClientError, Refused
+from resourceapi.client import ClientError, Refused
+from resourceapi.client.blocking import Client
 from resourceapi.objects import DecodeError
 
 NAMESPACE = "kube-node-lease"
