@@ -73,6 +73,17 @@ def _seldom(interrupt: Interrupt) -> Interrupt:
 Run: TypeAlias = Callable[[Frame], Any]
 
 
+def charged(frame: Frame, run: Run, units: int) -> Any:
+    """What `run` gives. It is charged afterwards, also where it fails, but not where it ends the evaluation."""
+    try:
+        value = run(frame)
+    except CelEvalError:
+        frame.cost += units
+        raise
+    frame.cost += units
+    return value
+
+
 class Failure:
     """An error kept as the value of a local variable."""
 

@@ -206,4 +206,4 @@ def _refused(issues: Issues) -> CelCompileError:
 
 def _build(tree: Node, depth: int, environment: Environment) -> Program:
     with headroom(depth * _FRAMES_PER_LEVEL):
-        return compile_tree(tree, environment.names.functions)
+        return compile_tree(tree, environment.names)
