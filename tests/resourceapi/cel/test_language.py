@@ -204,6 +204,7 @@ def test_values(source: str, expected: Any) -> None:
         ("['('].exists(x, 'a'.matches(x))", "error parsing regexp: missing closing ): `(`"),
         ("['+nan'].map(x, double(x))", "type conversion error from 'string' to 'double'"),
         ("semver('1.é', true)", 'Invalid character(s) found in minor number "0é"'),
+        ("'%s'.format([?dyn(1)])", "cannot initialize optional list element from non-optional value 1"),
         # a type that only its use suggests proves nothing
         ("dyn([1]).reverse()[0].getHours()", "no such overload: getHours(int)"),
         ("dyn([1]).reverse().map(x, x.major())", "no such overload: major(int)"),
@@ -279,10 +280,12 @@ def test_of_two_calls_of_format_at_one_place_the_inner_one_is_named_first() -> N
         compile_expression("'%b'.format(['%z'.format([1])])", base_environment())
 
 
-def test_the_arguments_of_a_reserved_name_are_not_looked_at() -> None:
+def test_only_the_syntax_of_the_arguments_of_a_reserved_name_is_looked_at() -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression("void(void, 1 + 'a', [1].map(1, 2)) + 'a'", base_environment())
     assert str(raised.value).count("ERROR") == 1
+    with pytest.raises(CelCompileError, match="2:9: Syntax error: extraneous input"):
+        compile_expression("a ||\nvoid(1, || b)", base_environment())
 
 
 @pytest.mark.parametrize(
