@@ -127,16 +127,20 @@ def quantifier(range_: Run, slots: tuple[int, int | None, int], predicate: Run, 
 
 def append(accu: int, element: Run, list_units: int) -> Run:
     """`accumulator + [element]`, in place: nobody else can see the list that is being built."""
-    units = list_units + 1  # the list and the addition
+
+    def of_one(frame: Frame) -> Any:
+        return charged(frame, element, list_units)
+
+    added = of_one if list_units else element
 
     def closure(frame: Frame) -> Any:
         frame.cost += 1
         values = frame.slots[accu]
         if type(values) is Failure:
-            second_after_failure(frame, element)
-            frame.cost += units
+            second_after_failure(frame, added)
+            frame.cost += 1
             raise values.error
-        values.append(charged(frame, element, units))
+        values.append(charged(frame, added, 1))
         return values
 
     return closure
@@ -151,11 +155,7 @@ def insert(accu: int, key: Run, value: Run) -> Run:
         if type(mapping) is Failure:
             raise mapping.error
         name = key(frame)
-        try:
-            found = value(frame)
-        finally:
-            frame.cost += 1
-        _insert(mapping, name, found)
+        _insert(mapping, name, charged(frame, value, 1))
         return mapping
 
     return closure

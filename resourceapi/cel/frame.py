@@ -78,9 +78,12 @@ def charged(frame: Frame, run: Run, units: int) -> Any:
     try:
         value = run(frame)
     except CelEvalError:
-        frame.cost += units
+        frame.charge(units)
         raise
-    frame.cost += units
+    if units > 1:
+        frame.charge(units)
+    else:
+        frame.cost += units
     return value
 
 

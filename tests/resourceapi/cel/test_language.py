@@ -409,11 +409,31 @@ def test_what_panics_upstream_is_charged_only_for_what_came_before(around: str) 
     assert raised.value.cost == compile_expression("[1].slice(0, 1)", base_environment()).evaluate()[1]
 
 
-def test_what_panics_upstream_is_charged_for_the_turns_before() -> None:
-    source = "[1, 2].map(x, [x].slice(x - 1, x).distinct())"
+@pytest.mark.parametrize(
+    ("source", "cost"),
+    [
+        ("[1, 2].map(x, [x].slice(x - 1, x).distinct())", 78),
+        ("{1: 1}.transformMap(k, v, [1].slice(1, 0).distinct())", 14),
+    ],
+)
+def test_what_panics_upstream_is_charged_for_the_turns_before(source: str, cost: int) -> None:
     with pytest.raises(CelEvalError, match=r"is not traits\.Lister") as raised:
         compile_expression(source, base_environment()).evaluate()
-    assert raised.value.cost == 78
+    assert raised.value.cost == cost
+
+
+@pytest.mark.parametrize(
+    ("source", "cost"),
+    [
+        ("lists.range(300).filter(x, lists.range(700).map(y, 'a'.matches('b*')).size() > 0)", 1_000_009),
+        ("lists.range(100).transformMap(x, v, lists.range(700).transformList(y, w, [y][?x].orValue(1)))", 1_000_001),
+        ("lists.range(2).transformMap(k, v, lists.range(500000).size())", 1_000_041),
+    ],
+)
+def test_the_limit_is_exceeded_by_what_was_charged_last(source: str, cost: int) -> None:
+    with pytest.raises(CelEvalError, match="actual cost limit exceeded") as raised:
+        compile_expression(source, base_environment()).evaluate()
+    assert raised.value.cost == cost
 
 
 def test_an_expression_reads_the_variables_it_is_given() -> None:
