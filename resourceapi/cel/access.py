@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from resourceapi.cel.errors import CelEvalError, CostLimitExceeded
-from resourceapi.cel.frame import UNSET, Cancelled, Failure, Frame, Run
+from resourceapi.cel.frame import UNSET, Cancelled, Failure, Frame, Run, charged
 from resourceapi.cel.values import (
     EMPTY_MAP,
     MAX_UINT,
@@ -142,8 +142,7 @@ def _bare(base: Run, units: int) -> Run:
         return base
 
     def run(frame: Frame) -> Any:
-        frame.cost += units
-        return base(frame)
+        return charged(frame, base, units)
 
     return run
 
@@ -165,8 +164,7 @@ def _one_key(base: Run, units: int, key: Any) -> Run:
 
 def _constant_keys(base: Run, units: int, keys: list[Any]) -> Run:
     def run(frame: Frame) -> Any:
-        frame.cost += units
-        value = base(frame)
+        value = charged(frame, base, units)
         for key in keys:
             frame.cost += 1
             value = lookup(value, key)
@@ -177,18 +175,17 @@ def _constant_keys(base: Run, units: int, keys: list[Any]) -> Run:
 
 def _general(base: Run, units: int, steps: list[Step]) -> Run:
     def run(frame: Frame) -> Any:
-        frame.cost += units
-        value = base(frame)
+        value = charged(frame, base, units)
         optional = type(value) is Optional
         if optional:
             if not value.present:
                 return False if steps[-1].test else value
             value = value.value
-        for step in steps:
+        for paid, step in enumerate(steps, units):
             optional = optional or step.optional
             if step.test:
                 return _test_step(frame, value, step, optional)
-            value = (_try_step if optional else _take_step)(frame, value, step)
+            value = (_try_step if optional else _take_step)(frame, value, step, paid)
             if value is _ABSENT:
                 return False if steps[-1].test else NONE
         return Optional(value) if optional else value
@@ -206,26 +203,32 @@ def _test_step(frame: Frame, value: Any, step: Step, optional: bool) -> bool:
     return found
 
 
-def _take_step(frame: Frame, value: Any, step: Step) -> Any:
-    key = step.constant
-    if step.key is not None:
-        try:
-            key = step.key(frame)
-        except CelEvalError:
-            frame.cost += 1
-            raise
+def _take_step(frame: Frame, value: Any, step: Step, paid: int) -> Any:
+    try:
+        key = _key(frame, step, paid)
+    except CelEvalError:
+        frame.cost += 1
+        raise
     frame.cost += 1
     check_key(key)
     return lookup(value, key)
 
 
-def _try_step(frame: Frame, value: Any, step: Step) -> Any:
-    key = step.constant if step.key is None else step.key(frame)
+def _try_step(frame: Frame, value: Any, step: Step, paid: int) -> Any:
+    key = _key(frame, step, paid)
     check_key(key)
     found = lookup_optional(value, key)
     if found is not _ABSENT:
         frame.cost += 1
     return found
+
+
+def _key(frame: Frame, step: Step, paid: int) -> Any:
+    """The key of a step; the path behind it, for which so much was `paid`, is not charged if that ends everything."""
+    if step.key is None:
+        return step.constant
+    frame.cost -= paid
+    return charged(frame, step.key, paid)
 
 
 def refunded(run: Run) -> Run:

@@ -125,28 +125,22 @@ def _dispatching(function: Function) -> Implementation:
     return call
 
 
-def implementation(function: Function, overloads: list[str], static: list[Type]) -> tuple[Implementation, bool]:
+def implementation(function: Function, overloads: list[str], proven: bool) -> tuple[Implementation, bool]:
     """What runs a call, and whether its arguments are evaluated late.
 
-    With one overload and arguments whose types are known before, the overload runs without further checks.
+    With one overload and arguments whose types are proven, the overload runs without further checks.
     """
     if len(overloads) != 1:
         late = function.singleton is None and len(function.overloads) > 1
         return _dispatching(function), late
     overload = next(each for each in function.overloads if each.id == overloads[0])
-    if function.singleton is None and all(map(_is_certain, static)):
+    if function.singleton is None and proven:
         if any(type_.kind in _NULLABLE for type_ in overload.args):
             return _without_null(function, overload), overload.late
         return overload.run, overload.late
     if not function.guarded:
         return _unguarded(overload), overload.late
     return _guarded(function, overload), overload.late
-
-
-def _is_certain(type_: Type) -> bool:
-    if any(param.kind is Kind.NULL for param in type_.params):
-        return False  # a list of null passes the checker as one of durations
-    return type_.kind not in (Kind.DYN, Kind.ANY, Kind.PARAM, Kind.ERROR) and all(map(_is_certain, type_.params))
 
 
 def call(args: list[Run], run: Implementation, cost: Cost | int, late: bool) -> Run:

@@ -7,18 +7,19 @@ part of the cost rules too, and of the errors: a conversion that fails makes the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from resourceapi.cel import access, calls, cost, folds
 from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select
-from resourceapi.cel.declarations import Function, Implementation
+from resourceapi.cel.checker import Names
+from resourceapi.cel.declarations import Implementation
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.frame import Cancelled, Frame, Run
+from resourceapi.cel.frame import Cancelled, Frame, Run, charged
 from resourceapi.cel.library.regex import REGEX_FUNCTIONS, prepare
 from resourceapi.cel.macros import ACCU
+from resourceapi.cel.proof import unproven
 from resourceapi.cel.types import Kind, unwrap_optional
-from resourceapi.cel.values import Optional, Uint, display, to_key
+from resourceapi.cel.values import Optional, TypeValue, Uint, display, to_key
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
 # Functions that read a text: for a constant this is done once, though it is charged each time.
@@ -81,9 +82,9 @@ class Program:
         self.slots = slots
 
 
-def compile_tree(root: Node, functions: Mapping[str, Function]) -> Program:
-    """Compile a checked tree. Raises ProgramError."""
-    compiler = _Compiler(functions)
+def compile_tree(root: Node, names: Names) -> Program:
+    """Compile a tree that was checked with these names. Raises ProgramError."""
+    compiler = _Compiler(names, unproven(root, names.functions))
     run = _closure(compiler.plan(root))
     return Program(run, compiler.slots)
 
@@ -98,8 +99,9 @@ def _closure(plan: Constant | Path | Run) -> Run:
 
 
 class _Compiler:
-    def __init__(self, functions: Mapping[str, Function]) -> None:
-        self._functions = functions
+    def __init__(self, names: Names, unproven_nodes: set[int]) -> None:
+        self._names = names
+        self._unproven = unproven_nodes
         self._scopes: list[dict[str, Run]] = []
         self.slots = 0
 
@@ -134,9 +136,8 @@ class _Compiler:
         if node.constant is not None:
             return Constant(node.constant)
         if node.type.kind is Kind.TYPE:
-            # Upstream takes every name of this type for the name of a type.
-            raise ProgramError(f"reference to undefined type: {node.name}")
-        unwraps = _may_be_optional(node)
+            return self._named_type(node.name)
+        unwraps = self._may_be_optional(node)
         if not node.name.startswith("."):
             for scope in reversed(self._scopes):
                 if node.name in scope:
@@ -144,13 +145,19 @@ class _Compiler:
         name = node.name.removeprefix(".")
         return Path(access.variable(name), unwraps, device=name == "device")
 
+    def _named_type(self, name: str) -> Constant:
+        """Upstream takes the name of every variable that is a type for the name of a type."""
+        if name not in self._names.types:
+            raise ProgramError(f"reference to undefined type: {name}")
+        return Constant(TypeValue(name))
+
     def _path(self, node: Node) -> Path:
         plan = self.plan(node)
         if isinstance(plan, Path):
             if plan.steps and plan.steps[-1].test:
                 return Path(plan.closure(), unwraps=False)
             return plan
-        return Path(_closure(plan), _may_be_optional(node))
+        return Path(_closure(plan), self._may_be_optional(node))
 
     def _select(self, node: Select) -> Constant | Path:
         whole = node.operand
@@ -159,6 +166,9 @@ class _Compiler:
         path = self._path(node.operand)
         path.steps.append(access.Step(node.field, test=node.test_only))
         return path
+
+    def _may_be_optional(self, node: Node) -> bool:
+        return id(node) in self._unproven or unwrap_optional(node.type) is not None
 
     def _index(self, node: Call, optional: bool) -> Path:
         path = self._path(node.args[0])
@@ -207,8 +217,9 @@ class _Compiler:
         return self._plain_call(node, plans, overload)
 
     def _plain_call(self, node: Call, plans: list[Constant | Path | Run], overload: str) -> Constant | Run:
-        function = self._functions[node.function]
-        run, late = calls.implementation(function, node.overloads, [arg.type for arg in _arguments(node)])
+        function = self._names.functions[node.function]
+        proven = all(id(arg) not in self._unproven for arg in _arguments(node))
+        run, late = calls.implementation(function, node.overloads, proven)
         if node.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], Constant):
             try:
                 return Constant(run(plans[0].value))
@@ -251,7 +262,7 @@ class _Compiler:
         for branch in node.args[1:]:
             plan = self.plan(branch)
             branches.append(plan.closure(charged=False) if isinstance(plan, Path) else _closure(plan))
-        return Path(calls.conditional(condition, *branches), _may_be_optional(node), units=0)
+        return Path(calls.conditional(condition, *branches), self._may_be_optional(node), units=0)
 
     # --- containers
 
@@ -261,7 +272,6 @@ class _Compiler:
         optionals = node.optionals
 
         def build(frame: Frame) -> Any:
-            frame.cost += cost.LIST
             if not optionals:
                 return [run(frame) for run in runs]
             values: list[Any] = []
@@ -278,7 +288,7 @@ class _Compiler:
                 values.append(value)
             return values
 
-        return self._folded(build, plans)
+        return self._folded(build, plans, cost.LIST)
 
     def _map(self, node: MapExpr) -> Constant | Run:
         plans = [self.plan(part) for entry in node.entries for part in (entry.key, entry.value)]
@@ -288,7 +298,6 @@ class _Compiler:
         ]
 
         def build(frame: Frame) -> Any:
-            frame.cost += cost.MAP
             mapping: dict[Any, Any] = {}
             for key_run, value_run, optional in runs:
                 key = key_run(frame)
@@ -306,15 +315,15 @@ class _Compiler:
                 mapping[to_key(key)] = value
             return mapping
 
-        return self._folded(build, plans)
+        return self._folded(build, plans, cost.MAP)
 
-    def _folded(self, build: Run, plans: list[Constant | Path | Run]) -> Constant | Run:
+    def _folded(self, build: Run, plans: list[Constant | Path | Run], units: int) -> Constant | Run:
         if not all(isinstance(plan, Constant) for plan in plans):
-            return build
+            return lambda frame: charged(frame, build, units)
         try:
             return Constant(build(Frame({}, 0, 2**63, None)))
-        except CelEvalError as error:
-            raise ProgramError(str(error)) from None
+        except CelEvalError:
+            return build  # its failure is the constant, which costs nothing
         except Cancelled as ended:
             raise ProgramError(str(ended.error)) from None
 
@@ -322,10 +331,10 @@ class _Compiler:
 
     def _comprehension(self, node: Comprehension) -> Run:
         if node.is_bind:
-            if node.init.type.kind is Kind.TYPE:
-                raise ProgramError(f"reference to undefined type: {node.accu}")
             slot = self._slot()
             init = self._run(node.init)
+            if node.init.type.kind is Kind.TYPE:
+                self._named_type(node.accu)
             self._scopes.append({node.accu: access.lazy_local(slot, init)})
             body = self._run(node.result)
             self._scopes.pop()
@@ -380,10 +389,6 @@ def _remembered(run: Implementation, args: list[Any]) -> Implementation:
     except CelEvalError:
         return run
     return lambda *_: result
-
-
-def _may_be_optional(node: Node) -> bool:
-    return node.type.kind in (Kind.DYN, Kind.ANY, Kind.ERROR) or unwrap_optional(node.type) is not None
 
 
 def _arguments(node: Call) -> list[Node]:

@@ -4,6 +4,8 @@ Compile errors carry issues with positions and are printed as cel-go prints them
 errors carry upstream's texts. Source: allocator specification 3.3 and 3.6.
 """
 
+from __future__ import annotations
+
 from msgspec import Struct
 
 _NO_SUCH_KEY = "no such key:"
@@ -13,6 +15,8 @@ _HINT = (
 )
 _MAX_REPORTED = 100
 _MAX_SNIPPET_BYTES = 16384
+SYNTAX_ERROR = "Syntax error: "
+"""How the message of a problem of syntax begins."""
 NOWHERE = -1  # the position of an issue that concerns the expression as a whole
 
 
@@ -87,6 +91,10 @@ class Issues:
     def report(self, position: int, message: str) -> None:
         """Remember a problem."""
         self._issues.append(Issue(position, message))
+
+    def take_syntax_errors(self, other: Issues) -> None:
+        """Remember those problems of another one that are of syntax."""
+        self._issues += [issue for issue in other._issues if issue.message.startswith(SYNTAX_ERROR)]
 
     def text(self) -> str:
         """All problems, sorted by position, each with its source line and a caret."""

@@ -11,10 +11,9 @@ from typing import Any
 
 from resourceapi.cel.calls import second_after_failure
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.frame import UNSET, Failure, Frame, Run
+from resourceapi.cel.frame import UNSET, Failure, Frame, Run, charged
 from resourceapi.cel.values import (
     display,
-    find,
     go_type_name,
     is_map,
     items_of,
@@ -128,16 +127,20 @@ def quantifier(range_: Run, slots: tuple[int, int | None, int], predicate: Run, 
 
 def append(accu: int, element: Run, list_units: int) -> Run:
     """`accumulator + [element]`, in place: nobody else can see the list that is being built."""
-    # One unit for reading the accumulator, one for the addition.
-    units = 2 + list_units
+
+    def of_one(frame: Frame) -> Any:
+        return charged(frame, element, list_units)
+
+    added = of_one if list_units else element
 
     def closure(frame: Frame) -> Any:
-        frame.cost += units
+        frame.cost += 1
         values = frame.slots[accu]
         if type(values) is Failure:
-            second_after_failure(frame, element)
+            second_after_failure(frame, added)
+            frame.cost += 1
             raise values.error
-        values.append(element(frame))
+        values.append(charged(frame, added, 1))
         return values
 
     return closure
@@ -152,11 +155,7 @@ def insert(accu: int, key: Run, value: Run) -> Run:
         if type(mapping) is Failure:
             raise mapping.error
         name = key(frame)
-        try:
-            found = value(frame)
-        finally:
-            frame.cost += 1
-        _insert(mapping, name, found)
+        _insert(mapping, name, charged(frame, value, 1))
         return mapping
 
     return closure
@@ -166,12 +165,13 @@ def insert_entries(accu: int, entries: Run) -> Run:
     """`cel.@mapInsert(accumulator, entries)`, in place."""
 
     def closure(frame: Frame) -> Any:
-        frame.cost += 2
+        frame.cost += 1
         mapping = frame.slots[accu]
         if type(mapping) is Failure:
             second_after_failure(frame, entries)
+            frame.cost += 1
             raise mapping.error
-        added = entries(frame)
+        added = charged(frame, entries, 1)
         if not is_map(added):
             raise CelEvalError(f"no such overload: cel.@mapInsert(map, {type_name(added)})")
         for name, value in items_of(added):
@@ -182,6 +182,7 @@ def insert_entries(accu: int, entries: Run) -> Run:
 
 
 def _insert(mapping: dict[Any, Any], key: Any, value: Any) -> None:
-    if find(mapping, key)[1]:
+    stored = to_key(key)
+    if stored in mapping:
         raise CelEvalError(f"insert failed: key {display(key)} already exists")
-    mapping[to_key(key)] = value
+    mapping[stored] = value

@@ -73,6 +73,20 @@ def _seldom(interrupt: Interrupt) -> Interrupt:
 Run: TypeAlias = Callable[[Frame], Any]
 
 
+def charged(frame: Frame, run: Run, units: int) -> Any:
+    """What `run` gives. It is charged afterwards, also where it fails, but not where it ends the evaluation."""
+    try:
+        value = run(frame)
+    except CelEvalError:
+        frame.charge(units)
+        raise
+    if units > 1:
+        frame.charge(units)
+    else:
+        frame.cost += units
+    return value
+
+
 class Failure:
     """An error kept as the value of a local variable."""
 

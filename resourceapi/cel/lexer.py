@@ -8,7 +8,7 @@ import re
 
 from msgspec import Struct
 
-from resourceapi.cel.errors import Issues
+from resourceapi.cel.errors import SYNTAX_ERROR, Issues
 
 _ESCAPE = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 _TOKEN = re.compile(
@@ -56,7 +56,7 @@ def tokenize(source: str, issues: Issues) -> list[Token]:
         if match is None:
             unfinished = _UNFINISHED.match(source, position)
             text = unfinished.group() if unfinished else source[position]
-            issues.report(position, f"Syntax error: token recognition error at: '{text}'")
+            issues.report(position, f"{SYNTAX_ERROR}token recognition error at: '{text}'")
             position += len(text)
             continue
         kind, text = match.lastgroup, match.group()

@@ -24,7 +24,7 @@ from resourceapi.cel.ast import (
     Select,
     Struct,
 )
-from resourceapi.cel.errors import NOWHERE, Issues
+from resourceapi.cel.errors import NOWHERE, SYNTAX_ERROR, Issues
 from resourceapi.cel.lexer import Token, tokenize
 from resourceapi.cel.literals import LiteralError, parse_bytes, parse_float, parse_int, parse_string, parse_uint
 from resourceapi.cel.stack import headroom
@@ -154,7 +154,7 @@ class _Parser:
         return self._tokens[self._next + 1].kind if self._next + 1 < len(self._tokens) else ""
 
     def _report(self, message: str) -> None:
-        self._issues.report(self._token.position, f"Syntax error: {message}")
+        self._issues.report(self._token.position, f"{SYNTAX_ERROR}{message}")
 
     def _enter(self, rule: str) -> None:
         self._depth[rule] += 1
@@ -389,6 +389,7 @@ class _Parser:
         try:
             self._expressions(")")
         finally:
+            issues.take_syntax_errors(self._issues)
             self._issues = issues
 
     def _expressions(self, closing: str) -> list[Node]:

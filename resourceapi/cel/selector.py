@@ -13,7 +13,7 @@ from resourceapi.cel.checker import check
 from resourceapi.cel.compile import Program, ProgramError, compile_tree
 from resourceapi.cel.device import DeviceView, attribute_type, device_bounds
 from resourceapi.cel.environment import Environment
-from resourceapi.cel.errors import CelCompileError, CelEvalError, Issues
+from resourceapi.cel.errors import SYNTAX_ERROR, CelCompileError, CelEvalError, Issues
 from resourceapi.cel.estimate import UNLIMITED, Bounds, estimate
 from resourceapi.cel.frame import Cancelled, Frame, Interrupt
 from resourceapi.cel.parser import parse
@@ -185,7 +185,7 @@ def _check(source: str, environment: Environment) -> tuple[Node, int]:
     try:
         source.encode()
     except UnicodeEncodeError as error:
-        issues.report(error.start, "Syntax error: the expression is not valid Unicode")
+        issues.report(error.start, f"{SYNTAX_ERROR}the expression is not valid Unicode")
         raise _refused(issues) from None
     tree = parse(source, environment.macros, issues, environment.optional_syntax).root
     if issues:
@@ -206,4 +206,4 @@ def _refused(issues: Issues) -> CelCompileError:
 
 def _build(tree: Node, depth: int, environment: Environment) -> Program:
     with headroom(depth * _FRAMES_PER_LEVEL):
-        return compile_tree(tree, environment.names.functions)
+        return compile_tree(tree, environment.names)

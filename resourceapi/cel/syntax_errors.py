@@ -6,6 +6,8 @@ It tries to go on without the token (`extraneous`), then as if one were there (`
 
 from collections.abc import Collection
 
+from resourceapi.cel.errors import SYNTAX_ERROR
+
 OPERAND = frozenset(
     {"[", "{", "(", ".", "-", "!", "true", "false", "null", "FLOAT", "INT", "UINT", "STRING", "BYTES", "IDENT"}
 )
@@ -38,7 +40,7 @@ class Silence(Exception):
 
 def syntax_error(position: int, message: str) -> Stop:
     """A problem of syntax that ends the parse."""
-    return Stop(position, f"Syntax error: {message}")
+    return Stop(position, f"{SYNTAX_ERROR}{message}")
 
 
 def extraneous(found: str, expected: Collection[str]) -> str:

@@ -48,15 +48,16 @@ def _expressions(document: Document) -> Iterator[Case]:
 def _run_expression(source: str, recorded: list[dict[str, Any]]) -> None:
     answers = [{key: value for key, value in entry.items() if key not in ("name", "expr")} for entry in recorded]
     actual = evaluate(source)
-    if any(_agrees(expected, actual) for expected in answers):
+    if any(agrees(expected, actual) for expected in answers):
         return
     # The reference visits maps in random order, which shows in the cost where a loop ends early.
-    if any(_agrees(expected, other) for expected in answers for other in map(evaluate, _reordered(source))):
+    if any(agrees(expected, other) for expected in answers for other in map(evaluate, _reordered(source))):
         return
     expect_equal(answers[0], actual)
 
 
-def _agrees(expected: dict[str, Any], actual: dict[str, Any]) -> bool:
+def agrees(expected: dict[str, Any], actual: dict[str, Any]) -> bool:
+    """Whether two answers to an expression are the same."""
     if "Syntax error" in expected.get("compileError", "") and _is_syntax_error(expected, actual):
         return True
     _sort_entries(expected)
@@ -139,12 +140,13 @@ def _run_selector(entry: dict[str, Any]) -> None:
         for configuration in run["configurations"]:
             actual = match(entry["expression"], _device(entry), configuration, entry.get("context"))
             if run["actual"] is not None:
-                _compare_selector(run["actual"], actual)
+                compare_selector(run["actual"], actual)
             if run["expect"] is not None and _VERSION in run["assertedBy"]:
                 _check_expectation(run["expect"], actual)
 
 
-def _compare_selector(expected: dict[str, Any], actual: dict[str, Any]) -> None:
+def compare_selector(expected: dict[str, Any], actual: dict[str, Any]) -> None:
+    """Raises Mismatch where two answers of a device selector differ."""
     if "Syntax error" in (expected["compileError"] or ""):
         expected = expected | {"compileError": None}
         if "Syntax error" not in (actual["compileError"] or ""):
@@ -233,7 +235,7 @@ def _run_random_selector(entry: dict[str, Any]) -> None:
     new = entry["stored"] if entry["new"] == "same" else entry["new"]
     for kind, expected in (("StoredExpressions", entry["stored"]), ("NewExpressions", new)):
         configuration = {"envType": kind, "enableConsumableCapacity": False, "enableListTypeAttributes": False}
-        _compare_selector(expected, match(entry["expression"], entry["device"], configuration))
+        compare_selector(expected, match(entry["expression"], entry["device"], configuration))
 
 
 FORMATS = [

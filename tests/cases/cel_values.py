@@ -79,9 +79,11 @@ def _any(value: Any) -> dict[str, Any]:
         return {"@type": f"{_PREFIX}Timestamp", "value": _proto_timestamp(value)}
     if value is None:
         return {"@type": f"{_PREFIX}Value", "value": None}
-    for kind, name in ((bool, "BoolValue"), (Uint, "UInt64Value"), (int, "Int64Value"), (float, "DoubleValue")):
+    if isinstance(value, float):
+        return {"@type": f"{_PREFIX}DoubleValue", "value": _double(value)}
+    for kind, name in ((bool, "BoolValue"), (Uint, "UInt64Value"), (int, "Int64Value")):
         if isinstance(value, kind):
-            return {"@type": _PREFIX + name, "value": str(int(value)) if name.endswith("64Value") else _json(value)}
+            return {"@type": _PREFIX + name, "value": str(int(value)) if name.endswith("64Value") else value}
     if isinstance(value, str):
         return {"@type": f"{_PREFIX}StringValue", "value": value}
     if isinstance(value, bytes):
@@ -97,7 +99,9 @@ def _json(value: Any) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, float):
-        return _double(value)
+        if not math.isfinite(value):
+            raise NotAValueError  # in Go's Struct and ListValue; a double that stands alone has a text
+        return value
     if isinstance(value, int):
         return int(value) if abs(value) < 2**53 else str(int(value))
     if isinstance(value, bytes):

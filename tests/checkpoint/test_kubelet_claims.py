@@ -56,6 +56,13 @@ def test_a_share_id_that_is_null_is_not_one_that_is_missing() -> None:
     assert encode(load(raw).claims) == raw
 
 
+def test_calls_that_a_kubelet_leaves_out_stay_in_its_file() -> None:
+    state = DriverState([PreparedDevice("p", "d")], skip_node_operations=["NodePrepareResources", "*"])
+    raw = encode([ClaimState("u", "n", "default", POD, {"a": state, "b": DriverState(skip_node_operations=[])})])
+    assert rb"\"skipNodeOperations\":[\"NodePrepareResources\",\"*\"]},\"b\":{\"Devices\":null}}" in raw
+    assert encode(load(raw).claims) == raw
+
+
 def test_names_are_found_in_whatever_case_they_are_written() -> None:
     raw = encode([claim(PreparedDevice("p", "d", share_id="s", request_names=["r"]))])
     data = json.loads(raw)["Data"]

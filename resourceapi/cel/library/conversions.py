@@ -15,7 +15,7 @@ from resourceapi.cel.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Timesta
 _NANOS = 10**9
 # Possessive repetitions keep the reading of long texts linear.
 _FLOAT = re.compile(
-    r"[+-]?(?:(?:\d(?:_?\d)*+)?+\.?(?:\d(?:_?\d)*+)?+(?:e[+-]?\d(?:_?\d)*+)?|inf|infinity|nan)",
+    r"[+-]?(?:(?:\d(?:_?\d)*+)?+\.?(?:\d(?:_?\d)*+)?+(?:e[+-]?\d(?:_?\d)*+)?|inf|infinity)|nan",
     re.IGNORECASE | re.ASCII,
 )
 _HEX_FLOAT = re.compile(r"[+-]?0x(?:_?[0-9a-f])*+\.?(?:_?[0-9a-f])*+p[+-]?\d(?:_?\d)*+", re.IGNORECASE | re.ASCII)

@@ -54,9 +54,13 @@ def parse_duration(text: str) -> int | None:
 
 def format_duration(value: Duration) -> str:
     """Seconds with as many decimals as a double of them needs, and an `s`."""
-    seconds = value.nanos // _NANOS if value.nanos >= 0 else -(-value.nanos // _NANOS)
-    double = seconds + (value.nanos - seconds * _NANOS) / 1e9
-    return f"{Decimal(repr(float(double))):f}".removesuffix(".0") + "s"
+    return f"{Decimal(repr(_in_units(value, _NANOS))):f}".removesuffix(".0") + "s"
+
+
+def _in_units(value: Duration, unit: int) -> float:
+    """A duration in units of so many nanoseconds, as Go computes it: a double, which can be rounded up to the next."""
+    whole, rest = divmod(abs(value.nanos), unit)
+    return (whole + rest / unit) * (-1 if value.nanos < 0 else 1)
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
@@ -115,6 +119,8 @@ def _offset(value: Timestamp, zone: str) -> int:
         return (hours * 60 - minutes if zone.startswith("-") else hours * 60 + minutes) * 60
     if zone in ("", "UTC", "Local"):
         return 0
+    if ".." in zone or zone.startswith(("/", "\\")):
+        raise CelEvalError("time: invalid location name")
     try:
         info = ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
@@ -132,6 +138,15 @@ def _atoi(text: str) -> int:
     return int(text)
 
 
+def _whole(unit: int) -> Callable[[Any], int]:
+    return lambda value: int(_in_units(value, unit))
+
+
+def _milliseconds(value: Duration) -> int:
+    millis = abs(value.nanos) // 10**6
+    return -millis if value.nanos < 0 else millis
+
+
 _PARTS: dict[str, tuple[str, Callable[[_Moment], int]]] = {
     "getFullYear": ("year", lambda moment: moment.year),
     "getMonth": ("month", lambda moment: moment.date.month - 1),
@@ -145,23 +160,16 @@ _PARTS: dict[str, tuple[str, Callable[[_Moment], int]]] = {
     "getMilliseconds": ("milliseconds", lambda moment: moment.nanos // 10**6),
 }
 _DURATION_PARTS = {
-    "getHours": ("hours", 3600 * _NANOS),
-    "getMinutes": ("minutes", 60 * _NANOS),
-    "getSeconds": ("seconds", _NANOS),
-    "getMilliseconds": ("milliseconds", 10**6),
+    "getHours": ("hours", _whole(3600 * _NANOS)),
+    "getMinutes": ("minutes", _whole(60 * _NANOS)),
+    "getSeconds": ("seconds", _whole(_NANOS)),
+    "getMilliseconds": ("milliseconds", _milliseconds),
 }
 
 
 def _part(read: Callable[[_Moment], int]) -> Callable[..., int]:
     def run(value: Timestamp, zone: str = "UTC") -> int:
         return read(_calendar(value, _offset(value, zone)))
-
-    return run
-
-
-def _whole(unit: int) -> Callable[[Any], int]:
-    def run(value: Duration) -> int:
-        return value.nanos // unit if value.nanos >= 0 else -(-value.nanos // unit)
 
     return run
 
@@ -174,6 +182,6 @@ def functions() -> list[Function]:
         overloads.append(Overload(f"timestamp_to_{name}", f"timestamp.{function}() -> int", run))
         overloads.append(Overload(f"timestamp_to_{name}_with_tz", f"timestamp.{function}(string) -> int", run))
         if function in _DURATION_PARTS:
-            name, unit = _DURATION_PARTS[function]
-            overloads.append(Overload(f"duration_to_{name}", f"duration.{function}() -> int", _whole(unit)))
+            name, read_duration = _DURATION_PARTS[function]
+            overloads.append(Overload(f"duration_to_{name}", f"duration.{function}() -> int", read_duration))
     return group(overloads)

@@ -127,6 +127,11 @@ def _plain(value: dict[str, Any]) -> Any:
         ("ip('::1') in {ip('::1'): 1} && cidr('10.0.0.0/8') in {cidr('10.0.0.0/8'): 1}", True),
         ("[1] in {[1]: 1} || quantity('1') in {quantity('1'): 1}", False),
         ("{ip('::1'): 1, ip('::1'): 2}.size() + {quantity('1'): 1, quantity('1'): 2}.size()", 3),
+        # a variable that is a type has the value of the type whose name it has
+        ("cel.bind(int, string, int) == int", True),
+        # Go computes with doubles
+        ("duration('-31536003.999999999s').getSeconds()", -31536004),
+        ("duration('-1.999s').getSeconds() + duration('119m').getHours() + duration('-1500us').getMilliseconds()", -1),
         # quantities and versions
         ("quantity('200M') == quantity('0.2G') && quantity('50M').isLessThan(quantity('50Mi'))", True),
         ("quantity('50k').add(20).sub(quantity('100k')).sub(-50000).asInteger() + sign(quantity('-1'))", 19),
@@ -158,6 +163,7 @@ def test_values(source: str, expected: Any) -> None:
         ("dyn(double('NaN')) < dyn('a')", "NaN values cannot be ordered"),
         ("timestamp('9999-12-31T23:59:59Z') + duration('1s')", "timestamp overflow"),
         ("timestamp(0).getHours('Nowhere/Land')", "unknown time zone Nowhere/Land"),
+        ("timestamp(0).getHours('/UTC')", "time: invalid location name"),
         ("'abc'.charAt(9)", "index out of range: 9"),
         ("'abc'.substring(2, 1)", "invalid substring range. start: 2, end: 1"),
         ("[1, 2].slice(0, 3)", "cannot slice(0, 3), list is length 2"),
@@ -167,6 +173,7 @@ def test_values(source: str, expected: Any) -> None:
         ("quantity('10Mm')", "unable to parse quantity's suffix"),
         ("quantity('1.5').asInteger()", "cannot convert value to integer"),
         ("[1, 1].transformMapEntry(i, v, {v: i})", "insert failed: key 1 already exists"),
+        ("[1, 1].transformMapEntry(i, v, {ip('::1'): i})", "insert failed: key ::1 already exists"),
         (
             "ip('1.300x')",
             'IP Address "1.300x" parse error during conversion from string: ParseAddr("1.300x"):'
@@ -195,7 +202,14 @@ def test_values(source: str, expected: Any) -> None:
             ' each colon-separated field must have at least one digit (at "g::1")',
         ),
         ("['('].exists(x, 'a'.matches(x))", "error parsing regexp: missing closing ): `(`"),
+        ("['+nan'].map(x, double(x))", "type conversion error from 'string' to 'double'"),
         ("semver('1.é', true)", 'Invalid character(s) found in minor number "0é"'),
+        ("'%s'.format([?dyn(1)])", "cannot initialize optional list element from non-optional value 1"),
+        # a type that only its use suggests proves nothing
+        ("dyn([1]).reverse()[0].getHours()", "no such overload: getHours(int)"),
+        ("dyn([1]).reverse().map(x, x.major())", "no such overload: major(int)"),
+        ("dyn({'a': [1]}).transformList(k, v, v + [])[0].join()", "no such overload: join(list)"),
+        ("cel.bind(x, dyn(optional.of([1])).value(), x.join())", "no such overload: join(list)"),
         # where upstream panics
         ("[b''].map(x, {x: 1}) == [] || true", "internal error: runtime error: hash of unhashable type types.Bytes"),
         ("dyn(b'') in {'a': 1} || true", "internal error: runtime error: hash of unhashable type types.Bytes"),
@@ -266,10 +280,12 @@ def test_of_two_calls_of_format_at_one_place_the_inner_one_is_named_first() -> N
         compile_expression("'%b'.format(['%z'.format([1])])", base_environment())
 
 
-def test_the_arguments_of_a_reserved_name_are_not_looked_at() -> None:
+def test_only_the_syntax_of_the_arguments_of_a_reserved_name_is_looked_at() -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression("void(void, 1 + 'a', [1].map(1, 2)) + 'a'", base_environment())
     assert str(raised.value).count("ERROR") == 1
+    with pytest.raises(CelCompileError, match="2:9: Syntax error: extraneous input"):
+        compile_expression("a ||\nvoid(1, || b)", base_environment())
 
 
 @pytest.mark.parametrize(
@@ -380,6 +396,44 @@ def test_a_hundred_errors_are_enough() -> None:
 )
 def test_costs(source: str, cost: int) -> None:
     assert compile_expression(source, base_environment()).evaluate()[1] == cost
+
+
+@pytest.mark.parametrize(
+    "around",
+    ["{}", "{}[0]", "[{}]", "{{'a': {}}}", "[1][{}[0]]", "{}.sum() + 1", "[{}][?0].value()", "cel.bind(x, {}, x)"],
+)
+def test_what_panics_upstream_is_charged_only_for_what_came_before(around: str) -> None:
+    source = around.format("[1].slice(1, 0).distinct()")
+    with pytest.raises(CelEvalError, match=r"is not traits\.Lister") as raised:
+        compile_expression(source, base_environment()).evaluate()
+    assert raised.value.cost == compile_expression("[1].slice(0, 1)", base_environment()).evaluate()[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "cost"),
+    [
+        ("[1, 2].map(x, [x].slice(x - 1, x).distinct())", 78),
+        ("{1: 1}.transformMap(k, v, [1].slice(1, 0).distinct())", 14),
+    ],
+)
+def test_what_panics_upstream_is_charged_for_the_turns_before(source: str, cost: int) -> None:
+    with pytest.raises(CelEvalError, match=r"is not traits\.Lister") as raised:
+        compile_expression(source, base_environment()).evaluate()
+    assert raised.value.cost == cost
+
+
+@pytest.mark.parametrize(
+    ("source", "cost"),
+    [
+        ("lists.range(300).filter(x, lists.range(700).map(y, 'a'.matches('b*')).size() > 0)", 1_000_009),
+        ("lists.range(100).transformMap(x, v, lists.range(700).transformList(y, w, [y][?x].orValue(1)))", 1_000_001),
+        ("lists.range(2).transformMap(k, v, lists.range(500000).size())", 1_000_041),
+    ],
+)
+def test_the_limit_is_exceeded_by_what_was_charged_last(source: str, cost: int) -> None:
+    with pytest.raises(CelEvalError, match="actual cost limit exceeded") as raised:
+        compile_expression(source, base_environment()).evaluate()
+    assert raised.value.cost == cost
 
 
 def test_an_expression_reads_the_variables_it_is_given() -> None:

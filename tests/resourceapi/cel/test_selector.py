@@ -139,6 +139,7 @@ def test_one_bad_attribute_fails_the_device(attribute: dict[str, Any], text: str
         (f"{ATTRIBUTES}.string && true", "no such overload"),
         (f"{ATTRIBUTES}.string > 1", "no such overload"),
         (f"{ATTRIBUTES}.ids[7] == 1", "index out of bounds: 7"),
+        (f"{ATTRIBUTES}.ids.reverse()[0].getHours() == 1", "no such overload: getHours(int)"),
         ('quantity("10Mo").isInteger()', "quantities must match the regular expression"),
         ('semver("v1.0").major() == 1', "No Major.Minor.Patch elements found"),
         (
