@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain, Schema
+from resourceapi.objects import quoted_text
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
@@ -93,6 +94,16 @@ def item_steps(items: list[Any], schema: Schema) -> list[str]:
                 keys[name] = value
         steps.append(f"k:{_json(dict(sorted(keys.items())))}")
     return steps
+
+
+def why_no_keys(item: Plain, schema: Schema) -> str:
+    """Why an object cannot be told from others in a map list; nothing where it can."""
+    keys = schema.get("x-kubernetes-list-map-keys", ())
+    if not keys or item_steps([item], schema) != ["k:{}"]:
+        return ""
+    named = " ".join(map(quoted_text, keys))
+    lacks = "(and doesn't have default values for any key fields)"
+    return f"associative list with keys has an element that omits all key fields [{named}] {lacks}"
 
 
 def shown(path: Path) -> str:

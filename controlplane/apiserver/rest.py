@@ -44,6 +44,7 @@ from controlplane.apiserver.preconditions import (
     uid_conflict,
     without_version,
 )
+from controlplane.apiserver.sent_empties import with_written_empties
 from controlplane.apiserver.service_addresses import SERVICES, with_addresses
 from controlplane.apiserver.status import (
     ApiError,
@@ -127,7 +128,7 @@ class Rest:
         """A new object; `decoded` is what the value says, if that was read already."""
         decoded = decoded or decode(target, value, options)
         with telling(decoded.problems):
-            obj = self._tracked(target, in_namespace(target, decoded.object), None, manager)
+            obj = self._tracked(target, in_namespace(target, decoded.object), None, manager, decoded.sent)
             name = _asked_name(obj)
             check_namespace(self.store, target, name)
             check_kind(target, value["kind"], name)
@@ -155,7 +156,7 @@ class Rest:
         check_namespace(self.store, target, target.name)
         if metadata.get("uid"):
             raise uid_conflict(target, metadata["uid"], "", is_dry_run=options.dry_run)
-        return self._create(target, self._tracked(target, new, None, manager), options, decoded)
+        return self._create(target, self._tracked(target, new, None, manager, decoded.sent), options, decoded)
 
     def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
         """A patched object, or its status; an applied one may be new."""
@@ -310,7 +311,7 @@ class Rest:
         if sent_kind is not None and not target.subresource:  # there, all but the status is what was
             check_version(target, new["metadata"].get("resourceVersion") or "", old["metadata"]["resourceVersion"])
             check_kind(target, sent_kind, target.name)
-        return self.save(target, self._tracked(target, new, old, manager), old, options, decoded)
+        return self.save(target, self._tracked(target, new, old, manager, decoded.sent), old, options, decoded)
 
     def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, decoded: Decoded) -> Outcome:
         """A changed object, after its rules and the policies have looked at it; it keeps what nobody can change."""
@@ -358,8 +359,8 @@ class Rest:
             self._definitions.removed(gone)
         return gone
 
-    def _tracked(self, target: Target, new: Plain, old: Plain | None, manager: str) -> Plain:
-        """The object with managedFields of this write."""
+    def _tracked(self, target: Target, new: Plain, old: Plain | None, manager: str, sent: Plain | None) -> Plain:
+        """The object with managedFields of this write, which sent empty values where `sent` has them."""
         kind = target.kind
         schema = kind.served(kind.storage) or kind.versions[0]
         before, after = old if old is not None else kind.rules.empty(kind.storage), new
@@ -368,7 +369,7 @@ class Rest:
             after = kind.rules.encode(new, target.version)
         managers = track_update(
             before,
-            after,
+            with_written_empties(after, sent),
             schema.schema,
             starting_managers(new, old, target.subresource),
             Manager(manager, "Update", target.api_version, target.subresource),

@@ -66,6 +66,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """A CSIDriver says whether pods are kept from nodes that lack it."""
     counts_autoscalers: bool
     """A HorizontalPodAutoscaler has a generation."""
+    scales_to_zero: bool
+    """A HorizontalPodAutoscaler may want no copy at all."""
     warns_of_sets: bool
     """Who defines a set of objects or of lists is warned of it."""
     relaxes_service_names: bool
@@ -78,8 +80,12 @@ class Release(Struct, frozen=True, kw_only=True):
     """A priority level's missing type is required, a storage class's provisioner immutable; before, in own words."""
     warns_of_external_addresses: bool
     """Who gives a Service `externalIPs` is warned of it."""
+    warns_of_tokens: bool
+    """Who has a CSIDriver get tokens beside the attributes of volumes is told where they are not logged."""
     warns_of_close_traffic: bool
     """Who wants a Service's traffic by `PreferClose` is told the newer word."""
+    is_strict_about_ranges: bool
+    """A range of addresses has no bits beyond its length."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -114,13 +120,16 @@ _1_37 = Release(
     fills_max_unavailable=True,
     fills_missing_drivers=True,
     counts_autoscalers=True,
+    scales_to_zero=True,
     warns_of_sets=True,
     relaxes_service_names=True,
     checks_bound_nodes=True,
     keeps_claims_of_pods=True,
     has_uniform_words=True,
     warns_of_external_addresses=True,
+    warns_of_tokens=True,
     warns_of_close_traffic=True,
+    is_strict_about_ranges=True,
     has_all_fields=True,
 )
 
@@ -142,6 +151,7 @@ _1_36 = replace(
     fills_max_unavailable=False,
     fills_missing_drivers=False,
     counts_autoscalers=False,
+    scales_to_zero=False,
     warns_of_sets=False,
     checks_bound_nodes=False,
     keeps_claims_of_pods=False,
@@ -158,6 +168,7 @@ _1_35 = replace(
     relaxes_service_names=False,
     has_uniform_words=False,
     warns_of_external_addresses=False,
+    is_strict_about_ranges=False,
     has_all_fields=False,
 )
 
@@ -169,6 +180,7 @@ _1_34 = replace(
     fails_on_delete_options=True,
     rules_tell_values=False,
     owns_metadata_by_status=True,
+    warns_of_tokens=False,
     warns_of_close_traffic=False,
 )
 

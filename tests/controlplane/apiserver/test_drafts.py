@@ -35,7 +35,7 @@ def with_data(rest: Rest, target: Target, **data: str) -> Outcome:
     return rest.patch(target, Patch(MERGE_PATCH, {"data": data}), WriteOptions(), "me")
 
 
-def disturbed(rest: Rest, write: Callable[[Rest], Any], other: Callable[[], Any], times: int = 1) -> Any:
+def disturbed(rest: Rest, write: Callable[[Rest], Outcome], other: Callable[[], Any], times: int = 1) -> Any:
     """A write that somebody else comes before, so many times, after it has looked."""
     loop, left = asyncio.get_running_loop(), [other] * times
 
