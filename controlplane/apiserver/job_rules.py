@@ -204,10 +204,10 @@ def check_job_change(errors: ErrorList, new: Plain, old: Plain, release: Release
     """What may not change of a Job; an indexed one may come to want more, with as many at once."""
     shown = internal_form("batch.JobSpec", new, release)
     completions, before = new.get("completions"), old.get("completions")
-    is_elastic = new.get("completionMode") == "Indexed" and before is not None and completions is not None
-    if completions != before and not is_elastic:
+    is_changed = completions != before
+    if is_changed and new.get("completionMode") != "Indexed":
         errors.invalid("spec.completions", completions, "field is immutable")
-    elif completions != before and new.get("parallelism") != completions:
+    elif is_changed and completions is not None and new.get("parallelism") != completions:
         errors.invalid("spec.completions", completions, "can only be modified in tandem with spec.parallelism")
     for name in _FIXED:
         if not json_equal(new.get(name), old.get(name)):

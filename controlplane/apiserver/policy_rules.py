@@ -59,9 +59,9 @@ def check_policy(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.required(f"{path}.validations", _ONE_AT_LEAST)
         errors.required(f"{path}.auditAnnotations", _ONE_AT_LEAST)
         return
-    has_params = spec.get("paramKind") is not None
-    environment = environment_of(known, has_params=has_params)
-    telling = environment_of(known, has_params=has_params, has_authorizer=False)
+    has_params, has_variables = spec.get("paramKind") is not None, bool(spec.get("variables"))
+    environment = environment_of(known, has_params=has_params, has_variables=has_variables)
+    telling = environment_of(known, has_params=has_params, has_authorizer=False, has_variables=has_variables)
     for index, each in enumerate(spec.get("validations") or ()):
         _check_validation(errors, each, f"{path}.validations[{index}]", environment, telling)
     _check_annotations(errors, new, f"{path}.auditAnnotations", environment)

@@ -128,9 +128,9 @@ def _limits(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     for index, limit in enumerate(new["spec"].get("limits") or ()):
         path, kind = f"spec.limits[{index}]", limit.get("type") or ""
         found = label_key(kind)
-        complaints(errors, f"{path}.type", kind, found)
+        complaints(errors, f"{path}.type", Token(kind), found)
         if not found and "/" not in kind and kind not in _LIMIT_TYPES:
-            errors.invalid(f"{path}.type", kind, "must be a standard limit type or fully qualified")
+            errors.invalid(f"{path}.type", Token(kind), "must be a standard limit type or fully qualified")
         if kind in kinds:
             errors.duplicate(f"{path}.type", kind)
         kinds.add(kind)

@@ -59,8 +59,8 @@ def _check_service(errors: ErrorList, path: str, service: Plain) -> None:
             errors.invalid(f"{path}.path", where, f"segment[{index}] may not be empty")
 
 
-def check_reviews(errors: ErrorList, path: str, reviews: list[str], missing: str = "") -> None:
-    """The versions of reviews that it takes, one of ours at least."""
+def check_reviews(errors: ErrorList, path: str, reviews: list[str], missing: str = "", unit: str = "bytes") -> None:
+    """The versions of reviews that it takes, one of ours at least; `unit` is that of their length."""
     if not reviews:
         errors.required(path, missing)
         return
@@ -70,7 +70,7 @@ def check_reviews(errors: ErrorList, path: str, reviews: list[str], missing: str
             errors.invalid(f"{path}[{index}]", each, "duplicate version")
             continue
         seen.add(each)
-        for text in dns_1035_label(each, "bytes"):
+        for text in dns_1035_label(each, unit):
             errors.invalid(f"{path}[{index}]", each, text)
     if not set(reviews) & set(REVIEWS):
         errors.invalid(path, reviews, f"must include at least one of {', '.join(REVIEWS)}")

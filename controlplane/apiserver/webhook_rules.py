@@ -36,7 +36,7 @@ def _webhooks(errors: ErrorList, new: Plain, old: Plain | None, *, is_mutating: 
         if not any(json_equal(webhook, each) for each in before):
             check_conditions(errors, webhook, f"{path}.matchConditions")
         versions = webhook.get("admissionReviewVersions") or []
-        check_reviews(errors, f"{path}.admissionReviewVersions", versions, _NO_REVIEW)
+        check_reviews(errors, f"{path}.admissionReviewVersions", versions, _NO_REVIEW, "characters")
         if name and name in names:
             errors.duplicate(f"{path}.name", name)
         names.add(name)

@@ -157,6 +157,28 @@ def test_an_item_without_its_keys_is_owned_by_nobody(api: Http) -> None:
     assert (applied.status, 'omits all key fields ["name"]' in applied.message) == (500, True)
 
 
+def test_a_secret_without_a_name_has_an_empty_one(api: Http) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    pod |= {"spec": {"containers": [{"name": "c", "image": "i"}], "imagePullSecrets": [{}]}}
+    (owner,) = api.ok("POST", "/api/v1/namespaces/default/pods", pod)["metadata"]["managedFields"]
+    assert owner["fieldsV1"]["f:spec"]["f:imagePullSecrets"] == {".": {}, 'k:{"name":""}': {}}
+
+
+def test_counts_that_are_left_out_are_none(api: Http) -> None:
+    path, obj = "/apis/apps/v1/namespaces/default/statefulsets", SEEDS["StatefulSet/states"]
+    api.ok("POST", path, obj)
+    answer = api.send("PATCH", f"{path}/states/status", {"status": {"replicas": -1}}, content=MERGE)
+    assert (answer.status, "status.readyReplicas: Invalid value: 0" in answer.message) == (422, True), answer
+
+
+def test_a_job_counts_up(api: Http) -> None:
+    path, obj = "/apis/batch/v1/namespaces/default/jobs", SEEDS["Job/job"]
+    api.ok("POST", path, obj)
+    api.ok("PATCH", f"{path}/job/status", {"status": {"failed": 2}}, content=MERGE)
+    answer = api.send("PATCH", f"{path}/job/status", {"status": {"failed": 1}}, content=MERGE)
+    assert (answer.status, "cannot decrease the failed counter" in answer.message) == (422, True), answer
+
+
 def test_who_sends_an_empty_list_owns_it_where_its_type_has_one(api: Http) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}, "rules": []}
     path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
