@@ -307,6 +307,8 @@ _OF_ELECTIONS = ("strategy", "preferredHolder")
 def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator[Kind]:
     """The kinds of the table, as a release has them; `clock` says when something became what it is."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
+    if not release.has_declared_rules:
+        fills["CSINode"] = _without_status
     rules = (
         auxiliary_rules,
         endpoint_rules,
@@ -342,8 +344,6 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
     status_parts = {kind: Part(as_written, check) for kind, check in of_statuses.items()}
     status_parts["PersistentVolume"] = Part(partial(with_phase_time, clock=clock), no_check)
     drops = {**workload_defaults.drops(release), "Lease": _without_election}
-    if not release.has_declared_rules:
-        drops["CSINode"] = _without_status
     warns = auxiliary_warnings.warns(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
