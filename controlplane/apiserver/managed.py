@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from controlplane.apiserver.compare import Changes, compare
-from controlplane.apiserver.fieldsets import NOTHING, FieldSet, NotInSchema, from_fields_v1, to_fields_v1
+from controlplane.apiserver.fieldsets import NOTHING, FieldSet, from_fields_v1, to_fields_v1
 from controlplane.apiserver.kinds import Plain, Schema
 from resourceapi.objects import format_time
 from resourceapi.objects.metadata_rules import MAX_MANAGER
@@ -141,15 +141,12 @@ def track_update(
 ) -> dict[Manager, Owned]:
     """The managers after a write that is no apply: the writer owns what it changed, nobody owns what is gone.
 
-    `ignored` are the top-level fields that this write cannot change. An object that nobody tracks stays so,
-    and what nobody can track is tracked by nobody.
+    `ignored` are the top-level fields that this write cannot change. An object that nobody tracks stays so.
+    Raises NotInSchema for one that cannot be tracked.
     """
     if not managers and not is_new:
         return {}
-    try:
-        found = compare(without_managed(old), without_managed(new), schema)
-    except NotInSchema:
-        return {} if is_new else dict(managers)
+    found = compare(without_managed(old), without_managed(new), schema)
     changes = Changes(*(tracked(fields, ignored) for fields in found))
     taken = changes.added | changes.modified
     result = release_fields(managers, {owned.api_version: changes for owned in managers.values()})
@@ -182,6 +179,12 @@ def without_managed(obj: Plain) -> Plain:
     if "managedFields" not in metadata:
         return obj
     return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+
+
+def with_managed_of(obj: Plain, other: Plain | None) -> Plain:
+    """The object with the managedFields that another one has; without them if there is none, or it has none."""
+    plain, entries = without_managed(obj), ((other or {}).get("metadata") or {}).get("managedFields")
+    return {**plain, "metadata": {**plain["metadata"], "managedFields": entries}} if entries else plain
 
 
 def with_managed(obj: Plain, managers: Managers) -> Plain:

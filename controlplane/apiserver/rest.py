@@ -16,11 +16,19 @@ from controlplane.apiserver.apply import apply, untyped
 from controlplane.apiserver.decoding import configuration, decode, decode_patched, in_namespace
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
+from controlplane.apiserver.fieldsets import NotInSchema
 from controlplane.apiserver.finalizers import finalizers_for, is_finished, with_finalizers
 from controlplane.apiserver.go_values import go_text, in_order
 from controlplane.apiserver.grace import PODS, is_graceful, seconds_to_end
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
-from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
+from controlplane.apiserver.managed import (
+    Manager,
+    starting_managers,
+    track_update,
+    with_managed,
+    with_managed_of,
+    without_managed,
+)
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
 from controlplane.apiserver.patch import (
     APPLY_PATCH,
@@ -61,6 +69,7 @@ from controlplane.apiserver.store import Store
 from controlplane.apiserver.stored_size import fitting
 from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
+from controlplane.apiserver.typed_values import check_types
 from resourceapi.objects import format_time
 from resourceapi.objects.errors import JSON_ESCAPES
 from resourceapi.objects.json_value import json_equal
@@ -367,16 +376,21 @@ class Rest:
         if kind.stored_as:  # under other names
             before = kind.rules.encode(old, target.version) if old is not None else before
             after = kind.rules.encode(new, target.version)
-        managers = track_update(
-            before,
-            with_written_empties(after, sent),
-            schema.schema,
-            starting_managers(new, old, target.subresource),
-            Manager(manager, "Update", target.api_version, target.subresource),
-            self.clock(),
-            is_new=old is None,
-            ignored=self._ignored(target),
-        )
+        try:
+            if kind.from_definition and target.subresource:  # the rest of the body is not looked at any more
+                check_types(without_managed(after), schema.schema)
+            managers = track_update(
+                before,
+                with_written_empties(after, sent),
+                schema.schema,
+                starting_managers(new, old, target.subresource),
+                Manager(manager, "Update", target.api_version, target.subresource),
+                self.clock(),
+                is_new=old is None,
+                ignored=self._ignored(target),
+            )
+        except NotInSchema:
+            return with_managed_of(new, old if self.release.keeps_owners_of_untyped else None)
         return with_managed(new, managers)
 
     def _context(self, target: Target, sent: Plain | None) -> WriteContext:

@@ -68,6 +68,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """A HorizontalPodAutoscaler has a generation."""
     scales_to_zero: bool
     """A HorizontalPodAutoscaler may want no copy at all."""
+    keeps_owners_of_untyped: bool
+    """Who owned what stays so where an update's fields cannot be tracked; before, nobody owns anything then."""
     warns_of_sets: bool
     """Who defines a set of objects or of lists is warned of it."""
     relaxes_service_names: bool
@@ -121,6 +123,7 @@ _1_37 = Release(
     fills_missing_drivers=True,
     counts_autoscalers=True,
     scales_to_zero=True,
+    keeps_owners_of_untyped=True,
     warns_of_sets=True,
     relaxes_service_names=True,
     checks_bound_nodes=True,
@@ -152,6 +155,7 @@ _1_36 = replace(
     fills_missing_drivers=False,
     counts_autoscalers=False,
     scales_to_zero=False,
+    keeps_owners_of_untyped=False,
     warns_of_sets=False,
     checks_bound_nodes=False,
     keeps_claims_of_pods=False,

@@ -157,6 +157,16 @@ def test_an_item_without_its_keys_is_owned_by_nobody(api: Http) -> None:
     assert (applied.status, 'omits all key fields ["name"]' in applied.message) == (500, True)
 
 
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+def test_an_update_that_cannot_be_tracked(release: str) -> None:
+    """Of one field that is of no type: a newer server leaves all owners as they were, an older one forgets them."""
+    with Running(release=RELEASES[release]) as server, server.http() as api:
+        path, account = "/api/v1/namespaces/default/serviceaccounts", SEEDS["ServiceAccount/account"]
+        owners = api.ok("POST", path, account)["metadata"]["managedFields"]
+        changed = api.ok("PATCH", f"{path}/account", {"secrets": [{}]}, content=MERGE)["metadata"]
+        assert changed.get("managedFields") == (owners if release == "1.37" else None)
+
+
 def test_a_secret_without_a_name_has_an_empty_one(api: Http) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
     pod |= {"spec": {"containers": [{"name": "c", "image": "i"}], "imagePullSecrets": [{}]}}
