@@ -10,6 +10,7 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.quantity_rules import not_below_zero, positive
 from controlplane.apiserver.resource_rules import container_resource
 from resourceapi.objects import ErrorList
+from resourceapi.objects.errors import Token
 from resourceapi.objects.field_rules import complaints, dns_label
 from resourceapi.objects.names import path_segment
 from resourceapi.objects.release import Release
@@ -137,7 +138,7 @@ def _target(errors: ErrorList, source: Plain, path: str) -> Plain:
     if not kind:
         errors.required(f"{here}.type", "must specify a metric target type")
     if kind not in _TARGETS:
-        errors.invalid(f"{here}.type", kind, "must be either Utilization, Value, or AverageValue")
+        errors.invalid(f"{here}.type", Token(kind), "must be either Utilization, Value, or AverageValue")
     for member in ("value", "averageValue"):
         positive(errors, f"{here}.{member}", target.get(member), "must be positive")
     if share is not None and share < 1:
