@@ -15,6 +15,7 @@ from controlplane.apiserver.authentication import Authenticator
 from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
 from controlplane.apiserver.bodies import LONG, apart, body_of, kind_checked, read_to_its_end
 from controlplane.apiserver.decoding import decode
+from controlplane.apiserver.drafts import write_apart
 from controlplane.apiserver.identity import Caller, User
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
@@ -212,8 +213,10 @@ class Application:
                 options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
                 manager = self._manager(request)
                 body, decoded, size = await self._body(request, target, options)
-                prepared = await apart(size, self._rest.prepare, target, decoded, manager)
-                outcome = self._rest.create(target, body, options, manager, prepared)
+                create = partial(
+                    Rest.create, target=target, value=body, options=options, manager=manager, decoded=decoded
+                )
+                outcome = await write_apart(self._rest, target, size, create)
                 return await self._written(form, request, target, outcome, 201)
             case "DELETE" if not everywhere and target.kind.id != NAMESPACES:
                 return await self._delete_collection(request, target)
@@ -239,11 +242,11 @@ class Application:
                 check_type(request.headers.get("Content-Type", ""))
                 options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
                 body, decoded, size = await self._body(request, target, options)
-                manager, tracked = self._manager(request), None
-                old = self._store.get(target.kind.table, target.key) if size >= LONG else None
-                if old is not None:
-                    tracked = await apart(size, self._rest.track, target, decoded, old, manager)
-                outcome = self._rest.update(target, body, options, manager, decoded, tracked)
+                manager = self._manager(request)
+                update = partial(
+                    Rest.update, target=target, value=body, options=options, manager=manager, decoded=decoded
+                )
+                outcome = await write_apart(self._rest, target, size, update)
                 return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
             case "PATCH":
                 return await self._patch(form, request, target, patch_type)
@@ -296,7 +299,7 @@ class Application:
         else:
             is_apply = patch_type == APPLY_PATCH
             options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
-            patch = await self._read_patch(request, target, patch_type, is_part=True)
+            patch, _ = await self._read_patch(request, target, patch_type, is_part=True)
             outcome = patch_scale(self._rest, target, paths, patch, options, manager)
         return await self._written(form, request, scale_target(target), outcome, 200)
 
@@ -334,14 +337,18 @@ class Application:
     async def _patch(self, form: Form, request: Request, target: Target, patch_type: str) -> Response:
         is_apply = patch_type == APPLY_PATCH
         options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
-        patch = await self._read_patch(request, target, patch_type, is_part=bool(target.subresource))
-        outcome = self._rest.patch(target, patch, options, self._manager(request))
+        patch, size = await self._read_patch(request, target, patch_type, is_part=bool(target.subresource))
+        change = partial(Rest.patch, target=target, patch=patch, options=options, manager=self._manager(request))
+        outcome = await write_apart(self._rest, target, size, change)
         return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
 
-    async def _read_patch(self, request: Request, target: Target, patch_type: str, *, is_part: bool) -> Patch:
+    async def _read_patch(
+        self, request: Request, target: Target, patch_type: str, *, is_part: bool
+    ) -> tuple[Patch, int]:
+        """A patch, and its bytes."""
         data = await body_of(request)
         try:
-            return await apart(len(data), read_patch, data, patch_type)
+            return await apart(len(data), read_patch, data, patch_type), len(data)
         except ValueError as error:
             is_late = is_read_late(data, patch_type, self._rest.release)
             if is_late and (is_part or patch_type != APPLY_PATCH):  # applying makes what is not there

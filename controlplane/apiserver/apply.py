@@ -2,6 +2,8 @@
 
 import json
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -59,42 +61,49 @@ def apply(
     `live` is the stored object in that version, or `empty`, which is what the version writes without any value.
     Raises ApiError: 409 with the conflicts, 500 (as the reference does) for what the schema has no place for.
     """
-    try:
+    with _as_untyped(config):
         check_types(config, schema)
+        named = tracked(field_set(config, schema), ignored)
+        live = without_managed(live)
+        if not managers and live is not empty:
+            first = Manager(BEFORE_FIRST_APPLY, "Update", api_version)
+            managers = track_update(empty, live, schema, {}, first, now, is_new=True)
+        before = managers.get(manager)
+        owners = {**managers, manager: Owned(named, before.time if before else "", api_version)}
+        merged = _merged(live, config, schema)
+        if before is not None:
+            owned = frozenset().union(*(each.fields for each in owners.values()))
+            released = _ReleasedFields(before.fields, with_above(before.fields), with_above(owned))
+            merged = _without(merged, released, schema, ())
+        others = {each: owned for each, owned in owners.items() if each != manager}
+        converted = _changes(_without_empty(live), _without_empty(merged), schema, ignored)
+        # what an applier that was here before has made is converted, to see what it gave up
+        here = converted if before is not None and before.fields else _changes(live, merged, schema, ignored)
+        # as who wrote in a version sees them
+        changes = {**{owned.api_version: converted for owned in others.values()}, api_version: here}
+        if not force:
+            found = [
+                (each, path)
+                for each, owned in others.items()
+                for path in owned.fields & (changes[owned.api_version].added | changes[owned.api_version].modified)
+            ]
+            if found and not (manager.name == _KUBECTL and _only_last_applied(live, found, schema)):
+                raise _conflicts(found)
+        result = {**release_fields(others, changes), manager: owners[manager]}
+        if not named:
+            del result[manager]
+        if manager in result and any(compare(live, merged, schema)):  # else it has no time, or that of its last change
+            result[manager] = result[manager]._replace(time=format_time(now))
+        return with_managed(_with_last_applied(merged, config, manager), result)
+
+
+@contextmanager
+def _as_untyped(config: Plain) -> Iterator[None]:
+    """What has no place in the schema is told of the configuration, wherever it is."""
+    try:
+        yield
     except NotInSchema as error:
         raise untyped(config, str(error)) from None
-    named = tracked(field_set(config, schema), ignored)
-    live = without_managed(live)
-    if not managers and live is not empty:
-        first = Manager(BEFORE_FIRST_APPLY, "Update", api_version)
-        managers = track_update(empty, live, schema, {}, first, now, is_new=True)
-    before = managers.get(manager)
-    owners = {**managers, manager: Owned(named, before.time if before else "", api_version)}
-    merged = _merged(live, config, schema)
-    if before is not None:
-        owned = frozenset().union(*(each.fields for each in owners.values()))
-        released = _ReleasedFields(before.fields, with_above(before.fields), with_above(owned))
-        merged = _without(merged, released, schema, ())
-    others = {each: owned for each, owned in owners.items() if each != manager}
-    converted = _changes(_without_empty(live), _without_empty(merged), schema, ignored)
-    # what an applier that was here before has made is converted, to see what it gave up
-    here = converted if before is not None and before.fields else _changes(live, merged, schema, ignored)
-    # as who wrote in a version sees them
-    changes = {**{owned.api_version: converted for owned in others.values()}, api_version: here}
-    if not force:
-        found = [
-            (each, path)
-            for each, owned in others.items()
-            for path in owned.fields & (changes[owned.api_version].added | changes[owned.api_version].modified)
-        ]
-        if found and not (manager.name == _KUBECTL and _only_last_applied(live, found, schema)):
-            raise _conflicts(found)
-    result = {**release_fields(others, changes), manager: owners[manager]}
-    if not named:
-        del result[manager]
-    if manager in result and any(compare(live, merged, schema)):  # else it has no time, or that of its last change
-        result[manager] = result[manager]._replace(time=format_time(now))
-    return with_managed(_with_last_applied(merged, config, manager), result)
 
 
 def _changes(old: Plain, new: Plain, schema: Schema, ignored: tuple[str, ...]) -> Changes:

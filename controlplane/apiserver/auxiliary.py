@@ -7,6 +7,7 @@ components, k8s.io/api.
 """
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
@@ -15,20 +16,32 @@ from controlplane.apiserver import (
     auxiliary_warnings,
     columns,
     core_rules,
+    endpoint_rules,
+    quota_rules,
     role_rules,
+    runtime_rules,
     service_defaults,
+    storage_rules,
+    traffic_rules,
+    webhook_rules,
     workload_defaults,
     workload_rules,
     workload_status_rules,
 )
 from controlplane.apiserver.admission import GROUP
+from controlplane.apiserver.autoscaler_rules import check_autoscaler, check_autoscaler_status
 from controlplane.apiserver.auxiliary_columns import SHOWN
 from controlplane.apiserver.claim_rules import check_claim, check_claim_status
+from controlplane.apiserver.job_rules import check_job_status
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.open_rules import Part, as_written
+from controlplane.apiserver.open_rules import Advance, Part, as_written
 from controlplane.apiserver.policy_rules import check_binding, check_policy
+from controlplane.apiserver.quota_rules import check_quota_status
 from controlplane.apiserver.service_rules import check_service, check_service_status, without_other_types_fields
+from controlplane.apiserver.storage_rules import with_driver_generation
+from controlplane.apiserver.traffic_rules import check_ingress_status
+from controlplane.apiserver.volume_rules import check_volume, no_check, with_phase_time
 from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
 from resourceapi.objects.release import Release
 
@@ -291,19 +304,45 @@ _ROWS = (
 _OF_ELECTIONS = ("strategy", "preferredHolder")
 
 
-def auxiliary_kinds(release: Release) -> Iterator[Kind]:
-    """The kinds of the table, as a release has them."""
+def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator[Kind]:
+    """The kinds of the table, as a release has them; `clock` says when something became what it is."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
-    rules = (auxiliary_rules, core_rules, role_rules, workload_rules)
+    if not release.has_declared_rules:
+        fills["CSINode"] = _without_status
+    rules = (
+        auxiliary_rules,
+        endpoint_rules,
+        role_rules,
+        runtime_rules,
+        storage_rules,
+        traffic_rules,
+        workload_rules,
+    )
     checks = {kind: check for each in rules for kind, check in each.checks(release).items()}
-    checks |= {"PersistentVolumeClaim": check_claim, "Service": check_service}
-    advances = {**workload_defaults.ADVANCES, "Service": without_other_types_fields}
+    checks |= {**core_rules.CHECKS, **quota_rules.CHECKS, **webhook_rules.CHECKS}
+    checks |= {
+        "HorizontalPodAutoscaler": partial(check_autoscaler, release=release),
+        "PersistentVolume": partial(check_volume, release=release),
+        "PersistentVolumeClaim": check_claim,
+        "Service": check_service,
+    }
+    advances: dict[str, Advance] = {
+        **workload_defaults.ADVANCES,
+        "CSIDriver": with_driver_generation,
+        "PersistentVolume": partial(with_phase_time, clock=clock),
+        "Service": without_other_types_fields,
+    }
     of_statuses = {
         **workload_status_rules.CHECKS,
+        "HorizontalPodAutoscaler": check_autoscaler_status,
+        "Ingress": check_ingress_status,
+        "Job": check_job_status,
         "PersistentVolumeClaim": check_claim_status,
+        "ResourceQuota": check_quota_status,
         "Service": check_service_status,
     }
     status_parts = {kind: Part(as_written, check) for kind, check in of_statuses.items()}
+    status_parts["PersistentVolume"] = Part(partial(with_phase_time, clock=clock), no_check)
     drops = {**workload_defaults.drops(release), "Lease": _without_election}
     warns = auxiliary_warnings.warns(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
@@ -366,6 +405,11 @@ def policy_kinds(release: Release) -> Iterator[Kind]:
 def _without_election(lease: Plain) -> Plain:
     """Without the fields of a coordinated election, which is off in every release (CoordinatedLeaderElection)."""
     return {**lease, "spec": {name: item for name, item in lease["spec"].items() if name not in _OF_ELECTIONS}}
+
+
+def _without_status(node: Plain) -> Plain:
+    """A CSINode as it was before it could tell how its storage is."""
+    return {name: item for name, item in node.items() if name != "status"}
 
 
 def _name_rule(row: _Row, release: Release) -> Callable[[str], list[str]] | None:

@@ -1,6 +1,6 @@
 """What new and changed objects of some kinds of the cluster must be; most of the others are stored as they come.
 
-Source: k8s.io/kubernetes pkg/apis/apps/validation, policy/validation, storage/validation and flowcontrol/validation;
+Source: k8s.io/kubernetes pkg/apis/apps/validation, policy/validation and flowcontrol/validation;
 kube-aggregator pkg/apis/apiregistration/validation.
 """
 
@@ -14,7 +14,8 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.label_rules import check_selector
 from controlplane.apiserver.open_rules import Check
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.errors import Token
+from resourceapi.objects.field_rules import complaints
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_subdomain
 from resourceapi.objects.release import Release
@@ -42,7 +43,7 @@ def not_negative(errors: ErrorList, path: str, value: Any) -> None:
 def int_or_percent(errors: ErrorList, path: str, value: Any) -> None:
     """A number that may be 0, or a share of all."""
     if isinstance(value, str) and not _PERCENT.fullmatch(value):
-        errors.invalid(path, value, _NO_PERCENT)
+        errors.invalid(path, Token(value), _NO_PERCENT)
     not_negative(errors, path, value)
 
 
@@ -89,20 +90,6 @@ def _revision(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.required("data", "data is mandatory")
     elif not isinstance(data, dict):
         errors.required("data", "data must be a valid JSON object")
-
-
-def _attributes_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    if old is not None:
-        for name in ("driverName", "parameters"):
-            if not json_equal(new.get(name), old.get(name)):
-                errors.forbidden(name, f"updates to {name} are forbidden.")
-    driver = new.get("driverName") or ""
-    if driver:
-        label_name(errors, "driverName", driver.lower())
-    else:
-        errors.required("driverName")
-    if not new.get("parameters"):
-        errors.required("parameters", "must contain at least one key/value pair")
 
 
 def _api_service(errors: ErrorList, new: Plain, old: Plain | None) -> None:
@@ -203,5 +190,4 @@ def checks(release: Release) -> Mapping[str, Check]:
         "FlowSchema": _flow_schema,
         "PodDisruptionBudget": _budget,
         "PriorityLevelConfiguration": partial(_priority_level, release=release),
-        "VolumeAttributesClass": _attributes_class,
     }

@@ -10,11 +10,16 @@ from functools import partial
 from controlplane.apiserver import pod_warnings
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Warn
+from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
 
 _HINTS, _MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
 _INGRESS_CLASS = "kubernetes.io/ingress.class"
 _STORAGE_CLASS, _MOUNT_OPTIONS = "volume.beta.kubernetes.io/storage-class", "volume.beta.kubernetes.io/mount-options"
+_NO_SECRETS = (
+    "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible"
+    " logging of tokens in volume attributes"
+)
 _RECYCLED = (
     "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is"
     " to use dynamic provisioning."
@@ -79,10 +84,18 @@ def _volume(new: Plain, old: Plain | None) -> list[str]:
     return found + pod_warnings.source_warnings(spec, "spec")
 
 
+def _driver(new: Plain, old: Plain | None) -> list[str]:
+    tokens = new["spec"].get("tokenRequests")
+    is_as_it_was = old is not None and json_equal(tokens, old["spec"].get("tokenRequests"))
+    return [_NO_SECRETS] if tokens and not is_as_it_was and "serviceAccountTokenInSecrets" not in new["spec"] else []
+
+
 def warns(release: Release) -> Mapping[str, Warn]:
     """By kind, as a release has them."""
+    of_drivers: Mapping[str, Warn] = {"CSIDriver": _driver} if release.warns_of_tokens else {}
     return {
         **pod_warnings.WARNS,
+        **of_drivers,
         "Ingress": _ingress,
         "PersistentVolume": _volume,
         "PersistentVolumeClaim": _claim,

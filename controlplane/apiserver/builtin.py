@@ -54,7 +54,7 @@ def install(
 
     `has_admin_access` says whether a namespace may have claims with admin access; `authorizer`, who may write claims.
     """
-    for kind in (*_core(release), *auxiliary_kinds(release), *policy_kinds(release)):
+    for kind in (*_core(release), *auxiliary_kinds(release, clock), *policy_kinds(release)):
         registry.add(kind)
     registry.add(definition_kind(release))
     registry.add(certificates_kind(clock, authorizer))
@@ -171,7 +171,7 @@ def _core(release: Release) -> list[Kind]:
             namespaced=False,
             has_status_at_first=True,
             fill=with_node_defaults,
-            check=check_node,
+            check=partial(check_node, release=release),
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
         open_kind(

@@ -2,7 +2,16 @@
 
 from typing import Any, NamedTuple
 
-from controlplane.apiserver.fieldsets import OPEN, FieldSet, Path, child_schema, is_atomic, item_steps
+from controlplane.apiserver.fieldsets import (
+    OPEN,
+    FieldSet,
+    NotInSchema,
+    Path,
+    child_schema,
+    is_atomic,
+    item_steps,
+    why_no_keys,
+)
 from controlplane.apiserver.kinds import Plain, Schema
 from resourceapi.objects.json_value import json_equal
 
@@ -16,7 +25,10 @@ class Changes(NamedTuple):
 
 
 def compare(old: Plain, new: Plain, schema: Schema) -> Changes:
-    """The difference, at leaves and at what has come or gone as a whole."""
+    """The difference, at leaves and at what has come or gone as a whole.
+
+    Raises NotInSchema for items that nothing tells from others.
+    """
     walk = _Walk()
     walk.visit(old, new, True, True, schema, ())
     return Changes(frozenset(walk.added), frozenset(walk.modified), frozenset(walk.removed))
@@ -80,5 +92,7 @@ class _Walk:
 def _by_step(items: list[Any], schema: Schema) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for step, item in zip(item_steps(items, schema), items, strict=True):
+        if step == "k:{}":
+            raise NotInSchema(why_no_keys(item, schema))
         found.setdefault(step, []).append(item)
     return found

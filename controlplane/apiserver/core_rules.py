@@ -1,13 +1,11 @@
 """What maps, secrets, leases and classes must be.
 
-Source: k8s.io/kubernetes pkg/apis/core/validation, coordination/validation, scheduling/validation and
-storage/validation.
+Source: k8s.io/kubernetes pkg/apis/core/validation, coordination/validation and scheduling/validation.
 """
 
 import base64
 import re
 from collections.abc import Mapping
-from functools import partial
 
 import msgspec
 
@@ -16,9 +14,10 @@ from controlplane.apiserver.json_faults import why_no_json
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.status import go_name
+from controlplane.apiserver.words import check_known
 from resourceapi.objects import ErrorList
+from resourceapi.objects.errors import Token
 from resourceapi.objects.json_value import json_equal
-from resourceapi.objects.release import Release
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _NO_KEY = (
@@ -91,7 +90,7 @@ def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """A Secret."""
     kind, data = new.get("type"), new.get("data") or {}
     if old is not None and kind != old.get("type"):
-        errors.invalid("type", kind, _FIXED)
+        errors.invalid("type", Token(kind or ""), _FIXED)
     _stays_as_it_is(errors, new, old, "data")
     _keys(errors, "data", data)
     if _decoded_size(data) > _MOST_BYTES:
@@ -141,35 +140,8 @@ def _priority_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.forbidden("metadata.name", f"{why} error: {name} is not a known system priority class")
     elif value > _HIGHEST_PRIORITY and name not in _OF_THE_SYSTEM:
         errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}")
-    if policy not in _PREEMPTION:
-        errors.not_supported("preemptionPolicy", policy or "", _PREEMPTION)
+    check_known(errors, "preemptionPolicy", policy, _PREEMPTION)
 
 
-def _storage_class(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
-    for name in ("provisioner", "reclaimPolicy", "volumeBindingMode", "parameters"):
-        if old is not None and not json_equal(new.get(name), old.get(name)):
-            if name == "parameters":
-                errors.forbidden(name, "updates to parameters are forbidden.")
-            elif name == "provisioner" and not release.has_uniform_words:
-                errors.forbidden(name, "updates to provisioner are forbidden.")
-            elif name == "provisioner" and release.has_declared_rules:
-                errors.invalid(name, None, _FIXED)
-            else:
-                errors.invalid(name, new.get(name), _FIXED)
-    if not new.get("provisioner"):
-        errors.required("provisioner")
-    for name, words in (("reclaimPolicy", ["Delete", "Retain"]), ("volumeBindingMode", _BINDING)):
-        if new.get(name) not in words:
-            errors.not_supported(name, new.get(name) or "", words)
-
-
-_BINDING = ["Immediate", "WaitForFirstConsumer"]
-
-
-def checks(release: Release) -> Mapping[str, Check]:
-    """By kind, as a release has them."""
-    return {
-        "Lease": _lease,
-        "PriorityClass": _priority_class,
-        "StorageClass": partial(_storage_class, release=release),
-    }
+CHECKS: Mapping[str, Check] = {"Lease": _lease, "PriorityClass": _priority_class}
+"""By kind."""

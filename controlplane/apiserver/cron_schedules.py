@@ -70,9 +70,14 @@ def why_no_zone(zone: str) -> list[str]:
     return [] if _is_zone(zone) else [unknown]
 
 
+_MOST_STEPS = 2  # in the name of a zone, as America/Argentina/Salta
+
+
 def _is_zone(zone: str) -> bool:
     if zone in ("", "UTC", "Local"):
         return True
+    if zone.count("/") > _MOST_STEPS:  # each of which would be imported as a package
+        return False
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -58,8 +58,8 @@ def decode_patched(
     try:
         for text in (api_version, name) if is_strategic else ():
             if not isinstance(text, str):
-                found = "float64" if isinstance(text, float) else go_name(text)
-                raise DecodeError(f"json: cannot unmarshal {found} into Go value of type string")
+                is_whole = type(text) is int
+                raise DecodeError("cannot convert int64 to string" if is_whole else "unrecognized type: string")
         for member, text in (("apiVersion", api_version), ("kind", name)):
             if not isinstance(text, str) and not kind.from_definition:
                 found = f"cannot unmarshal {go_name(text)} into Go struct field .{member} of type string"

@@ -5,7 +5,6 @@ where such a fault is found.
 """
 
 import re
-import urllib.parse
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ from controlplane.apiserver.definition_schema import check_schema
 from controlplane.apiserver.definition_shape import as_go_has_it
 from controlplane.apiserver.definition_structural import field_of, unsupported
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.webhook_clients import check_client, check_reviews
 from resourceapi.objects import ErrorList, InOrder
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_1035_label, dns_subdomain
@@ -30,7 +30,6 @@ _ALIKE = {
     "selectableFields": "selectableFields",
 }
 """Members of versions that are the definition's where all versions have the same, and what they are called there."""
-_REVIEWS = ("v1", "v1beta1")
 _STRATEGIES = ["None", "Webhook"]
 _MAX_SELECTABLE = 8
 _MAX_WARNING = 256
@@ -280,69 +279,9 @@ def _check_conversion(errors: ErrorList, spec: Plain) -> None:
     here = f"{path}.webhookClientConfig"
     if client is None:
         errors.required(here, "required when strategy is set to Webhook")
-    elif (client.get("url") is None) == (client.get("service") is None):
-        errors.required(here, "exactly one of url or service is required")
-    elif client.get("url") is not None:
-        _check_url(errors, f"{here}.url", client["url"])
     else:
-        _check_service(errors, f"{here}.service", client["service"])
-    _check_reviews(errors, f"{path}.conversionReviewVersions", reviews)
-
-
-def _check_url(errors: ErrorList, path: str, text: str) -> None:
-    form = "; desired format: https://host[/path]"
-    url = urllib.parse.urlsplit(text)
-    if url.scheme != "https":
-        errors.invalid(path, url.scheme, f"'https' is the only allowed URL scheme{form}")
-    user, _, host = url.netloc.rpartition("@")
-    if not host:
-        errors.invalid(path, host, f"host must be specified{form}")
-    if "@" in url.netloc:
-        errors.invalid(path, user, "user information is not permitted in the URL")
-    if url.fragment:
-        errors.invalid(path, url.fragment, "fragments are not permitted in the URL")
-    if url.query:
-        errors.invalid(path, url.query, "query parameters are not permitted in the URL")
-
-
-def _check_service(errors: ErrorList, path: str, service: Plain) -> None:
-    # The reference takes the name for the namespace and the other way round.
-    if not service.get("namespace"):
-        errors.required(f"{path}.name")
-    if not service.get("name"):
-        errors.required(f"{path}.namespace")
-    port = service.get("port", 443)
-    if not 1 <= port <= 65535:
-        errors.invalid(f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive")
-    where = service.get("path") or "/"
-    if where == "/":
-        return
-    if where == "//":
-        errors.invalid(f"{path}.path", where, "segment[0] may not be empty")
-        return
-    if not where.startswith("/"):
-        errors.invalid(f"{path}.path", where, "must start with a '/'")
-    for index, step in enumerate(where[1:].removesuffix("/").split("/")):
-        for text in dns_subdomain(step) if step else ():
-            errors.invalid(f"{path}.path", where, f"segment[{index}]: {text}")
-        if not step:
-            errors.invalid(f"{path}.path", where, f"segment[{index}] may not be empty")
-
-
-def _check_reviews(errors: ErrorList, path: str, reviews: list[str]) -> None:
-    if not reviews:
-        errors.required(path)
-        return
-    seen: set[str] = set()
-    for index, each in enumerate(reviews):
-        if each in seen:
-            errors.invalid(f"{path}[{index}]", each, "duplicate version")
-            continue
-        seen.add(each)
-        for text in dns_1035_label(each, "bytes"):
-            errors.invalid(f"{path}[{index}]", each, text)
-    if not set(reviews) & set(_REVIEWS):
-        errors.invalid(path, reviews, f"must include at least one of {', '.join(_REVIEWS)}")
+        check_client(errors, here, client)
+    check_reviews(errors, f"{path}.conversionReviewVersions", reviews)
 
 
 def _check_changes(errors: ErrorList, new: Plain, old: Plain) -> None:

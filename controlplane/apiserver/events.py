@@ -42,12 +42,7 @@ class EventRules(OpenRules):
         return self.decode(value, version)
 
     def encode(self, obj: Plain, version: str) -> Plain:
-        del version
-        return {
-            name: item
-            for name, item in _renamed(obj, _IN_EVENTS, _API_VERSION).items()
-            if name not in _LEFT_OUT or item != ""
-        }
+        return _as_event(super().encode(obj, version))
 
     def in_order(self, obj: Plain) -> Plain:
         held = {name: item for name, item in obj.items() if name not in _TYPE}
@@ -55,7 +50,7 @@ class EventRules(OpenRules):
         return {name: obj[name] for name in ("apiVersion", "kind")} | ordered | {"metadata": obj["metadata"]}
 
     def empty(self, version: str) -> Plain:
-        return self.encode(super().empty(version), version)
+        return _as_event(super().empty(version))
 
 
 def events_kind(shown: tuple[Column, ...]) -> Kind:
@@ -79,6 +74,12 @@ def events_kind(shown: tuple[Column, ...]) -> Kind:
         stored_as="events",
         creates_on_update=True,
     )
+
+
+def _as_event(obj: Plain) -> Plain:
+    """An event of core/v1 as this group has it."""
+    renamed = _renamed(obj, _IN_EVENTS, _API_VERSION)
+    return {name: item for name, item in renamed.items() if name not in _LEFT_OUT or item != ""}
 
 
 def _as_here(found: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain, Schema
+from resourceapi.objects import quoted_text
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
@@ -23,13 +24,13 @@ class NotInSchema(Exception):
 def to_fields_v1(fields: FieldSet) -> Plain:
     """The form in which managedFields carry a set."""
     root: Plain = {}
-    for path in sorted(fields, key=_order):
+    for path in fields:
         node = root
-        for index, step in enumerate(path):
+        for step in path:
             node = node.setdefault(step, {})
-            if index == len(path) - 1:
-                node["."] = {}
-    return _pruned(root)
+        if path:
+            node["."] = {}
+    return _written(root)
 
 
 def from_fields_v1(value: Any) -> FieldSet:
@@ -93,6 +94,16 @@ def item_steps(items: list[Any], schema: Schema) -> list[str]:
                 keys[name] = value
         steps.append(f"k:{_json(dict(sorted(keys.items())))}")
     return steps
+
+
+def why_no_keys(item: Plain, schema: Schema) -> str:
+    """Why an object cannot be told from others in a map list; nothing where it can."""
+    keys = schema.get("x-kubernetes-list-map-keys", ())
+    if not keys or item_steps([item], schema) != ["k:{}"]:
+        return ""
+    named = " ".join(map(quoted_text, keys))
+    lacks = "(and doesn't have default values for any key fields)"
+    return f"associative list with keys has an element that omits all key fields [{named}] {lacks}"
 
 
 def shown(path: Path) -> str:
@@ -167,13 +178,21 @@ def _paths(value: Any, path: Path) -> Iterator[Path]:
             yield here
 
 
-def _pruned(node: Plain) -> Plain:
-    """A member that owns itself and nothing below is written as `{}`."""
-    return {step: {} if step == "." or list(below) == ["."] else _pruned(below) for step, below in node.items()}
+def _written(node: Plain) -> Plain:
+    """What is below a place, in order; a member that owns itself and nothing below is written as `{}`."""
+    written: Plain = {".": {}} if "." in node else {}
+    for step in sorted(node.keys() - {"."}, key=_order_of):
+        below = node[step]
+        written[step] = {} if len(below) == 1 and "." in below else _written(below)
+    return written
 
 
 def _order(path: Path) -> tuple[tuple[int, str], ...]:
-    return tuple(("fkvi".index(step[0]), step[2:]) for step in path)
+    return tuple(map(_order_of, path))
+
+
+def _order_of(step: str) -> tuple[int, str]:
+    return "fkvi".index(step[0]), step[2:]
 
 
 def _key(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import ErrorList
+from resourceapi.objects.errors import Token
 from resourceapi.objects.field_rules import complaints, label_name
 from resourceapi.objects.names import label_key, label_value
 
@@ -32,7 +33,7 @@ def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None
                 why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
                 errors.forbidden(f"{here}.values", why)
         else:
-            errors.invalid(f"{here}.operator", operator or "", "not a valid selector operator")
+            errors.invalid(f"{here}.operator", Token(operator or ""), "not a valid selector operator")
         label_name(errors, f"{here}.key", each.get("key") or "")
         for number, value in enumerate(values):
             complaints(errors, f"{here}.values[{number}]", value, label_value(value))

@@ -142,6 +142,7 @@ def track_update(
     """The managers after a write that is no apply: the writer owns what it changed, nobody owns what is gone.
 
     `ignored` are the top-level fields that this write cannot change. An object that nobody tracks stays so.
+    Raises NotInSchema for one that cannot be tracked.
     """
     if not managers and not is_new:
         return {}
@@ -178,6 +179,12 @@ def without_managed(obj: Plain) -> Plain:
     if "managedFields" not in metadata:
         return obj
     return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+
+
+def with_managed_of(obj: Plain, other: Plain | None) -> Plain:
+    """The object with the managedFields that another one has; without them if there is none, or it has none."""
+    plain, entries = without_managed(obj), ((other or {}).get("metadata") or {}).get("managedFields")
+    return {**plain, "metadata": {**plain["metadata"], "managedFields": entries}} if entries else plain
 
 
 def with_managed(obj: Plain, managers: Managers) -> Plain:

@@ -167,7 +167,8 @@ class OpenRules(Rules):
         if self._is_validated:
             return obj
         ordered = self._as_type({name: item for name, item in obj.items() if name not in _TYPE})
-        return {name: obj[name] for name in _TYPE if name in obj} | ordered
+        typed: Plain = _with_types(ordered, obj)
+        return {name: obj[name] for name in _TYPE if name in obj} | typed
 
     def empty(self, version: str) -> Plain:
         return self._named(version) | ({} if self._is_validated else self._as_type({}))
@@ -344,3 +345,13 @@ def _under_metadata(text: str) -> str:
 def _with_generation(obj: Plain, generation: int) -> Plain:
     metadata: dict[str, Any] = to_dict(from_dict(ObjectMeta, {**obj["metadata"], "generation": generation}))
     return {**obj, "metadata": metadata}
+
+
+def _with_types(ordered: Any, obj: Any) -> Any:
+    """A value whose objects say what they are where they do so in `obj`; messages do not say it of what they hold."""
+    if isinstance(ordered, dict) and isinstance(obj, dict):
+        types = {name: item for name, item in obj.items() if name in _TYPE[:2] and name not in ordered}
+        return types | {name: _with_types(item, obj.get(name)) for name, item in ordered.items()}
+    if isinstance(ordered, list) and isinstance(obj, list) and len(ordered) == len(obj):
+        return [_with_types(*pair) for pair in zip(ordered, obj, strict=True)]
+    return ordered

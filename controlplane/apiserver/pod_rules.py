@@ -21,6 +21,7 @@ from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
 from resourceapi.objects.names import dns_subdomain, label_value
+from resourceapi.objects.release import Release
 
 _RESTART = ["Always", "OnFailure", "Never"]
 _DNS = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]
@@ -35,7 +36,7 @@ _WHICH_CLAIM = "must specify one of: `resourceClaimName`, `resourceClaimTemplate
 _TWO_CLAIMS = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
 
 
-def check_node(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def check_node(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     """A node: its taints, and its ranges of addresses, which stay once it has some."""
     spec, before = new.get("spec") or {}, ((old or {}).get("spec") or {})
     _check_taints(errors, spec.get("taints") or ())
@@ -53,7 +54,10 @@ def check_node(errors: ErrorList, new: Plain, old: Plain | None) -> None:
             errors.forbidden(path, told)
     provider = spec.get("providerID")
     if before.get("providerID") and provider != before["providerID"]:
-        errors.invalid("spec.providerID", None, f"field cannot be {'modified' if provider else 'cleared'} once set")
+        if release.has_declared_rules:
+            errors.invalid("spec.providerID", None, f"field cannot be {'modified' if provider else 'cleared'} once set")
+        else:
+            errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
 
 
 def is_network(text: str) -> bool:
@@ -115,7 +119,7 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec", *, pod: s
         if spec.get(member):
             dns_label(errors, f"{path}.{member}", spec[member])
     for index, each in enumerate(spec.get("tolerations") or ()):
-        _toleration(errors, each, f"{path}.tolerations[{index}]")
+        check_toleration(errors, each, f"{path}.tolerations[{index}]")
     check_aliases(errors, spec.get("hostAliases") or [], f"{path}.hostAliases")
     for member in ("priorityClassName", "runtimeClassName"):
         if spec.get(member) or (member == "runtimeClassName" and spec.get(member) is not None):
@@ -189,7 +193,8 @@ def _host_ports(errors: ErrorList, container: Plain, path: str, *, is_pod: bool)
             errors.invalid(f"{path}[{index}].hostPort", port.get("hostPort", 0), text)
 
 
-def _toleration(errors: ErrorList, toleration: Plain, path: str) -> None:
+def check_toleration(errors: ErrorList, toleration: Plain, path: str) -> None:
+    """What a pod takes of a node's taints."""
     key, operator = toleration.get("key") or "", toleration.get("operator") or ""
     value, effect = toleration.get("value") or "", toleration.get("effect") or ""
     if key:

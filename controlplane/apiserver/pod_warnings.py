@@ -6,7 +6,6 @@ Source: k8s.io/kubernetes pkg/api/pod/warnings.go, pkg/api/node/util.go and the 
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Warn
@@ -14,6 +13,7 @@ from controlplane.apiserver.overlaps import overlap_warnings
 from controlplane.apiserver.pod_annotations import SECCOMP, SECCOMP_OF
 from controlplane.apiserver.pod_placement import PREFERRED, REQUIRED
 from controlplane.apiserver.pod_profiles import armor_warning
+from controlplane.apiserver.port_warnings import port_warnings
 from resourceapi.objects import Quantity, QuantityError, quoted_text
 from resourceapi.objects.names import dns_label, label_value
 
@@ -126,7 +126,7 @@ def _of_pod(pod: Plain, path: str) -> Iterator[str]:
             yield f"{path}{told}"
         yield from _fractions(container, where, _IN_BYTES, ("limits", "requests"))
         yield from _hidden(container, where)
-    yield from _of_ports([port for where, container in containers for port in _items(container, where, "ports")])
+    yield from port_warnings([port for where, container in containers for port in _items(container, where, "ports")])
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         why = "must be >= 0; negative values are invalid and will be treated as 1"
         yield f"{here}.terminationGracePeriodSeconds: {why}"
@@ -219,46 +219,6 @@ def _hidden(container: Plain, path: str) -> Iterator[str]:
             told = f"hides previous definition of {quoted_text(name)}, which may be dropped when using apply"
             yield f"{where}: {told}"
         seen.add(name)
-
-
-def _of_ports(ports: list[tuple[str, Plain]]) -> Iterator[str]:
-    """Of the ports of all containers: those that are the same or may be, then names that are the same."""
-    by_number: dict[tuple[Any, Any], list[tuple[str, Plain]]] = {}
-    for where, port in ports:
-        if port.get("hostIP") and not port.get("hostPort"):
-            yield f"{where}: hostIP set without hostPort: {_in_go(port)}"
-        others = by_number.setdefault((port.get("containerPort"), port.get("protocol")), [])
-        for at, other in others:
-            if how := _clash(port, other):
-                yield f"{where}: {how} port definition with {at}"
-        others.append((where, port))
-    names: dict[str, str] = {}
-    for where, port in ports:
-        if name := port.get("name"):
-            first = names.setdefault(name, where)
-            if first != where:
-                told = f"duplicate port name {quoted_text(name)} with {first}"
-                yield f"{where}: {told}, services and probes that select ports by name will use {first}"
-
-
-def _clash(port: Plain, other: Plain) -> str:
-    """How two ports of one number are in each other's way."""
-    (ip, number), (other_ip, other_number) = (
-        (each.get("hostIP") or "", each.get("hostPort") or 0) for each in (port, other)
-    )
-    if (ip, number) == (other_ip, other_number):
-        return "duplicate"
-    if not number or not other_number:
-        return "overlapping"
-    return "dangerously ambiguous" if number == other_number and bool(ip) != bool(other_ip) else ""
-
-
-def _in_go(port: Plain) -> str:
-    """A port as Go prints a struct."""
-    members = ("name", "hostPort", "containerPort", "protocol", "hostIP")
-    shown = (port.get(name) or ("" if name in ("name", "hostIP", "protocol") else 0) for name in members)
-    names = ("Name", "HostPort", "ContainerPort", "Protocol", "HostIP")
-    return f"{{{' '.join(f'{name}:{value}' for name, value in zip(names, shown, strict=True))}}}"
 
 
 WARNS: Mapping[str, Warn] = {

@@ -53,15 +53,15 @@ def check_policy(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         if not matched.get("resourceRules"):
             errors.required(f"{path}.matchConstraints.resourceRules")
     if old is None or not json_equal(spec, old["spec"]):
-        _check_conditions(errors, spec, f"{path}.matchConditions")
+        check_conditions(errors, spec, f"{path}.matchConditions")
     known = _check_variables(errors, spec, f"{path}.variables")
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         errors.required(f"{path}.validations", _ONE_AT_LEAST)
         errors.required(f"{path}.auditAnnotations", _ONE_AT_LEAST)
         return
-    has_params = spec.get("paramKind") is not None
-    environment = environment_of(known, has_params=has_params)
-    telling = environment_of(known, has_params=has_params, has_authorizer=False)
+    has_params, has_variables = spec.get("paramKind") is not None, bool(spec.get("variables"))
+    environment = environment_of(known, has_params=has_params, has_variables=has_variables)
+    telling = environment_of(known, has_params=has_params, has_authorizer=False, has_variables=has_variables)
     for index, each in enumerate(spec.get("validations") or ()):
         _check_validation(errors, each, f"{path}.validations[{index}]", environment, telling)
     _check_annotations(errors, new, f"{path}.auditAnnotations", environment)
@@ -115,10 +115,11 @@ def _check_matched(errors: ErrorList, matched: Plain, path: str) -> None:
         check_selector(errors, f"{path}.{member}", matched.get(member))
     for member in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(matched.get(member) or ()):
-            _check_rule(errors, rule, f"{path}.{member}[{index}]")
+            check_rule(errors, rule, f"{path}.{member}[{index}]")
 
 
-def _check_rule(errors: ErrorList, rule: Plain, path: str) -> None:
+def check_rule(errors: ErrorList, rule: Plain, path: str) -> None:
+    """Requests that something is about."""
     names: set[str] = set()
     for index, name in enumerate(rule.get("resourceNames") or ()):
         complaints(errors, f"{path}.resourceNames[{index}]", name, path_segment(name))
@@ -176,7 +177,8 @@ def _check_resources(errors: ErrorList, resources: list[str], path: str) -> None
         errors.invalid(path, resources, "if '*' is present, must not specify other resources without subresources")
 
 
-def _check_conditions(errors: ErrorList, spec: Plain, path: str) -> None:
+def check_conditions(errors: ErrorList, spec: Plain, path: str) -> None:
+    """Expressions that must all hold before something is about a request."""
     conditions, seen = spec.get("matchConditions") or (), set[str]()
     if len(conditions) > _MOST_CONDITIONS:
         errors.too_many(path, len(conditions), _MOST_CONDITIONS)

@@ -14,12 +14,12 @@ from resourceapi.objects.names import REQUESTS_PREFIX, is_extended_resource, is_
 HUGE_PAGES = "hugepages-"
 _OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
 _OF_PODS = ["cpu", "hugepages-", "memory"]
-_COUNTED = (
+COUNTED = (
     *("pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps"),
     *("persistentvolumeclaims", "services.nodeports", "services.loadbalancers"),
 )
 _STANDARD = {
-    *(*_OF_CONTAINERS, *_COUNTED, "storage", f"{REQUESTS_PREFIX}storage"),
+    *(*_OF_CONTAINERS, *COUNTED, "storage", f"{REQUESTS_PREFIX}storage"),
     *(f"{which}.{name}" for which in ("limits", "requests") for name in _OF_CONTAINERS),
 }
 _PLAIN = ("cpu", "memory")
@@ -28,7 +28,7 @@ NameRule = Callable[[ErrorList, str, str], None]
 
 def container_resource(errors: ErrorList, path: str, name: str) -> None:
     """A resource that a container can ask for."""
-    _resource(errors, path, name)
+    standard_resource(errors, path, name)
     if "/" not in name:
         if name not in _OF_CONTAINERS and not name.startswith(HUGE_PAGES):
             errors.invalid(path, name, "must be a standard resource for containers")
@@ -39,12 +39,13 @@ def container_resource(errors: ErrorList, path: str, name: str) -> None:
 def pod_resource(errors: ErrorList, path: str, name: str) -> None:
     """A resource that a pod can ask for as a whole."""
     before = len(errors)
-    _resource(errors, path, name)
+    standard_resource(errors, path, name)
     if len(errors) == before and name not in _PLAIN and not name.startswith(HUGE_PAGES):
         errors.not_supported(path, name, _OF_PODS)
 
 
-def _resource(errors: ErrorList, path: str, name: str) -> None:
+def standard_resource(errors: ErrorList, path: str, name: str) -> None:
+    """A resource that there is, or one of somebody's own."""
     found = label_key(name)
     complaints(errors, path, name, found)
     is_known = name in _STANDARD or name.removeprefix(REQUESTS_PREFIX).startswith(HUGE_PAGES)
@@ -81,7 +82,7 @@ def _check_amount(errors: ErrorList, path: str, name: str, text: Any, name_rule:
     if amount < quantity("0"):
         errors.invalid(path, text, "must be greater than or equal to 0")
     is_whole = amount.milli_value() % 1000 == 0
-    if not is_whole and (name in _COUNTED or is_extended_resource(name)):
+    if not is_whole and (name in COUNTED or is_extended_resource(name)):
         errors.invalid(path, text, "must be an integer")
     if name.startswith(HUGE_PAGES) and not _is_multiple(amount, name.removeprefix(HUGE_PAGES)):
         errors.invalid(path, text, f"{text} is not positive integer multiple of {name}")

@@ -12,9 +12,12 @@ from starlette.responses import Response, StreamingResponse
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.negotiation import ACCEPTED, JSON, PROTOBUF, YAML, Form, wanted_form, written
 from controlplane.apiserver.status import ApiError, UnroutedError, not_acceptable
+from controlplane.apiserver.stored_size import has_many_values
 
 _FEW = 20
 """Items of a list that are written at once."""
+_MANY = 2000
+"""Values that take some tens of milliseconds to write as messages."""
 _PIECE = 1024 * 1024
 _MOST_OF_WARNINGS, _MOST_OF_WARNING = 4096, 256
 """Characters of all warnings of an answer, and of each once they are more. Source: apiserver's filters/warning.go."""
@@ -55,7 +58,7 @@ def form_of(
 
 async def written_apart(value: Plain, form: Form) -> bytes:
     """An object in the form of the answer; what is slow to write in a thread, so that others are answered meanwhile."""
-    is_slow = form.media_type == YAML or (form.media_type == PROTOBUF and len(value.get("items") or ()) > _FEW)
+    is_slow = form.media_type == YAML or (form.media_type == PROTOBUF and has_many_values(value, _MANY))
     return await asyncio.to_thread(written, value, form) if is_slow else written(value, form)
 
 

@@ -16,11 +16,19 @@ from controlplane.apiserver.apply import apply, untyped
 from controlplane.apiserver.decoding import configuration, decode, decode_patched, in_namespace
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
+from controlplane.apiserver.fieldsets import NotInSchema
 from controlplane.apiserver.finalizers import finalizers_for, is_finished, with_finalizers
 from controlplane.apiserver.go_values import go_text, in_order
 from controlplane.apiserver.grace import PODS, is_graceful, seconds_to_end
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
-from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
+from controlplane.apiserver.managed import (
+    Manager,
+    starting_managers,
+    track_update,
+    with_managed,
+    with_managed_of,
+    without_managed,
+)
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
 from controlplane.apiserver.patch import (
     APPLY_PATCH,
@@ -44,6 +52,7 @@ from controlplane.apiserver.preconditions import (
     uid_conflict,
     without_version,
 )
+from controlplane.apiserver.sent_empties import with_written_empties
 from controlplane.apiserver.service_addresses import SERVICES, with_addresses
 from controlplane.apiserver.status import (
     ApiError,
@@ -60,6 +69,7 @@ from controlplane.apiserver.store import Store
 from controlplane.apiserver.stored_size import fitting
 from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
+from controlplane.apiserver.typed_values import check_types
 from resourceapi.objects import format_time
 from resourceapi.objects.errors import JSON_ESCAPES
 from resourceapi.objects.json_value import json_equal
@@ -84,13 +94,6 @@ class Outcome(NamedTuple):
     warnings: tuple[str, ...] = ()
     is_new: bool = False
     is_gone: bool = True
-
-
-class Tracked(NamedTuple):
-    """A changed object with the owners of its fields, and the one that it follows."""
-
-    old: Plain
-    new: Plain
 
 
 class Rest:
@@ -119,55 +122,39 @@ class Rest:
                 raise internal(text) from None
             if wanted > self.store.version:
                 raise version_in_the_future(wanted, self.store.version)
-        found = self.store.get(target.kind.table, target.key)
+        found = self.find(target.kind, target.key)
         if found is None:
             raise not_found(target.kind.group, target.kind.plural, target.name)
         return found
 
-    def prepare(self, target: Target, decoded: Decoded, manager: str) -> Decoded:
-        """What a body says, as the object that it makes; nothing stored is asked: this can be done in a thread."""
-        with telling(decoded.problems):
-            obj = in_namespace(target, decoded.object)
-            return decoded._replace(object=self._tracked(target, obj, None, manager))
+    def find(self, kind: Kind, key: Key) -> Plain | None:
+        """What is stored there, if anything is: what a write goes by."""
+        return self.store.get(kind.table, key)
 
     def create(
-        self, target: Target, value: Plain, options: WriteOptions, manager: str, prepared: Decoded | None = None
+        self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
     ) -> Outcome:
-        """A new object; `prepared` is what `prepare` made of the value, if that was called already."""
-        prepared = prepared or self.prepare(target, decode(target, value, options), manager)
-        name = _asked_name(prepared.object)
-        with telling(prepared.problems):
+        """A new object; `decoded` is what the value says, if that was read already."""
+        decoded = decoded or decode(target, value, options)
+        with telling(decoded.problems):
+            obj = self._tracked(target, in_namespace(target, decoded.object), None, manager, decoded.sent)
+            name = _asked_name(obj)
             check_namespace(self.store, target, name)
             check_kind(target, value["kind"], name)
-            return self._create(target, prepared.object, options, prepared)
-
-    def track(self, target: Target, decoded: Decoded, old: Plain, manager: str) -> Tracked:
-        """What a body makes of an object, with the owners of its fields; nothing stored is asked, as in `prepare`."""
-        with telling(decoded.problems):
-            check_name(target, decoded.object)
-            return Tracked(old, self._tracked(target, in_namespace(target, decoded.object), old, manager))
+            return self._create(target, obj, options, decoded)
 
     def update(
-        self,
-        target: Target,
-        value: Plain,
-        options: WriteOptions,
-        manager: str,
-        decoded: Decoded | None = None,
-        tracked: Tracked | None = None,
+        self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
     ) -> Outcome:
-        """A replaced object, or its status.
-
-        `decoded` is what the value says, if that was read already, and `tracked` what `track` made of it.
-        """
+        """A replaced object, or its status; `decoded` is what the value says, if that was read already."""
         decoded = decoded or decode(target, value, options)
         with telling(decoded.problems):
             check_name(target, decoded.object)
             new = in_namespace(target, decoded.object)
             may_create = target.kind.creates_on_update and not target.subresource
-            if may_create and self.store.get(target.kind.table, target.key) is None:
+            if may_create and self.find(target.kind, target.key) is None:
                 return self._create_by_update(target, new, options, manager, decoded)
-            return self._update(target, new, options, manager, decoded, sent_kind=value["kind"], tracked=tracked)
+            return self._update(target, new, options, manager, decoded, sent_kind=value["kind"])
 
     def _create_by_update(
         self, target: Target, new: Plain, options: WriteOptions, manager: str, decoded: Decoded
@@ -178,7 +165,7 @@ class Rest:
         check_namespace(self.store, target, target.name)
         if metadata.get("uid"):
             raise uid_conflict(target, metadata["uid"], "", is_dry_run=options.dry_run)
-        return self._create(target, self._tracked(target, new, None, manager), options, decoded)
+        return self._create(target, self._tracked(target, new, None, manager, decoded.sent), options, decoded)
 
     def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
         """A patched object, or its status; an applied one may be new."""
@@ -239,13 +226,13 @@ class Rest:
         if is_namespace:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
         if not json_equal(marked, old) and not options.dry_run:
-            marked = self._put(target.kind, target.key, marked)
+            marked = self.put(target.kind, target.key, marked)
         if is_gone and not options.dry_run:  # who watches it hears of its end twice
             marked = self.remove(target.kind, target.key)
         return Outcome(marked, told, is_gone=is_gone)
 
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
-        old = self.store.get(target.kind.table, target.key)
+        old = self.find(target.kind, target.key)
         if old is None and target.subresource:  # an update there, which comes before the configuration is looked at
             raise not_found(target.kind.group, target.kind.plural, target.name)
         config = configuration(target, config, self.release)
@@ -307,13 +294,13 @@ class Rest:
         key = (target.namespace, name)
         told = (*decoded.problems, *context.told, *kind.rules.warnings(new))
         told += self._admit(target, new, None, is_dry_run=options.dry_run)
-        there = self.store.get(kind.table, key)
+        there = self.find(kind, key)
         if there is not None:
             is_generated, is_deleted = bool(metadata.get("generateName")), "deletionTimestamp" in there["metadata"]
             raise already_exists(kind.group, kind.plural, name, deleting=is_deleted, is_generated=is_generated)
         if options.dry_run:
             return Outcome(new, told, is_new=True)
-        return Outcome(self._put(kind, key, fitting(new)), told, is_new=True)
+        return Outcome(self.put(kind, key, fitting(new)), told, is_new=True)
 
     def _update(
         self,
@@ -324,9 +311,8 @@ class Rest:
         decoded: Decoded,
         *,
         sent_kind: str | None = None,
-        tracked: Tracked | None = None,
     ) -> Outcome:
-        """Store a changed object; `sent_kind` is of one that was sent whole, `tracked` if that was done before."""
+        """Store a changed object; `sent_kind` is of one that was sent whole."""
         old = self.get(target)
         uid = new["metadata"].get("uid")
         if sent_kind is not None and uid:
@@ -334,9 +320,7 @@ class Rest:
         if sent_kind is not None and not target.subresource:  # there, all but the status is what was
             check_version(target, new["metadata"].get("resourceVersion") or "", old["metadata"]["resourceVersion"])
             check_kind(target, sent_kind, target.name)
-        if tracked is None or tracked.old is not old:  # somebody has written it since then
-            tracked = Tracked(old, self._tracked(target, new, old, manager))
-        return self.save(target, tracked.new, old, options, decoded)
+        return self.save(target, self._tracked(target, new, old, manager, decoded.sent), old, options, decoded)
 
     def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, decoded: Decoded) -> Outcome:
         """A changed object, after its rules and the policies have looked at it; it keeps what nobody can change."""
@@ -357,7 +341,7 @@ class Rest:
         if is_finished(saved) and kind.id != NAMESPACES:
             self.remove(kind, target.key)
             return Outcome(saved, told)
-        return Outcome(self._put(kind, target.key, fitting(saved)), told)
+        return Outcome(self.put(kind, target.key, fitting(saved)), told)
 
     def replace(self, kind: Kind, obj: Plain) -> None:
         """Store an object that a controller changed; one that was held by finalizers only is removed.
@@ -368,9 +352,10 @@ class Rest:
         if is_finished(obj) and kind.id != NAMESPACES:
             self.remove(kind, key)
         else:
-            self._put(kind, key, obj)
+            self.put(kind, key, obj)
 
-    def _put(self, kind: Kind, key: Key, obj: Plain) -> Plain:
+    def put(self, kind: Kind, key: Key, obj: Plain) -> Plain:
+        """Store an object; returns it with its new version."""
         stored = self.store.put(kind.table, key, obj)
         if kind.id == DEFINITIONS:
             self._definitions.changed(stored)
@@ -383,24 +368,29 @@ class Rest:
             self._definitions.removed(gone)
         return gone
 
-    def _tracked(self, target: Target, new: Plain, old: Plain | None, manager: str) -> Plain:
-        """The object with managedFields of this write."""
+    def _tracked(self, target: Target, new: Plain, old: Plain | None, manager: str, sent: Plain | None) -> Plain:
+        """The object with managedFields of this write, which sent empty values where `sent` has them."""
         kind = target.kind
         schema = kind.served(kind.storage) or kind.versions[0]
         before, after = old if old is not None else kind.rules.empty(kind.storage), new
         if kind.stored_as:  # under other names
             before = kind.rules.encode(old, target.version) if old is not None else before
             after = kind.rules.encode(new, target.version)
-        managers = track_update(
-            before,
-            after,
-            schema.schema,
-            starting_managers(new, old, target.subresource),
-            Manager(manager, "Update", target.api_version, target.subresource),
-            self.clock(),
-            is_new=old is None,
-            ignored=self._ignored(target),
-        )
+        try:
+            if kind.from_definition and target.subresource:  # the rest of the body is not looked at any more
+                check_types(without_managed(after), schema.schema)
+            managers = track_update(
+                before,
+                with_written_empties(after, sent),
+                schema.schema,
+                starting_managers(new, old, target.subresource),
+                Manager(manager, "Update", target.api_version, target.subresource),
+                self.clock(),
+                is_new=old is None,
+                ignored=self._ignored(target),
+            )
+        except NotInSchema:
+            return with_managed_of(new, old if self.release.keeps_owners_of_untyped else None)
         return with_managed(new, managers)
 
     def _context(self, target: Target, sent: Plain | None) -> WriteContext:
@@ -435,7 +425,7 @@ class Rest:
     def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:
         for _ in range(_TRIES):
             name = prefix[:_MAX_PREFIX] + "".join(secrets.choice(_ALPHABET) for _ in range(5))
-            if self.store.get(kind.table, (namespace, name)) is None:
+            if self.find(kind, (namespace, name)) is None:
                 return name
         raise ApiError(409, "the server was not able to generate a unique name for the object", "AlreadyExists")
 

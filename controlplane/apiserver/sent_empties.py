@@ -11,10 +11,24 @@ from resourceapi.objects.meta import WrittenEmpty
 def with_empties(value: Any, sent: Any) -> Any:
     """The value with what was sent as an empty list or map, which `sent` says; None: nothing was."""
     if isinstance(value, dict) and isinstance(sent, dict):
-        found = {name: item for name, item in sent.items() if name not in value and item in ([], {})}
+        found = {name: item for name, item in sent.items() if value.get(name) is None and item in ([], {})}
         return {name: with_empties(item, sent.get(name)) for name, item in value.items()} | found
     if isinstance(value, list) and isinstance(sent, list) and len(value) == len(sent):
         return [with_empties(*pair) for pair in zip(value, sent, strict=True)]
+    return value
+
+
+def with_written_empties(value: Any, sent: Any) -> Any:
+    """The value with what was sent as empty where its type writes a null instead: who sends that owns it."""
+    if isinstance(value, dict) and isinstance(sent, dict):
+        return {
+            name: sent[name]
+            if item is None and sent.get(name) in ([], {})
+            else with_written_empties(item, sent.get(name))
+            for name, item in value.items()
+        }
+    if isinstance(value, list) and isinstance(sent, list) and len(value) == len(sent):
+        return [with_written_empties(*pair) for pair in zip(value, sent, strict=True)]
     return value
 
 
@@ -22,7 +36,7 @@ def lost_empties(sent: Any, held: Any) -> Any:
     """Where a value that was sent has an empty list or map which its type does not hold, and what is above that."""
     found: Any = None
     if isinstance(sent, dict) and isinstance(held, dict):
-        found = {name: item for name, item in sent.items() if name not in held and item in ([], {})}
+        found = {name: item for name, item in sent.items() if held.get(name) is None and item in ([], {})}
         below = {name: lost_empties(item, held[name]) for name, item in sent.items() if name in held}
         found |= {name: item for name, item in below.items() if item}
     elif isinstance(sent, list) and isinstance(held, list) and len(sent) == len(held):

@@ -216,9 +216,9 @@ def with_node_defaults(obj: Plain) -> Plain:
 
 def _ingress_class(obj: Plain) -> Plain:
     parameters = obj["spec"].get("parameters")
-    if not parameters:
+    if parameters is None or parameters.get("scope") is not None:
         return obj
-    return {**obj, "spec": {**obj["spec"], "parameters": with_missing({"scope": "Cluster"}, parameters)}}
+    return {**obj, "spec": {**obj["spec"], "parameters": {**parameters, "scope": "Cluster"}}}
 
 
 def _role_binding(obj: Plain) -> Plain:

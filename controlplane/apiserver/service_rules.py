@@ -3,12 +3,12 @@
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go, ValidateServiceCreate and ValidateServiceUpdate.
 """
 
-import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.label_rules import check_labels
+from controlplane.apiserver.network_addresses import check_reachable
 from controlplane.apiserver.pod_containers import PROTOCOLS
 from controlplane.apiserver.pod_placement import NO_ADDRESS, is_address
 from controlplane.apiserver.pod_rules import NO_NETWORK, is_network
@@ -269,19 +269,7 @@ def _check_external(errors: ErrorList, spec: Plain, before: Plain) -> None:
             if text not in (before.get("externalIPs") or ()):
                 errors.invalid(path, text, NO_ADDRESS)
             continue
-        address = ipaddress.ip_address(text)
-        if address.is_unspecified:
-            errors.invalid(path, text, f"may not be unspecified ({text})")
-        if address.is_loopback:
-            errors.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
-        if address in _LINK_LOCAL[address.version]:
-            errors.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-        if address in _LINK_LOCAL_GROUPS[address.version]:
-            errors.invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
-
-
-_LINK_LOCAL = {4: ipaddress.ip_network("169.254.0.0/16"), 6: ipaddress.ip_network("fe80::/10")}
-_LINK_LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+        check_reachable(errors, path, text)
 
 
 def _check_repeated_ports(errors: ErrorList, spec: Plain) -> None:

@@ -1,8 +1,9 @@
 """The objects, one counter for all their versions, and what happened lately.
 
-Objects are plain values in their stored version and are never changed in place. Everything happens on one loop: a
-method that changes something does all of it before it returns. What it changed is shown to watchers by `commit`,
-after the journal has it on disk; answers wait for `commit` too, so nobody sees what a crash could take back.
+Objects are plain values in their stored version and are never changed in place. All changes happen on one loop: a
+method that changes something does all of it before it returns. Objects are looked for in threads, too. What a change
+did is shown to watchers by `commit`, after the journal has it on disk; answers wait for `commit` too, so nobody sees
+what a crash could take back.
 """
 
 import bisect
@@ -174,9 +175,8 @@ class Store:
             self._journal.put(event.version, kind_id, event.key, event.new)
 
     def _table(self, kind_id: str) -> _Table:
-        if kind_id not in self._tables:
-            self._tables[kind_id] = _Table(self._begun())
-        return self._tables[kind_id]
+        table = self._tables.get(kind_id)
+        return table if table is not None else self._tables.setdefault(kind_id, _Table(self._begun()))
 
     def _begun(self) -> History:
         return History(self._oldest, self._history, self._history_bytes)
@@ -184,11 +184,12 @@ class Store:
 
 def _section(keys: list[Key], objects: dict[Key, Plain], namespace: str, after: Key | None) -> Iterator[Plain]:
     start = bisect.bisect_right(keys, after) if after is not None else bisect.bisect_left(keys, (namespace, ""))
-    for index in range(start, len(keys)):
-        key = keys[index]
+    for key in keys[start:]:  # a copy: who asks in a thread meets what others write meanwhile
         if namespace and key[0] != namespace:
             break
-        yield objects[key]
+        found = objects.get(key)
+        if found is not None:
+            yield found
 
 
 def _with_version(obj: Plain, version: int) -> Plain:

@@ -17,7 +17,7 @@ MAX_REQUEST = 3 * 512 * 1024
 """Bytes that etcd takes in one request."""
 MAX_SENT = 2 * 1024 * 1024
 """Bytes that its client sends."""
-_MANY = 50_000  # values, in objects and lists
+_MANY = 50_000  # values
 _AROUND = 128
 """Bytes of a request beside the object."""
 
@@ -44,18 +44,19 @@ def refuse_early(obj: Plain) -> None:
 
     Of fewer values the rules say first what is wrong.
     """
-    if _has_many_values(obj):
+    if has_many_values(obj, _MANY):
         fitting(obj)
 
 
-def _has_many_values(obj: Plain) -> bool:
+def has_many_values(obj: Plain, many: int) -> bool:
+    """Whether an object has so many values, in objects and lists."""
     count, left = 0, list[Any]([obj])
-    while left and count < _MANY:
+    while left and count < many:
         value = left.pop()
         items = value.values() if isinstance(value, dict) else value
         count += len(items)
         left += [item for item in items if isinstance(item, dict | list)]
-    return count >= _MANY
+    return count >= many
 
 
 def _fits(obj: Plain) -> bool:

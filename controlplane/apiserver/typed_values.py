@@ -14,6 +14,7 @@ from controlplane.apiserver.fieldsets import (
     is_atomic,
     item_steps,
     shown,
+    why_no_keys,
 )
 from controlplane.apiserver.go_values import go_syntax, go_text, go_type
 from controlplane.apiserver.kinds import Schema
@@ -71,7 +72,9 @@ def _why_no_item(item: Any, schema: Schema) -> str:
         return "associative list without keys has an element that's an explicit null" if item is None else ""
     if item is None:
         return "associative list with keys may not have a null element"
-    return "" if isinstance(item, dict) else "associative list with keys may not have non-map elements"
+    if not isinstance(item, dict):
+        return "associative list with keys may not have non-map elements"
+    return why_no_keys(item, schema)
 
 
 def _why_none(value: Any, schema: Schema) -> str:

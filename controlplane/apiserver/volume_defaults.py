@@ -21,6 +21,7 @@ _SOURCES: Mapping[str, Plain] = {
     "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
     "secret": _MODE,
 }
+_OF_POINTERS = ("azureDisk",)  # which may say that something is empty
 _TOKEN_SECONDS = 3600
 
 
@@ -34,6 +35,12 @@ def with_field_version(holder: Any) -> Any:
 def with_missing(defaults: Plain, value: Plain) -> Plain:
     """A value with defaults for what it does not say; an empty text says nothing."""
     return {**value, **{name: item for name, item in defaults.items() if value.get(name) in (None, "")}}
+
+
+def _with_defaults(kind: str, source: Plain) -> Plain:
+    if kind not in _OF_POINTERS:
+        return with_missing(_SOURCES[kind], source)
+    return {**_SOURCES[kind], **{name: item for name, item in source.items() if item is not None}}
 
 
 def with_volume_defaults(volume: Plain) -> Plain:
@@ -57,7 +64,7 @@ def with_volume_defaults(volume: Plain) -> Plain:
 def with_source_defaults(holder: Plain) -> Plain:
     """What has a volume's source, a volume of a pod or one of the cluster, with the defaults of that source."""
     return {
-        name: with_missing(_SOURCES[name], item) if name in _SOURCES and isinstance(item, dict) else item
+        name: _with_defaults(name, item) if name in _SOURCES and isinstance(item, dict) else item
         for name, item in holder.items()
     }
 

@@ -106,7 +106,9 @@ def _deployment(spec: Plain) -> Plain:
 
 def _stateful_set(spec: Plain, *, rolling: Plain) -> Plain:
     filled = {"replicas": 1, "podManagementPolicy": "OrderedReady", **_HISTORY, **spec}
-    filled["updateStrategy"] = _strategy(spec.get("updateStrategy"), rolling)
+    strategy = spec.get("updateStrategy") or {}
+    if not strategy.get("type") or strategy.get("rollingUpdate") is not None:  # who names it alone says nothing more
+        filled["updateStrategy"] = _strategy(strategy, rolling)
     retained = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     filled["persistentVolumeClaimRetentionPolicy"] = {**_RETAINED, **retained}
     if spec.get("volumeClaimTemplates"):

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 from controlplane.apiserver.auxiliary_rules import int_or_percent, not_above_all, not_negative, percent
+from controlplane.apiserver.claim_rules import check_claim_spec
 from controlplane.apiserver.cron_schedules import why_no_schedule, why_no_zone
 from controlplane.apiserver.go_values import in_order
 from controlplane.apiserver.internal_types import internal_form, published
+from controlplane.apiserver.job_rules import check_job_change, check_job_spec, check_names_of_pods
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.label_rules import check_selector
 from controlplane.apiserver.labels import is_selected
@@ -23,7 +25,7 @@ from resourceapi.objects.field_rules import complaints
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
 
-_ALWAYS, _ON_FAILURE, _NEVER = "Always", "OnFailure", "Never"
+_ALWAYS = "Always"
 _IMMUTABLE = "field is immutable"
 _NO_MATCH = "`selector` does not match template `labels`"
 _FREE_OF_SETS = (
@@ -67,10 +69,17 @@ def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fie
     if spec.get("podManagementPolicy") not in _ORDERS:
         policy = spec.get("podManagementPolicy") or ""
         errors.invalid("spec.podManagementPolicy", policy, f"must be '{_ORDERS[0]}' or '{_ORDERS[1]}'")
+    _check_sets_strategy(errors, spec.get("updateStrategy") or {}, "spec.updateStrategy")
+    for name, policy in (spec.get("persistentVolumeClaimRetentionPolicy") or {}).items():
+        if policy not in ("Retain", "Delete"):
+            errors.not_supported(f"spec.persistentVolumeClaimRetentionPolicy.{name}", policy, ["Retain", "Delete"])
     not_negative(errors, "spec.replicas", spec.get("replicas"))
     not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    not_negative(errors, "spec.ordinals.start", (spec.get("ordinals") or {}).get("start"))
     _check_own_selector(errors, spec, "statefulset")
-    _check_template(errors, spec, "StatefulSet")
+    _check_template(errors, _with_claims(spec), "StatefulSet")
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or () if old is None else ()):
+        check_claim_spec(errors, claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
     if old is not None:
         fixed = sorted({*spec, *before} - {*_FREE_OF_SETS})
         changed = [name for name in fixed if not json_equal(spec.get(name), before.get(name))]
@@ -79,6 +88,39 @@ def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fie
             errors.invalid(f"spec.{name}", InOrder(shown[name[0].upper() + name[1:]]), _IMMUTABLE)
         if changed and not names_fields:
             errors.forbidden("spec", _FIXED_SET)
+
+
+def _check_sets_strategy(errors: ErrorList, strategy: Plain, path: str) -> None:
+    """How pods of a StatefulSet are replaced."""
+    kind, rolling, here = strategy.get("type"), strategy.get("rollingUpdate"), f"{path}.rollingUpdate"
+    if not kind:
+        errors.required(path)
+    elif kind == "OnDelete":
+        if rolling is not None:
+            shown = internal_form("apps.RollingUpdateStatefulSetStrategy", rolling)
+            errors.invalid(here, shown, "only allowed for updateStrategy 'RollingUpdate'")
+    elif kind != "RollingUpdate":
+        shown = internal_form("apps.StatefulSetUpdateStrategy", strategy)
+        errors.invalid(path, shown, "must be 'RollingUpdate' or 'OnDelete'")
+    elif rolling is not None:
+        not_negative(errors, f"{here}.partition", rolling.get("partition"))
+        away = rolling.get("maxUnavailable")
+        if away is not None:
+            int_or_percent(errors, f"{here}.maxUnavailable", away)
+            if not percent(away):
+                errors.invalid(f"{here}.maxUnavailable", away, "cannot be 0")
+            not_above_all(errors, f"{here}.maxUnavailable", away)
+
+
+def _with_claims(spec: Plain) -> Plain:
+    """A StatefulSet whose pods have the volumes that their controller gives them, and no names of their own."""
+    template = spec.get("template") or {}
+    pod = {name: item for name, item in (template.get("spec") or {}).items() if name not in ("hostname", "subdomain")}
+    names = [(claim.get("metadata") or {}).get("name") or "" for claim in spec.get("volumeClaimTemplates") or ()]
+    if names:
+        claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
+        pod["volumes"] = claims + [each for each in pod.get("volumes") or () if each.get("name") not in names]
+    return {**spec, "template": {**template, "spec": pod}}
 
 
 def _check_own_selector(errors: ErrorList, spec: Plain, kind: str) -> None:
@@ -98,7 +140,8 @@ def _check_strategy(errors: ErrorList, strategy: Plain) -> None:
         if rolling is not None:
             errors.forbidden(f"{path}.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
     elif kind != "RollingUpdate":
-        errors.not_supported(f"{path}.type", kind or "", ["Recreate", "RollingUpdate"])
+        shown = internal_form("apps.DeploymentStrategy", strategy)
+        errors.not_supported(path, shown, ["Recreate", "RollingUpdate"])
     elif rolling:
         away, more = rolling.get("maxUnavailable"), rolling.get("maxSurge")
         path = f"{path}.rollingUpdate"
@@ -198,18 +241,11 @@ def _is_read(selector: Plain | None) -> bool:
 
 def _job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     spec, metadata = new["spec"], new["metadata"]
-    if (old is None or not release.has_declared_rules) and not spec.get("manualSelector"):
+    is_generated = spec.get("selector") is not None and not spec.get("manualSelector")
+    if is_generated and (old is None or not release.has_declared_rules):
         _check_generated(errors, spec, metadata)
-    for name in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"):
-        not_negative(errors, f"spec.{name}", spec.get(name))
-    mode = spec.get("completionMode")
-    if mode == "Indexed" and spec.get("completions") is None:
-        errors.required("spec.completions", "when completion mode is Indexed")
-    elif mode not in ("Indexed", "NonIndexed"):
-        errors.not_supported("spec.completionMode", mode or "", ["NonIndexed", "Indexed"])
-    if mode != "Indexed" and spec.get("backoffLimitPerIndex") is not None:
-        errors.invalid("spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], "requires indexed completion mode")
-    _check_job_template(errors, spec["template"], "spec.template")
+    check_job_spec(errors, spec, "spec", release)
+    check_names_of_pods(errors, metadata.get("name", ""), spec)
     selector = spec.get("selector")
     labels = (spec["template"].get("metadata") or {}).get("labels")
     if selector is None:
@@ -221,23 +257,13 @@ def _job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) 
     if old is not None:
         before = old["spec"]
         _stays(errors, "spec.selector", selector, before.get("selector"))
-        _stays(errors, "spec.completionMode", mode, before.get("completionMode"))
+        check_job_change(errors, spec, before, release)
         if not before.get("suspend") and not json_equal(spec["template"], before["template"]):
             shown = internal_form("core.PodTemplateSpec", spec["template"], release)
             errors.invalid("spec.template", shown, _IMMUTABLE)
 
 
-def _check_job_template(errors: ErrorList, template: Plain, path: str) -> None:
-    """The pod of a Job, which ends."""
-    check_pod_template(errors, template, path)
-    policy, path = (template.get("spec") or {}).get("restartPolicy", _ALWAYS), f"{path}.spec"
-    if policy == _ALWAYS:
-        errors.required(f"{path}.restartPolicy", f'valid values: "{_ON_FAILURE}", "{_NEVER}"')
-    elif policy not in (_ON_FAILURE, _NEVER):
-        errors.not_supported(f"{path}.restartPolicy", policy, [_ON_FAILURE, _NEVER])
-
-
-def _cron_job(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def _cron_job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     spec, before = new["spec"], (old or {}).get("spec") or {}
     _check_schedule(errors, spec, before)
     not_negative(errors, "spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
@@ -247,8 +273,7 @@ def _cron_job(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     policies = ["Allow", "Forbid", "Replace"]
     if spec.get("concurrencyPolicy") not in policies:
         errors.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy") or "", policies)
-    template = (spec.get("jobTemplate") or {}).get("spec", {}).get("template") or {}
-    _check_job_template(errors, template, "spec.jobTemplate.spec.template")
+    check_job_spec(errors, spec["jobTemplate"]["spec"], "spec.jobTemplate.spec", release)
     for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         not_negative(errors, f"spec.{name}", spec.get(name))
     name = new["metadata"].get("name", "")
@@ -294,7 +319,7 @@ def _stays(errors: ErrorList, path: str, new: Any, old: Any) -> None:
 def checks(release: Release) -> Mapping[str, Check]:
     """By kind, as a release has them."""
     return {
-        "CronJob": _cron_job,
+        "CronJob": partial(_cron_job, release=release),
         "DaemonSet": _daemons,
         "Deployment": partial(_copies, kind="Deployment"),
         "Job": partial(_job, release=release),

@@ -26,7 +26,7 @@ class _Counts:
             not_negative(errors, f"status.{name}", status.get(name))
         for name in self._parts:
             if status.get(name, 0) > status.get("replicas", 0):
-                errors.invalid(f"status.{name}", status[name], _REPLICAS)
+                errors.invalid(f"status.{name}", status.get(name, 0), _REPLICAS)
         available = status.get("availableReplicas", 0)
         if self._of_ready and available > status.get("readyReplicas", 0):
             errors.invalid("status.availableReplicas", available, f"cannot be greater than {self._of_ready}")

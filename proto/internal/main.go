@@ -49,6 +49,10 @@ var roots = []pair{
 	pairOf[storage.StorageClass, storagev1.StorageClass](),
 	pairOf[storage.CSIDriver, storagev1.CSIDriver](),
 	pairOf[storage.CSINode, storagev1.CSINode](),
+	pairOf[core.PersistentVolumeSource, corev1.PersistentVolumeSource](),
+	pairOf[core.VolumeNodeAffinity, corev1.VolumeNodeAffinity](),
+	pairOf[core.ScopeSelector, corev1.ScopeSelector](),
+	pairOf[storage.VolumeAttachmentSpec, storagev1.VolumeAttachmentSpec](),
 }
 
 var plain = map[reflect.Type]string{

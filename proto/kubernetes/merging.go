@@ -57,7 +57,8 @@ func mergedAs(types *merge.Schema, parent *merge.Map, f reflect.StructField, nam
 				below = item.Map
 			}
 		}
-		if text, isText := field.Default.(string); isText && text != "" {
+		text, isText := field.Default.(string)
+		if isText && (text != "" || strings.Contains(f.Tag.Get("json"), "omitempty")) { // or it is written anyway
 			columns.WriteString(" default=" + text)
 		}
 	}

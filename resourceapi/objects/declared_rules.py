@@ -26,6 +26,7 @@ class _Value(NamedTuple):
 
     rules: tuple[ValueRule, ...] = ()
     required: bool = False
+    is_pointer: bool = False  # which tells an empty one from none
 
 
 class _Struct(NamedTuple):
@@ -100,7 +101,7 @@ def _walk(errors: ErrorList, path: str, node: _Node, new: Any, old: Any, *, is_u
         return
     match node:
         case _Value():
-            if not new:
+            if not new and not (node.is_pointer and new is not None):
                 if node.required:
                     errors.required(path)
                 return
@@ -383,7 +384,7 @@ _CLASS = {
         {
             "selectors": _SELECTORS,
             "config": _List(_Struct({"opaque": _OPAQUE}), limit=MAX_CONFIGS),
-            "extendedResourceName": _Value((_extended_resource,)),
+            "extendedResourceName": _Value((_extended_resource,), is_pointer=True),
         }
     ),
 }

@@ -56,6 +56,10 @@ class Token(str):
     __slots__ = ()
 
 
+OMITTED: Any = object()
+"""A value that is not shown."""
+
+
 class WithAlpha(NamedTuple):
     """A value that is shown with its fields of alpha features, even if they are empty."""
 
@@ -112,7 +116,7 @@ class ErrorList(list[FieldError]):
 
     def _add(self, kind: ErrorType, path: str, value: Any, detail: str) -> None:
         words = kind.value[1]
-        shown = "" if kind in _WITHOUT_VALUE else f": {_shown(value)}"
+        shown = "" if kind in _WITHOUT_VALUE or value is OMITTED else f": {_shown(value)}"
         self.append(FieldError(kind, path, f"{words}{shown}" + (f": {detail}" if detail else "")))
 
 

@@ -103,6 +103,18 @@ def dns_subdomain_with_underscores(name: str) -> list[str]:
     return complaints
 
 
+def wildcard_subdomain(name: str) -> list[str]:
+    """Complaints about a domain that stands for all below it: hosts of ways into services."""
+    complaints = _too_long(name, MAX_SUBDOMAIN, "characters")
+    if not (name.startswith("*.") and _is_subdomain(name.removeprefix("*."))):
+        rule = (
+            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist"
+            " of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
+        )
+        complaints.append(_told(rule, rf"\*\.{_SUBDOMAIN}", "*.example.com"))
+    return complaints
+
+
 def path_segment(name: str) -> list[str]:
     """Complaints about a name that may be anything that a path has room for: those of roles."""
     if name in (".", ".."):

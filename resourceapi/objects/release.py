@@ -66,6 +66,10 @@ class Release(Struct, frozen=True, kw_only=True):
     """A CSIDriver says whether pods are kept from nodes that lack it."""
     counts_autoscalers: bool
     """A HorizontalPodAutoscaler has a generation."""
+    scales_to_zero: bool
+    """A HorizontalPodAutoscaler may want no copy at all."""
+    keeps_owners_of_untyped: bool
+    """Who owned what stays so where an update's fields cannot be tracked; before, nobody owns anything then."""
     warns_of_sets: bool
     """Who defines a set of objects or of lists is warned of it."""
     relaxes_service_names: bool
@@ -78,8 +82,12 @@ class Release(Struct, frozen=True, kw_only=True):
     """A priority level's missing type is required, a storage class's provisioner immutable; before, in own words."""
     warns_of_external_addresses: bool
     """Who gives a Service `externalIPs` is warned of it."""
+    warns_of_tokens: bool
+    """Who has a CSIDriver get tokens beside the attributes of volumes is told where they are not logged."""
     warns_of_close_traffic: bool
     """Who wants a Service's traffic by `PreferClose` is told the newer word."""
+    is_strict_about_ranges: bool
+    """A range of addresses has no bits beyond its length."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -114,13 +122,17 @@ _1_37 = Release(
     fills_max_unavailable=True,
     fills_missing_drivers=True,
     counts_autoscalers=True,
+    scales_to_zero=True,
+    keeps_owners_of_untyped=True,
     warns_of_sets=True,
     relaxes_service_names=True,
     checks_bound_nodes=True,
     keeps_claims_of_pods=True,
     has_uniform_words=True,
     warns_of_external_addresses=True,
+    warns_of_tokens=True,
     warns_of_close_traffic=True,
+    is_strict_about_ranges=True,
     has_all_fields=True,
 )
 
@@ -142,6 +154,8 @@ _1_36 = replace(
     fills_max_unavailable=False,
     fills_missing_drivers=False,
     counts_autoscalers=False,
+    scales_to_zero=False,
+    keeps_owners_of_untyped=False,
     warns_of_sets=False,
     checks_bound_nodes=False,
     keeps_claims_of_pods=False,
@@ -158,6 +172,7 @@ _1_35 = replace(
     relaxes_service_names=False,
     has_uniform_words=False,
     warns_of_external_addresses=False,
+    is_strict_about_ranges=False,
     has_all_fields=False,
 )
 
@@ -169,6 +184,7 @@ _1_34 = replace(
     fails_on_delete_options=True,
     rules_tell_values=False,
     owns_metadata_by_status=True,
+    warns_of_tokens=False,
     warns_of_close_traffic=False,
 )
 

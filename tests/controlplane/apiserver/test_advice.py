@@ -99,14 +99,24 @@ def test_templates_of_pods_are_told_of_when_they_change(api: Http) -> None:
         (
             "PersistentVolume",
             "/api/v1/persistentvolumes",
-            {"spec": {"persistentVolumeReclaimPolicy": "Recycle", "hostPath": {"path": "/a"}}},
+            {
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "capacity": {"storage": "1Gi"},
+                    "persistentVolumeReclaimPolicy": "Recycle",
+                    "hostPath": {"path": "/a"},
+                }
+            },
             "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended"
             " approach is to use dynamic provisioning.",
         ),
         (
             "Ingress",
             "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
-            {"metadata": {"name": "x", "annotations": {"kubernetes.io/ingress.class": "a"}}},
+            {
+                "metadata": {"name": "x", "annotations": {"kubernetes.io/ingress.class": "a"}},
+                "spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}},
+            },
             "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead",
         ),
     ],

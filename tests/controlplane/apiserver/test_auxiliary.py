@@ -1,5 +1,6 @@
 """Kinds of which the server itself knows nothing, and events under both of their names."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from controlplane.apiserver.kinds import Kind
 from resourceapi.objects.release import LATEST
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http
 
-KINDS = list(auxiliary_kinds(LATEST))
+KINDS = list(auxiliary_kinds(LATEST, lambda: datetime.now(UTC)))
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 TEMPLATE: Any = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 NEVER: Any = {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
@@ -21,12 +22,22 @@ REQUIRED: Any = {
         "spec": {"group": "example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}
     },
     "ClusterRoleBinding": ROLE_REF,
+    "CSIStorageCapacity": {"storageClassName": "fast"},
     "ControllerRevision": {"revision": 1, "data": {"a": 1}},
     "CronJob": {"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": NEVER}}}},
     "DaemonSet": WORKLOAD,
     "Deployment": WORKLOAD,
+    "EndpointSlice": {"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {}}]},
     "FlowSchema": {"spec": {"priorityLevelConfiguration": {"name": "p"}}},
+    "HorizontalPodAutoscaler": {
+        "spec": {"maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}
+    },
+    "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
+    "IngressClass": {"spec": {"controller": "example.com/ingress"}},
     "Job": {"spec": {"template": NEVER}},
+    "PersistentVolume": {
+        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
+    },
     "PersistentVolumeClaim": {
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     },
@@ -35,9 +46,13 @@ REQUIRED: Any = {
     "ReplicaSet": WORKLOAD,
     "ReplicationController": {"spec": {"template": TEMPLATE}},
     "RoleBinding": ROLE_REF,
+    "RuntimeClass": {"handler": "runc"},
     "Service": {"spec": {"clusterIP": "None"}},  # or it would need ports
     "StatefulSet": WORKLOAD,
     "StorageClass": {"provisioner": "d.example.com"},
+    "VolumeAttachment": {
+        "spec": {"attacher": "d.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}}
+    },
     "VolumeAttributesClass": {"driverName": "d.example.com", "parameters": {"iops": "3"}},
 }
 OLD_EVENTS = "/api/v1/namespaces/default/events"

@@ -36,6 +36,16 @@ def test_what_a_strategic_patch_cannot_make(api: Http, spec: Any, told: str) -> 
     assert (answer.status, answer.message.rpartition('": ')[2]) == (422, told)
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [(7, "cannot convert int64 to string"), (7.5, "unrecognized type: string"), ({}, "unrecognized type: string")],
+)
+def test_a_strategic_patch_that_says_what_kind_it_is(api: Http, kind: Any, told: str) -> None:
+    api.ok("POST", DAEMONS, DAEMON)
+    answer = api.send("PATCH", f"{DAEMONS}/d", {"kind": kind}, content=STRATEGIC)
+    assert (answer.status, answer.message.rpartition('": ')[2]) == (422, told)
+
+
 @pytest.mark.parametrize(("sent", "made"), [(1.0, 1), (2**32 + 5, 5), (1e21, 0)])
 def test_numbers_are_cut_as_by_a_machine(api: Http, sent: Any, made: int) -> None:
     api.ok("POST", DAEMONS, DAEMON)

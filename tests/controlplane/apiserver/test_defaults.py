@@ -27,6 +27,8 @@ FILLED = {
 ALL = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
 SELECTOR = {"matchLabels": {"app": "a"}}
 STORAGE: Any = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+DISK: Any = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
+SCALED = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
 
 
 def _made(api: Http, group: str, kind: str, plural: str, spec: Any) -> Any:
@@ -79,7 +81,8 @@ def test_a_strategy_that_is_said_stays(api: Http) -> None:
 
 
 def test_claims_of_a_stateful_set_are_claims(api: Http) -> None:
-    claim = {"metadata": {"name": "q"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"metadata": {"name": "q"}, "spec": storage}
     spec = {"selector": SELECTOR, "template": TEMPLATE, "volumeClaimTemplates": [claim]}
     (found,) = _made(api, "apps/v1", "StatefulSet", "statefulsets", spec)["spec"]["volumeClaimTemplates"]
     assert (found["apiVersion"], found["kind"], found["status"]) == (
@@ -296,9 +299,10 @@ def test_a_claim_names_its_source_twice(api: Http, one: str, other: str) -> None
             "v1",
             "PersistentVolume",
             "persistentvolumes",
-            {"spec": {"hostPath": {"path": "/x"}}},
+            {"spec": {**DISK, "hostPath": {"path": "/x"}}},
             {
                 "spec": {
+                    **DISK,
                     "hostPath": {"path": "/x", "type": ""},
                     "persistentVolumeReclaimPolicy": "Retain",
                     "volumeMode": "Filesystem",
@@ -398,10 +402,11 @@ def test_a_pod_keeps_its_priority_and_tolerations_where_a_put_leaves_them_out(ap
     [("ValidatingWebhookConfiguration", {}), ("MutatingWebhookConfiguration", {"reinvocationPolicy": "Never"})],
 )
 def test_webhooks(api: Http, kind: str, more: Any) -> None:
+    rule = {"operations": ["*"], "apiGroups": ["a"], "apiVersions": ["v1"], "resources": ["b"]}
     hook = {
         "name": "a.b.c",
         "clientConfig": {"service": {"name": "s", "namespace": "n"}},
-        "rules": [{"operations": ["*"]}],
+        "rules": [rule],
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
@@ -411,7 +416,7 @@ def test_webhooks(api: Http, kind: str, more: Any) -> None:
     assert made == {
         **hook,
         "clientConfig": {"service": {"name": "s", "namespace": "n", "port": 443}},
-        "rules": [{"operations": ["*"], "scope": "*"}],
+        "rules": [{**rule, "scope": "*"}],
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
         "namespaceSelector": {},
@@ -450,7 +455,7 @@ def test_ports_in_the_network_of_the_host(api: Http) -> None:
             "autoscaling/v2",
             "HorizontalPodAutoscaler",
             "horizontalpodautoscalers",
-            {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d"}, "behavior": {}},
+            {"maxReplicas": 2, "scaleTargetRef": SCALED, "behavior": {}},
             {
                 "behavior": {
                     "scaleUp": {

@@ -12,6 +12,7 @@ import pytest
 
 from controlplane.apiserver.pod_changes import check_pod
 from controlplane.apiserver.pod_status_rules import status_part
+from controlplane.apiserver.port_warnings import port_warnings
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import MAX_DEPTH
 from resourceapi.objects.release import LATEST
@@ -227,6 +228,34 @@ def test_what_etcd_would_not_take_is_refused_and_stops_nobody(server: Running) -
             "rpc error: code = ResourceExhausted desc = trying to send message larger than max",
         )
         assert other.send("GET", f"{PODS}/p40000").status == 404
+
+
+@pytest.mark.parametrize("content", [MERGE, STRATEGIC, JSON_PATCH, APPLY])
+def test_a_patch_of_a_large_object_stops_nobody(server: Running, api: Http, content: str) -> None:
+    """However short it is."""
+    api.ok("POST", PODS, _pod_of(3000))
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    patch: Any = [{"op": "add", "path": "/metadata/labels", "value": {}}] if content == JSON_PATCH else labels
+    if content == APPLY:
+        patch = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p3000", "labels": {"a": "b"}}}
+    headers = {"Authorization": "Bearer secret", "Content-Type": content}
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=60)
+    with contextlib.closing(connection), server.http() as other:
+        connection.request("PATCH", f"{PODS}/p3000?fieldManager=me", json.dumps(patch).encode(), headers)
+        answered = 0
+        while not select.select([connection.sock], [], [], 0)[0]:
+            assert other.send("GET", "/api/v1/namespaces/default").status == 200
+            answered += 1
+        assert answered > 5, "the loop was held"
+        assert connection.getresponse().status == 200
+
+
+def test_ports_of_thousands_of_containers() -> None:
+    """None is compared with each other one, nor are all pairs told; a pod of 5,000 took a minute."""
+    ports = [(f"ports[{number}]", {"containerPort": 80, "protocol": "TCP"}) for number in range(30_000)]
+    assert len(list(port_warnings(ports))) == 4096
+    of_host = [(where, {**port, "hostPort": number}) for number, (where, port) in enumerate(ports, 1)]
+    assert list(port_warnings(of_host)) == []
 
 
 def test_an_object_that_is_too_large_with_its_managed_fields_is_stored_without_them(api: Http) -> None:

@@ -187,7 +187,7 @@ def test_ages() -> None:
 
 def test_ages_count_from_the_clock_that_stamps_the_objects() -> None:
     now = datetime(2101, 1, 1, 0, 3, tzinfo=UTC)
-    (kind,) = (each for each in auxiliary_kinds(LATEST) if each.kind == "Lease")
+    (kind,) = (each for each in auxiliary_kinds(LATEST, lambda: now) if each.kind == "Lease")
     made = {"metadata": {"name": "l", "creationTimestamp": "2101-01-01T00:00:00Z"}}
     (row,) = table(kind, [made], {}, "None", "v1", "v1", now)["rows"]
     assert row["cells"] == ["l", "", "3m"]

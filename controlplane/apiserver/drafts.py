@@ -1,0 +1,72 @@
+"""Writes of what is large: worked out in a thread while others are answered, stored if nothing came between.
+
+It is what a real server does with every write: it reads, works, and stores only what still follows what it has read.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from controlplane.apiserver.bodies import LONG
+from controlplane.apiserver.kinds import Key, Kind, Plain
+from controlplane.apiserver.preconditions import check_namespace
+from controlplane.apiserver.rest import Outcome, Rest
+from controlplane.apiserver.service_addresses import SERVICES
+from controlplane.apiserver.stored_size import has_many_values
+from controlplane.apiserver.target import Target
+
+_MANY = 2000
+"""Values of an object whose rules, and owners of fields, take some tens of milliseconds."""
+_TRIES = 5
+"""After which a write that always finds something else has the loop for itself, and with it the last word."""
+
+Write = Callable[[Rest], Outcome]
+
+
+async def write_apart(rest: Rest, target: Target, size: int, write: Write) -> Outcome:
+    """What a write with a body of `size` bytes does, as `write(rest)` does it; raises ApiError as that does."""
+    old = rest.find(target.kind, target.key) if target.name else None
+    is_large = size >= LONG or (old is not None and has_many_values(old, _MANY))
+    if not is_large or target.kind.id == SERVICES:  # which are given addresses that no other has at that moment
+        return write(rest)
+    for _ in range(_TRIES):
+        draft = _Draft(rest)
+        outcome = await asyncio.to_thread(write, draft)
+        if draft.is_current():
+            return draft.finish(target, outcome)
+    return write(rest)
+
+
+class _Draft(Rest):
+    """Verbs that store nothing yet: what they have looked for is kept, and what they would store or remove."""
+
+    def __init__(self, rest: Rest) -> None:
+        vars(self).update(vars(rest))
+        self._rest = rest
+        self._found: dict[tuple[str, Key], Plain | None] = {}
+        self._stored: tuple[Kind, Key, Plain] | None = None
+        self._removed: tuple[Kind, Key] | None = None
+
+    def find(self, kind: Kind, key: Key) -> Plain | None:
+        return self._found.setdefault((kind.table, key), super().find(kind, key))
+
+    def put(self, kind: Kind, key: Key, obj: Plain) -> Plain:
+        self._stored = kind, key, obj
+        return obj
+
+    def remove(self, kind: Kind, key: Key) -> Plain:
+        self._removed = kind, key
+        return self.find(kind, key) or {}
+
+    def is_current(self) -> bool:
+        """Whether everything is still as it was found."""
+        return all(self.store.get(table, key) is obj for (table, key), obj in self._found.items())
+
+    def finish(self, target: Target, outcome: Outcome) -> Outcome:
+        """Store what has been worked out."""
+        if outcome.is_new:
+            check_namespace(self.store, target, outcome.object["metadata"]["name"])  # which may be ending by now
+        if self._removed is not None:
+            self._rest.remove(*self._removed)
+        if self._stored is not None:
+            outcome = outcome._replace(object=self._rest.put(*self._stored))
+        return outcome

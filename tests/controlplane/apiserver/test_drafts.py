@@ -1,0 +1,106 @@
+"""Writes of large objects: worked out while others are answered, and stored as if nothing had come between."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from controlplane.apiserver import Server
+from controlplane.apiserver.bodies import LONG
+from controlplane.apiserver.drafts import write_apart
+from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Patch
+from controlplane.apiserver.rest import Outcome, Rest
+from controlplane.apiserver.status import ApiError
+from controlplane.apiserver.target import Target
+
+MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "x"}}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with Server(token="", definitions=()) as running:
+        yield running
+
+
+def maps(server: Server, name: str = "", namespace: str = "default") -> Target:
+    kind = server.registry.find("", "v1", "configmaps")
+    assert kind is not None
+    return Target(kind, "v1", namespace, name)
+
+
+def with_data(rest: Rest, target: Target, **data: str) -> Outcome:
+    return rest.patch(target, Patch(MERGE_PATCH, {"data": data}), WriteOptions(), "me")
+
+
+def disturbed(rest: Rest, write: Callable[[Rest], Outcome], other: Callable[[], Any], times: int = 1) -> Any:
+    """A write that somebody else comes before, so many times, after it has looked."""
+    loop, left = asyncio.get_running_loop(), [other] * times
+
+    async def run(change: Callable[[], Any]) -> None:
+        change()
+
+    def done(draft: Rest) -> Outcome:
+        outcome = write(draft)
+        if left and draft is not rest:
+            asyncio.run_coroutine_threadsafe(run(left.pop()), loop).result(30)
+        return outcome
+
+    return done
+
+
+@pytest.mark.parametrize(
+    ("media_type", "value"),
+    [
+        (MERGE_PATCH, {"data": {"b": "y"}}),
+        (STRATEGIC_MERGE_PATCH, {"data": {"b": "y"}}),
+        (JSON_PATCH, [{"op": "add", "path": "/data/b", "value": "y"}]),
+        (APPLY_PATCH, MAP | {"data": {"b": "y"}}),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 9])
+async def test_what_came_between_is_kept(server: Server, media_type: str, value: Any, times: int) -> None:
+    server.write(MAP)
+    target, rest, numbers = maps(server, "one"), server.rest, iter(range(99))
+    patch = Patch(media_type, value)
+    write = partial(Rest.patch, target=target, patch=patch, options=WriteOptions(force=True), manager="m")
+    again = disturbed(rest, write, lambda: with_data(rest, target, c=str(next(numbers))), times)
+    outcome = await write_apart(rest, target, LONG, again)
+    data = outcome.object["data"]
+    assert data == {"a": "x", "b": "y", "c": data["c"]}
+    assert rest.get(target) == outcome.object
+
+
+async def test_a_name_that_was_taken_meanwhile(server: Server) -> None:
+    create = partial(Rest.create, target=maps(server), value=MAP, options=WriteOptions(), manager="m")
+    with pytest.raises(ApiError, match='configmaps "one" already exists'):
+        await write_apart(server.rest, maps(server), LONG, disturbed(server.rest, create, lambda: server.write(MAP)))
+
+
+async def test_nothing_new_comes_into_a_namespace_that_ended_meanwhile(server: Server) -> None:
+    server.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "work"}})
+    create = partial(Rest.create, target=maps(server, namespace="work"), options=WriteOptions(), manager="m")
+    write = disturbed(
+        server.rest,
+        partial(create, value={**MAP, "metadata": {"name": "one", "namespace": "work"}}),
+        lambda: server.store.remove("namespaces", ("", "work")),
+    )
+    with pytest.raises(ApiError, match='namespaces "work" not found'):
+        await write_apart(server.rest, maps(server, namespace="work"), LONG, write)
+
+
+async def test_a_large_object_that_ends_with_its_last_finalizer(server: Server) -> None:
+    server.write(
+        {**MAP, "metadata": {"name": "one", "finalizers": ["e.x/f"]}, "data": dict.fromkeys(map(str, range(3000)), "x")}
+    )
+    target = maps(server, "one")
+    marked = {**server.rest.get(target)}
+    marked["metadata"] = {**marked["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    server.rest.put(target.kind, target.key, marked)
+    patch = Patch(MERGE_PATCH, {"metadata": {"finalizers": None}})
+    write = partial(Rest.patch, target=target, patch=patch, options=WriteOptions(), manager="m")
+    outcome = await write_apart(server.rest, target, 0, write)
+    assert "finalizers" not in outcome.object["metadata"]
+    assert server.rest.find(target.kind, target.key) is None

@@ -1,0 +1,207 @@
+"""Rules of the kinds that charts, drivers and controllers bring: what is wrong is refused in upstream's words."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.mutated_objects import objects, served
+from tests.controlplane.apiserver.running import MERGE, Http, Plain, Running
+
+SEEDS = {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in objects()}
+
+
+def changed(seed: str, path: str, value: Any) -> Plain:
+    """A valid object with another value in one place."""
+    obj: Any = copy.deepcopy(SEEDS[seed])
+    *above, last = (int(step) if step.isdecimal() else step for step in path.split("."))
+    holder = obj
+    for step in above:
+        holder = holder[step]
+    holder[last] = value
+    made: Plain = obj
+    return made
+
+
+WRONG = [
+    ("StorageClass/fast", "allowedTopologies.0.matchLabelExpressions.0.values", [], "values: Required value"),
+    ("StorageClass/fast", "volumeBindingMode", "x", 'supported values: "Immediate", "WaitForFirstConsumer"'),
+    ("CSIDriver/csi.example.com", "spec.tokenRequests.0.expirationSeconds", 5, "a duration less than 10 minutes"),
+    ("CSINode/node-1", "spec.drivers.0.nodeID", "", "spec.drivers[0].nodeID: Required value"),
+    (
+        "CSIStorageCapacity/capacity",
+        "capacity",
+        "-1",
+        '"-1": must be greater than or equal to 0',
+    ),
+    ("VolumeAttachment/attached", "spec.source", {}, "must specify exactly one of inlineVolumeSpec and"),
+    ("VolumeAttributesClass/gold", "parameters", {}, "must contain at least one key/value pair"),
+    ("PersistentVolume/local", "spec.nodeAffinity", None, "Local volume requires node affinity"),
+    ("PersistentVolume/vol", "spec.nfs", {"server": "s", "path": "/"}, "may not specify more than 1 volume type"),
+    (
+        "PersistentVolume/vol",
+        "spec.capacity",
+        {"cpu": "1"},
+        '{"cpu":"1"}: supported values: "storage"',
+    ),
+    ("Ingress/way", "spec.rules.0.http.paths.0.path", "a//b", "must be an absolute path"),
+    ("Ingress/way", "spec.rules.0.host", "10.0.0.1", "must be a DNS name, not an IP address"),
+    ("Ingress/way", "spec.defaultBackend", {}, "resource or service backend is required"),
+    ("IngressClass/nginx", "spec.controller", "x", 'must be a domain-prefixed path (such as \\"acme.io/foo\\")'),
+    ("NetworkPolicy/talk", "spec.ingress.0.ports.0.endPort", 1, "must be greater than or equal to `port`"),
+    (
+        "NetworkPolicy/talk",
+        "spec.ingress.0.from.1.ipBlock.except",
+        ["11.0.0.0/16"],
+        "must be a strict subset of `cidr`",
+    ),
+    ("NetworkPolicy/talk", "spec.ingress.0.from.1.ipBlock.cidr", "10.0.0.1/8", "must not have bits set beyond"),
+    ("Endpoints/ends", "subsets.0.addresses.0.ip", "127.0.0.1", "may not be in the loopback range"),
+    ("EndpointSlice/full", "endpoints.0.addresses", ["::1"], "must be an IPv4 address"),
+    ("EndpointSlice/full", "ports.1.name", "http", 'ports[1].name: Duplicate value: "http"'),
+    ("ResourceQuota/quota", "spec.hard", {"bananas": "1"}, "must be a standard resource for quota"),
+    ("ResourceQuota/quota", "spec.scopes", ["BestEffort", "NotBestEffort"], "conflicting scopes"),
+    ("LimitRange/range", "spec.limits.0.min.cpu", "3", "min value 3 is greater than max value 2"),
+    ("HorizontalPodAutoscaler/scaler", "spec.metrics.0.resource.target", {"type": "x"}, "must be either Utilization,"),
+    ("HorizontalPodAutoscaler/scaler", "spec.scaleTargetRef.apiVersion", "v1", "apiVersion must specify API group"),
+    ("CronJob/cron", "spec.jobTemplate.spec.parallelism", -1, "spec.jobTemplate.spec.parallelism: Invalid value: -1"),
+    ("CronJob/cron", "spec.timeZone", "a/" * 5000 + "a", "unknown time zone"),
+    ("Job/job", "spec.podFailurePolicy.rules.0.onExitCodes.values", [3, 2], "must be ordered"),
+    ("StatefulSet/states", "spec.volumeClaimTemplates.0.spec.accessModes", [], "at least 1 access mode is required"),
+    ("StatefulSet/states", "spec.updateStrategy.type", "x", "must be 'RollingUpdate' or 'OnDelete'"),
+    ("RuntimeClass/nvidia", "handler", "", "handler: Required value"),
+    ("RuntimeClass/nvidia", "scheduling.tolerations", [{"operator": "Exists"}] * 2, "Duplicate value"),
+    ("ValidatingWebhookConfiguration/looks", "webhooks.0.sideEffects", "Some", '"None", "NoneOnDryRun"'),
+    ("ValidatingWebhookConfiguration/looks", "webhooks.0.name", "a", "a domain with at least three segments"),
+    ("ValidatingWebhookConfiguration/looks", "webhooks.1.name", "a.example.com", "webhooks[1].name: Duplicate value"),
+    (
+        "MutatingWebhookConfiguration/changes",
+        "webhooks.0.clientConfig",
+        {},
+        "exactly one of url or service is required",
+    ),
+]
+
+
+@pytest.mark.parametrize(("seed", "path", "value", "why"), WRONG, ids=lambda each: str(each)[:60])
+def test_what_is_wrong(api: Http, seed: str, path: str, value: Any, why: str) -> None:
+    obj = changed(seed, path, value)
+    answer = api.send("POST", served(api, obj).path, obj, dryRun="All")
+    assert answer.status == 422, answer
+    assert why in answer.text.replace('\\\\"', '\\"') or why in answer.message, answer.message
+
+
+STAYS = [
+    ("StorageClass/fast", {"parameters": {"a": "c"}}, "parameters: Invalid value: null: field is immutable"),
+    ("CSIDriver/csi.example.com", {"spec": {"attachRequired": False}}, "spec.attachedRequired: Invalid value: false"),
+    (
+        "CSINode/node-1",
+        {"spec": {"drivers": [{"name": "csi.example.com", "nodeID": "b"}]}},
+        "spec.drivers: Invalid value",
+    ),
+    (
+        "PersistentVolume/share",
+        {"spec": {"nfs": {"path": "/other"}}},
+        "source is immutable after creation",
+    ),
+    ("IngressClass/nginx", {"spec": {"controller": "a.b/c"}}, "spec.controller: Invalid value"),
+    ("EndpointSlice/full", {"addressType": "FQDN"}, "addressType: Invalid value: null: field is immutable"),
+    ("ResourceQuota/quota", {"spec": {"scopes": []}}, "spec.scopes: Invalid value"),
+    ("RuntimeClass/nvidia", {"handler": "other"}, "handler: Invalid value: null: field is immutable"),
+]
+
+
+@pytest.mark.parametrize(("seed", "patch", "why"), STAYS, ids=lambda each: str(each)[:60])
+def test_what_stays_as_it_is(api: Http, seed: str, patch: Any, why: str) -> None:
+    obj = SEEDS[seed]
+    path = served(api, obj).path
+    api.ok("POST", path, obj)
+    answer = api.send("PATCH", f"{path}/{obj['metadata']['name']}", patch, content=MERGE)
+    assert (answer.status, why in answer.message) == (422, True), answer
+
+
+def test_a_volume_says_since_when_it_is_in_its_phase(api: Http) -> None:
+    path = "/api/v1/persistentvolumes"
+    made = api.ok("POST", path, SEEDS["PersistentVolume/share"])
+    assert made["status"] == {"phase": "Pending", "lastPhaseTransitionTime": made["metadata"]["creationTimestamp"]}
+    then = {"status": {"phase": "Bound", "lastPhaseTransitionTime": "2026-01-01T00:00:00Z"}}
+    assert api.ok("PATCH", f"{path}/share/status", then, content=MERGE)["status"] == then["status"]
+    released = {"status": {"phase": "Released"}}
+    assert api.ok("PATCH", f"{path}/share/status", released, content=MERGE)["status"] != {
+        **then["status"],
+        **released["status"],
+    }
+
+
+def test_a_driver_counts_its_changes_and_is_told_of_its_tokens(api: Http) -> None:
+    path, obj = "/apis/storage.k8s.io/v1/csidrivers", SEEDS["CSIDriver/csi.example.com"]
+    made = api.send("POST", path, obj)
+    assert ["serviceAccountTokenInSecrets is unset" in text for text in made.warnings] == [True]
+    assert "generation" not in made.body["metadata"]
+    changed = api.send("PATCH", f"{path}/csi.example.com", {"spec": {"podInfoOnMount": False}}, content=MERGE)
+    assert (changed.status, changed.warnings, changed.body["metadata"]["generation"]) == (200, [], 1)
+
+
+def test_an_item_without_its_keys_is_owned_by_nobody(api: Http) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}, "secrets": [{}]}
+    path = "/api/v1/namespaces/default/serviceaccounts"
+    assert "managedFields" not in api.ok("POST", path, account)["metadata"]
+    applied = api.send(
+        "PATCH",
+        f"{path}/b",
+        {**account, "metadata": {"name": "b"}},
+        content="application/apply-patch+yaml",
+        fieldManager="m",
+    )
+    assert (applied.status, 'omits all key fields ["name"]' in applied.message) == (500, True)
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+def test_an_update_that_cannot_be_tracked(release: str) -> None:
+    """Of one field that is of no type: a newer server leaves all owners as they were, an older one forgets them."""
+    with Running(release=RELEASES[release]) as server, server.http() as api:
+        path, account = "/api/v1/namespaces/default/serviceaccounts", SEEDS["ServiceAccount/account"]
+        owners = api.ok("POST", path, account)["metadata"]["managedFields"]
+        changed = api.ok("PATCH", f"{path}/account", {"secrets": [{}]}, content=MERGE)["metadata"]
+        assert changed.get("managedFields") == (owners if release == "1.37" else None)
+
+
+def test_a_secret_without_a_name_has_an_empty_one(api: Http) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    pod |= {"spec": {"containers": [{"name": "c", "image": "i"}], "imagePullSecrets": [{}]}}
+    (owner,) = api.ok("POST", "/api/v1/namespaces/default/pods", pod)["metadata"]["managedFields"]
+    assert owner["fieldsV1"]["f:spec"]["f:imagePullSecrets"] == {".": {}, 'k:{"name":""}': {}}
+
+
+def test_counts_that_are_left_out_are_none(api: Http) -> None:
+    path, obj = "/apis/apps/v1/namespaces/default/statefulsets", SEEDS["StatefulSet/states"]
+    api.ok("POST", path, obj)
+    answer = api.send("PATCH", f"{path}/states/status", {"status": {"replicas": -1}}, content=MERGE)
+    assert (answer.status, "status.readyReplicas: Invalid value: 0" in answer.message) == (422, True), answer
+
+
+def test_a_job_counts_up(api: Http) -> None:
+    path, obj = "/apis/batch/v1/namespaces/default/jobs", SEEDS["Job/job"]
+    api.ok("POST", path, obj)
+    api.ok("PATCH", f"{path}/job/status", {"status": {"failed": 2}}, content=MERGE)
+    answer = api.send("PATCH", f"{path}/job/status", {"status": {"failed": 1}}, content=MERGE)
+    assert (answer.status, "cannot decrease the failed counter" in answer.message) == (422, True), answer
+
+
+def test_who_sends_an_empty_list_owns_it_where_its_type_has_one(api: Http) -> None:
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}, "rules": []}
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
+    (owner,) = api.ok("POST", path, role)["metadata"]["managedFields"]
+    assert owner["fieldsV1"] == {"f:rules": {}}
+
+
+def test_older_releases_refuse_in_their_own_words() -> None:
+    with Running(release=RELEASES["1.36"]) as server, server.http() as api:
+        scaler = changed("HorizontalPodAutoscaler/scaler", "spec.minReplicas", 0)
+        path = served(api, scaler).path
+        assert "spec.minReplicas: Invalid value: 0: must be greater than" in api.send("POST", path, scaler).message
+        classes = "/apis/storage.k8s.io/v1/storageclasses"
+        api.ok("POST", classes, SEEDS["StorageClass/fast"])
+        answer = api.send("PATCH", f"{classes}/fast", {"parameters": {"a": "c"}}, content=MERGE)
+        assert 'parameters: Invalid value: {"a":"c"}: field is immutable' in answer.message
