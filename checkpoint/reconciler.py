@@ -377,7 +377,7 @@ class Reconciler:
         if not (leases or self._given_back) and self._ledger.is_complete and self._ledger.is_loaded:
             return None
         waiting = any(not (lease.holder or lease.key in self._named) for lease in leases)
-        return self._soon() if waiting or self._missed or self._given_back else self._interval
+        return self._soon() if waiting or self._missed else self._interval
 
     def _soon(self) -> float:
         """Return the seconds until a pass that is not to be waited for as long as for others."""

@@ -254,9 +254,7 @@ TARGETS: dict[str, Callable[[int], str]] = {
     "kubeconfig": Bytewise(
         kubeconfig,
         lambda: _KUBECONFIGS,
-        _words(
-            "null true 1 -1 [] {} &a *a !!binary [:: https:// @ : / %zz \u0130 QQ== 1e400 2001-99-99 token tokenFile user"
-        ),
+        _words("null true 1 -1 [] {} &a *a !!binary [:: https:// @ : / %zz \u0130 QQ== 1e400 2001-99-99 token user"),
     ),
     "cel": cel,
     "quantities": Bytewise(
