@@ -145,7 +145,7 @@ class Controller:
             pass
 
     async def _look(self, name: str) -> None:
-        written, desire = self._publisher.statistics, self._desires
+        before, desire = self._publisher.statistics, self._desires
         try:
             await self._publisher.sync(name)
         except SyncFailed as error:
@@ -161,7 +161,8 @@ class Controller:
         else:
             self._problems.pop(name, None)
             self._queue.succeeded(name)
-            if self._settled.get(name) == desire and self._publisher.statistics != written:
+            now = self._publisher.statistics  # what is created again a kubelet took away, or went with its Node
+            if self._settled.get(name) == desire and (now.updates, now.deletes) != (before.updates, before.deletes):
                 self._note_others(name)
             self._settled[name] = desire
         moment = self._publisher.recheck_at(name)

@@ -78,6 +78,11 @@ async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytes
     async with stand.controller(one_pool(*slices(D2)), sync_delay=0.0) as controller:
         controller.update(one_pool(*slices(D1)))  # what the driver itself changes is no dispute
         await controller.settled()
+        for _ in range(4):  # nor is what a kubelet takes away, each time that it starts
+            names = await stand.until_names(1)
+            await stand.delete(*names)
+            await stand.until_names(1, without=names)
+            await controller.settled()
         for count in range(1, 5):
             (found,) = await stand.slices()
             await stand.update(replace(found, spec=replace(found.spec, devices=(D2,))))
