@@ -63,7 +63,7 @@ class Ledger:
         self.guard: Guard | None = None
         self.is_complete = True  # False while pods may hold what a lost ledger does not know
         self._database = Database(directory)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._thread = _one_thread()
         self._quick = quick
         self._seconds_lately = 0.0  # that a transaction takes
         self._book = Book()
@@ -78,7 +78,7 @@ class Ledger:
         self._come_alone = True  # the latest transaction was of one request
         self._observers = Observers()
         self._commit_seconds = commit_seconds
-        self._is_closed = False
+        self._is_closed = self._has_ended = False
 
     async def read(self) -> None:
         """Find out what is on record, whoever owns it now. What cannot be read is not known until `take`."""
@@ -312,6 +312,8 @@ class Ledger:
 
     async def close(self) -> None:
         """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
+        if self._has_ended:
+            return
         self._is_closed = True
         self._disk_problem.close()
         self._is_owned.set()
@@ -319,13 +321,12 @@ class Ledger:
             if self._busy is not None:
                 await asyncio.wait([self._busy])
             self._flush()
-        try:
-            if self._is_loaded:
-                await self._look_in_thread()
+        if self._is_loaded:
+            await self._look_in_thread()
+        with contextlib.suppress(LedgerUnavailable):  # no thread was ever to be had: nothing is open
             await self._in_thread(self._database.close)
-        except RuntimeError:  # the thread has ended: closed before
-            return
         self._thread.shutdown(wait=False)
+        self._has_ended = True
 
     async def _request(self, decide: Callable[[Book], tuple[Change, T]]) -> T:
         if not self._is_owned.is_set():
@@ -494,4 +495,17 @@ class Ledger:
         self._observers.look_again()
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        """Return what `call` returns. Raises what it raises, and `LedgerUnavailable` where no thread is to be had."""
+        try:
+            done = asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        except RuntimeError as error:  # the first call alone needs one: it stays
+            self._thread = _one_thread()  # that of before would do the call later, once it has one
+            raise LedgerUnavailable(
+                f"cannot open the lease database {self._database.path}: no thread is left: {error};"
+                " Allocate and NodePrepareResources are refused until this is fixed"
+            ) from error
+        return await done
+
+
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="ledger")

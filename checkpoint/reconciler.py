@@ -9,7 +9,8 @@ Rules:
    our answer. One whose holder no witness has ever named must be missed twice, so long apart: a kubelet that was frozen
    between answer and record wakes with both on its hands.
 3. What ends is what was judged: a lease that was granted again, or answered with, since the pass began stays.
-4. What somebody holds without a lease is restored by its front, if it can be (restoring.py). While the ledger was lost
+4. What somebody holds without a lease is restored by its front, if it can be (restoring.py). Not a claim whose leases
+   have ended since `GRACE` seconds before the pass: the kubelet forgets it after our answer. While the ledger was lost
    and not all of it is restored, nothing is granted.
 5. An administrator can have a lease ended on which the witnesses are silent (`release`): after a pass, and only by
    force where one of them says that it is held. What a pod that runs still has is restored with the next pass.
@@ -28,7 +29,7 @@ from msgspec.structs import replace
 from checkpoint.errors import LedgerUnavailable, ReleaseRefused, StateLocked
 from checkpoint.fronts import ClaimFront, UnitFront
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Listed, Verdict, claim_of
-from checkpoint.lease import Lease, LeaseKey
+from checkpoint.lease import Change, Lease, LeaseKey
 from checkpoint.ledger import Ledger
 from checkpoint.restoring import Restoring
 
@@ -81,7 +82,7 @@ class _Pass(Struct):
 
     began: float
     leased: frozenset[LeaseKey]
-    owners: frozenset[str]
+    claims: frozenset[ClaimName]
     holdings: Holdings
     verdicts: dict[LeaseKey, Verdict]
 
@@ -112,6 +113,7 @@ class Reconciler:
         self._ended: set[str] = set()  # and are gone
         self._missed: dict[LeaseKey, float] = {}  # since when a lease that no witness ever named is missed
         self._named: set[LeaseKey] = set()  # leases that some witness has named
+        self._given_back: dict[ClaimName, float] = {}  # claims whose leases ended lately, and when
         self._restoring = Restoring(ledger)
         self._is_idle = False  # nothing is looked after
         self._asked: list[asyncio.Future[_Pass | None]] = []
@@ -122,6 +124,7 @@ class Reconciler:
         ledger.guard = self
         ledger.observe(self._leases_changed)
         ledger.observe_renewals(self._leases_changed)
+        ledger.observe_commits(self._note_ended)
 
     async def run(self) -> None:
         """Reconcile now, whenever somebody asks, and every `interval` while there are leases."""
@@ -246,6 +249,7 @@ class Reconciler:
     async def _ask_witnesses(self) -> _Pass:
         """Ask everybody, and again those whose word was not enough."""
         began, before = asyncio.get_running_loop().time(), self._ledger.leases()
+        self._given_back = {claim: since for claim, since in self._given_back.items() if since > began - self._grace}
         listed = await self._witnesses.listed()
         holdings = Holdings(
             listed=listed,
@@ -266,7 +270,8 @@ class Reconciler:
             holdings = replace(holdings, claims=await self._witnesses.wanted(tuple(claims.values())))
             verdicts = self._judge(holdings)
         leased = frozenset(lease.key for lease in before)
-        return _Pass(began, leased, frozenset(lease.owner for lease in before), holdings, verdicts)
+        leased_claims = frozenset(claim_of(lease) for lease in before if lease.api == "dra")
+        return _Pass(began, leased, leased_claims, holdings, verdicts)
 
     def _judge(self, holdings: Holdings) -> dict[LeaseKey, Verdict]:
         return {key: holdings.verdict(lease) for key, lease in self._leases()}
@@ -337,7 +342,7 @@ class Reconciler:
         """Lease again what somebody holds without a lease, and held without one when the pass began."""
         self._restoring.begin()
         await self._restoring.restore_units(found.holdings, found.leased, self.units)
-        await self._restoring.restore_claims(found.holdings, found.owners, self.claims)
+        await self._restoring.restore_claims(found.holdings, found.claims | self._given_back.keys(), self.claims)
         self.problem = self._restoring.end() or self._why_unknown(found.holdings)
         listed = found.holdings.listed
         self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not found.holdings.files_name_any
@@ -369,7 +374,7 @@ class Reconciler:
     def _until_next(self) -> float | None:
         """Return the seconds until the next pass is due; None while there is nothing to look after."""
         leases = self._ledger.leases()
-        if not leases and self._ledger.is_complete and self._ledger.is_loaded:
+        if not (leases or self._given_back) and self._ledger.is_complete and self._ledger.is_loaded:
             return None
         waiting = any(not (lease.holder or lease.key in self._named) for lease in leases)
         return self._soon() if waiting or self._missed else self._interval
@@ -377,6 +382,10 @@ class Reconciler:
     def _soon(self) -> float:
         """Return the seconds until a pass that is not to be waited for as long as for others."""
         return min(self._interval, max(self._grace, _REWRITE_STEP, _PASS_SHARE * self._took))
+
+    def _note_ended(self, changes: Sequence[Change]) -> None:
+        ended = (lease for change in changes for lease in change.ended if lease.api == "dra")
+        self._given_back.update(dict.fromkeys(map(claim_of, ended), asyncio.get_running_loop().time()))
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
         """Look after a first lease; of a later one learn who has it as soon as the kubelet has it on record.

@@ -7,18 +7,20 @@ Rules:
 """
 
 import logging
-from collections.abc import Mapping, Set
-from typing import Final
+from collections.abc import Iterable, Mapping, Set
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
 from checkpoint.errors import LeaseRefused, LedgerUnavailable
 from checkpoint.fronts import ClaimFront, UnitFront
 from checkpoint.holdings import ClaimName, Holdings, UnitEntry, claim_of, held_claims, held_units
-from checkpoint.lease import LeaseKey, claim_owner
+from checkpoint.lease import LeaseKey
 from checkpoint.ledger import Ledger
 
 log = logging.getLogger("nodeplug.leases")
+
+_Key: TypeAlias = str | tuple[str, str]  # of a claim: its uid, or its namespace and name
 
 _MOST_LINES: Final = 100  # of a pass: a lost ledger may have had 40,000
 _MOST_REASONS: Final = 3  # that every refusal repeats
@@ -46,13 +48,13 @@ class Restoring:
             if front is not None and self._ledger.get((resource, "device-plugin", unit)) is None:
                 await self._restore_unit(resource, unit, *held[resource, unit], front)
 
-    async def restore_claims(self, holdings: Holdings, owners: Set[str], front: ClaimFront | None) -> None:
-        """Lease claims again that somebody holds, and that were none of the `owners` when the witnesses were asked."""
-        names = self._names_of_claims()
+    async def restore_claims(self, holdings: Holdings, known: Set[ClaimName], front: ClaimFront | None) -> None:
+        """Lease claims again that somebody holds, and that were not `known` when the witnesses were asked."""
+        known_keys, leased = _keys(known), self._leased_claims()
         for claim, units in sorted(held_claims(holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
-            if front is not None and claim_owner(claim.uid) not in owners and not self._is_leased(claim, names):
+            if front is not None and not _is_among(claim, known_keys) and not _is_among(claim, leased):
                 await self._restore_claim(claim, units, front)
-                names = self._names_of_claims()
+                leased = self._leased_claims()
 
     def end(self) -> str:
         """Return why not all is leased again; empty where it is, or never can be."""
@@ -100,12 +102,14 @@ class Restoring:
         if self._lines <= _MOST_LINES:
             log.log(level, "%s", message, extra=extra)
 
-    def _names_of_claims(self) -> frozenset[tuple[str, str]]:
-        """Return the namespaces and names of claims with leases; two empty ones of a lease that does not say them."""
-        mine = (claim_of(lease) for lease in self._ledger.leases() if lease.api == "dra")
-        return frozenset((each.namespace, each.name) for each in mine)
+    def _leased_claims(self) -> Set[_Key]:
+        return _keys(claim_of(lease) for lease in self._ledger.leases() if lease.api == "dra")
 
-    def _is_leased(self, claim: ClaimName, names: Set[tuple[str, str]]) -> bool:
-        if claim.uid:
-            return bool(self._ledger.of_owner(claim_owner(claim.uid)))
-        return ("", "") in names or (claim.namespace, claim.name) in names
+
+def _keys(claims: Iterable[ClaimName]) -> Set[_Key]:
+    return {key for each in claims for key in (each.uid, (each.namespace, each.name))}
+
+
+def _is_among(claim: ClaimName, keys: Set[_Key]) -> bool:
+    """Tell whether a claim is one of those whose keys these are; its uid may be missing, and their names."""
+    return claim.uid in keys if claim.uid else ("", "") in keys or (claim.namespace, claim.name) in keys

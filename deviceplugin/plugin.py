@@ -143,7 +143,10 @@ class DevicePlugins:
         """
         folders = (self._paths.device_plugins, self._paths.plugins_registry)
         own, other = reversed(folders) if self._through_watcher else folders
-        remove_stale_sockets(own)
+        try:
+            remove_stale_sockets(own)
+        except OSError as error:  # what cannot be served in it is said, too, and tried again
+            log.warning("cannot remove sockets of earlier instances: %s", error)
         with contextlib.suppress(OSError):  # a kubelet calls at what was left when they were registered otherwise
             remove_stale_sockets(other)
         try:

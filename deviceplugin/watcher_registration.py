@@ -16,7 +16,7 @@ from pathlib import Path
 from deviceplugin.folder import has_successor, is_ours, new_socket
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import VERSION
-from folderwatch import FolderWatcher
+from folderwatch import FolderWatcher, is_missing
 from grpcunix import Backoff, Context, Handler, LastingServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from telemetry import Telemetry
@@ -150,8 +150,8 @@ class WatcherRegistration:
     def _cannot_serve(self, reason: str) -> None:
         self.last_error = reason
         extra = {"resource": self.resource_name}
-        if self._folder.is_dir():
-            log.error("cannot serve: %s; it is tried again", reason, extra=extra)
-        else:
+        if is_missing(self._folder):
             text = "waiting for the kubelet: there is no %s; settings.kubeletRoot says where the kubelet is"
             log.warning(text, self._folder, extra=extra)
+        else:
+            log.error("cannot serve: %s; it is tried again", reason, extra=extra)

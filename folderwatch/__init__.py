@@ -4,7 +4,16 @@ A call is a wake-up, never a fact: whoever is called lists the folder.
 """
 
 from folderwatch.mounts import FolderGone, check_mount, check_mounts
-from folderwatch.there import is_folder, is_there
+from folderwatch.there import is_folder, is_missing, is_there
 from folderwatch.watcher import FolderWatch, FolderWatcher
 
-__all__ = ["FolderGone", "FolderWatch", "FolderWatcher", "check_mount", "check_mounts", "is_folder", "is_there"]
+__all__ = [
+    "FolderGone",
+    "FolderWatch",
+    "FolderWatcher",
+    "check_mount",
+    "check_mounts",
+    "is_folder",
+    "is_missing",
+    "is_there",
+]

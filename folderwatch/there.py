@@ -24,6 +24,14 @@ def is_folder(path: Path) -> bool:
     return mode is not None and stat.S_ISDIR(mode)
 
 
+def is_missing(path: Path) -> bool:
+    """Tell whether certainly nothing lies at `path`, links followed: where nobody can tell it is not missing."""
+    try:
+        return not is_there(path)
+    except OSError:
+        return False
+
+
 def _mode(path: Path) -> int | None:
     try:
         return os.stat(path).st_mode

@@ -210,12 +210,15 @@ class BuiltinChannel:
 
     def _connected(self) -> socket.socket:
         """Return a connection. Who has too many waiting already refuses at once, where asyncio would think it done."""
-        connected = socket.socket(socket.AF_UNIX)
         try:
-            connected.setblocking(False)
-            connected.connect(os.fspath(self._path))
+            connected = socket.socket(socket.AF_UNIX)
+            try:
+                connected.setblocking(False)
+                connected.connect(os.fspath(self._path))
+            except OSError:
+                connected.close()
+                raise
         except OSError as error:
-            connected.close()
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise RpcError(Status.UNAVAILABLE, f"{self._path}: cannot connect: {reason}") from error
         return connected

@@ -1,14 +1,24 @@
 """Channels to unix sockets, over either transport."""
 
+import errno
 import socket
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from grpcunix.builtin_channel import BuiltinChannel
 from grpcunix.http2 import DEFAULT_LIMITS
 from grpcunix.service import Channel
 
 Transport: TypeAlias = Literal["builtin", "grpcio"]
+
+_NOBODY: Final = (  # what is answered where nobody listens
+    errno.ECONNREFUSED,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.EPROTOTYPE,
+    None,  # Python's own: no socket can have such a path
+)
 
 
 def connect(
@@ -33,7 +43,8 @@ def connect(
 def is_live(path: Path) -> bool:
     """Tell whether somebody listens at `path`. Never blocks: a full backlog counts as somebody.
 
-    So does what cannot be found out, for want of a file descriptor: nobody is taken for gone because of that.
+    So does what cannot be found out, for want of a file descriptor or of a right: nobody is taken for gone because of
+    that.
     """
     try:
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -43,8 +54,6 @@ def is_live(path: Path) -> bool:
         probe.setblocking(False)
         try:
             probe.connect(str(path))
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno not in _NOBODY
         return True

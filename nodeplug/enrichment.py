@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from folderwatch import is_missing
 from hostdevices import Device, Host, Inventory
 from hostdevices.health import HealthTracker
 from nodeplug.config import Config
@@ -88,7 +89,7 @@ class Enrichment:
 def _driver_files(config: Config, host: Host) -> "NvidiaUserspace | None":
     """Return what gives containers a driver's files; None where nobody is to have them, or has them from before."""
     folder = Path(config.settings.state_directory) / "userspace"
-    if not (any(resource.userspace for resource in config.resources) or folder.is_dir()):
+    if not (any(resource.userspace for resource in config.resources) or not is_missing(folder)):
         return None
     from nodeplug.driver_files import driver_files  # for GPUs alone
 

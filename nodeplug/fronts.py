@@ -215,12 +215,13 @@ def node_features(config: Config) -> "NodeFeatures | None":
 def remove_features(settings: Settings) -> None:
     """Remove what was written for node-feature-discovery while the settings wanted it."""
     state = Path(settings.state_directory)
-    if settings.features_directory or not is_there(state / "node-features"):
+    if settings.features_directory:
         return
-    from nodeplug.node_features import remove_left
-
     try:
-        remove_left(state)
+        if is_there(state / "node-features"):
+            from nodeplug.node_features import remove_left
+
+            remove_left(state)
     except OSError as error:
         log.warning("features of this node that are not wanted any more stay until they expire: %s", error)
 

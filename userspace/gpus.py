@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from folderwatch import is_missing
 from hostdevices import Device, DriverFiles, DriverMount, Host, Inventory
 from hostdevices.certainty import certainly
 from hostdevices.errors import HostExhausted
@@ -67,7 +68,7 @@ class NvidiaUserspace:
         version = module_version(self._host)
         folders = (*nvidia.folders(version), *nvidia.SOCKET_FOLDERS)
         key = (version, *map(self._changed, folders))
-        is_there = self._current is None or self._current.is_dir()
+        is_there = self._current is None or not is_missing(self._current)
         found = self._found
         if (
             found is None

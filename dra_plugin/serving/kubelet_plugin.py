@@ -19,7 +19,7 @@ from dra_plugin.serving.kubelet_presence import kubelet_gone
 from dra_plugin.serving.registration import Registrar, Registration
 from dra_plugin.serving.server import services
 from dra_plugin.serving.sockets import plugin_socket, registration_socket, remove_dead_instances
-from folderwatch import FolderWatcher
+from folderwatch import FolderWatcher, is_missing
 from grpcunix import LastingServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from telemetry import Telemetry
@@ -157,11 +157,11 @@ def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
     """Return what says why a socket in a folder of the kubelet is not served; before there is one, it is no error."""
 
     def say(reason: str) -> None:
-        if folder.is_dir():
-            log.error("cannot serve %s: %s; it is tried again", what, reason)
-        else:
+        if is_missing(folder):
             text = "waiting for the kubelet: there is no %s; settings.kubeletRoot says where the kubelet is"
             log.warning(text, folder)
+        else:
+            log.error("cannot serve %s: %s; it is tried again", what, reason)
 
     return say
 

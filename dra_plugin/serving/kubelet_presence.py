@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-from folderwatch import FolderWatcher
+from folderwatch import FolderWatcher, is_there
 from grpcunix import is_live
 
 PERIOD: Final = 30.0  # seconds: an idle daemon wakes up for nothing more often
@@ -26,7 +26,8 @@ async def kubelet_gone(
     has_listened = False
     try:
         while (listens := is_live(kubelet_socket)) or not has_listened:
-            has_listened |= listens and kubelet_socket.exists()  # where no descriptor is left anything counts as live
+            with contextlib.suppress(OSError):  # nobody can tell
+                has_listened |= listens and is_there(kubelet_socket)  # without a descriptor anything counts as live
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period):
                     await changed.wait()

@@ -4,7 +4,6 @@ Files are read again when the client asks (every minute, and after a refusal): t
 """
 
 import base64
-import binascii
 import os
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -132,7 +131,7 @@ def _pem(path: Path, section: dict[str, Any], name: str) -> str:
     if data:
         try:
             return base64.b64decode(str(data), validate=True).decode()
-        except (binascii.Error, UnicodeError) as error:
+        except ValueError as error:  # not base64, or not of a text
             raise CredentialsError(f"{path}: {name}-data: {error}") from error
     return _text(path.parent / str(section[name])) if section.get(name) else ""
 

@@ -71,6 +71,7 @@ class AsyncClient(Transport):
         self._loop: asyncio.AbstractEventLoop | None = None  # the one that our connections belong to
         self._credentials: Credentials | None = None
         self._reread_at = 0.0
+        self._unread = ""  # why credentials could not be read again
         self._connections: Connections | None = None
         self._former: list[Connections] = []  # of other credentials, on which requests are still under way
 
@@ -271,10 +272,13 @@ class AsyncClient(Transport):
                         self._connections.close()
                         self._former = [x for x in (*self._former, self._connections) if x.is_used]
                     self._connections = made
-                self._credentials = found
-            except CredentialsError:
+                self._credentials, self._unread = found, ""
+            except CredentialsError as error:
                 if self._connections is None or self._credentials is None:
                     raise
+                if str(error) != self._unread:  # or who is refused from now on would look for the reason elsewhere
+                    self._unread = str(error)
+                    log.warning("credentials of %s are used as they were: %s", self._credentials.server, error)
             self._reread_at = self._loop.time() + REREAD_AFTER
         return self._connections, self._credentials
 

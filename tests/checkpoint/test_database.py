@@ -385,6 +385,23 @@ def test_killed_at_any_moment_every_acknowledged_lease_is_there(tmp_path: Path, 
     assert database.set_aside == []
 
 
+def test_who_cuts_off_the_index_of_the_log_kills_the_daemon_and_takes_no_lease(tmp_path: Path) -> None:
+    """SQLite has it mapped, and without it nobody could read leases beside a daemon (log_index.py)."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    ) as writer:
+        assert writer.stdout is not None
+        seen = [writer.stdout.readline().strip() for _ in range(40)]
+        os.truncate(tmp_path / f"{NAME}-shm", 0)
+        seen += writer.stdout.read().splitlines()
+    assert writer.returncode == -signal.SIGBUS
+    database = Database(tmp_path)
+    book = database.load()
+    database.close()
+    assert set(seen) <= {each.unit for each in book}
+    assert database.set_aside == []
+
+
 async def test_a_log_torn_at_any_place_keeps_all_transactions_before_it(tmp_path: Path) -> None:
     ledger = await opened(tmp_path / "live")
     for number in range(10):

@@ -17,6 +17,7 @@ from checkpoint.lease import Book
 from tests.checkpoint.build import claimed, lease, opened
 from tests.checkpoint.test_lease import conflict, leases
 from tests.held import HeldSince
+from tests.threads import no_more_threads
 
 IN_THE_LOOP, IN_A_THREAD = float("inf"), -1.0
 
@@ -406,6 +407,26 @@ async def test_close_finishes_what_waits_refuses_the_rest_and_leaves_nothing_beh
     for thread in since.threads():
         thread.join()
     assert since.descriptors() == []
+
+
+async def test_where_no_thread_is_left_it_is_read_once_there_is_one_and_by_nobody_else_before(tmp_path: Path) -> None:
+    """A node or a cgroup that has its most while a daemon starts: it stays up, and grants what it can record."""
+    before = await opened(tmp_path)
+    await before.grant([lease("a")])
+    await before.close()
+    refused, never = Ledger(tmp_path, "boot-1"), Ledger(tmp_path, "boot-1")
+    with no_more_threads():
+        await never.read()
+        await never.close()
+        await refused.read()
+        await refused.take()
+        with pytest.raises(LedgerUnavailable, match="no thread is left: can't start new thread; Allocate and"):
+            await refused.grant([lease("b")])
+        assert "can't start new thread" in refused.problem
+    granted = await refused.grant([lease("b")])
+    assert (granted.replaced, refused.problem) == ((), "")
+    assert refused.leases() == (lease("a"), lease("b"))
+    await refused.close()
 
 
 operations = st.one_of(

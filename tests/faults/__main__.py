@@ -45,7 +45,17 @@ _KINDS = {
     "mkdir": ("kill", "killed-after", *_DISK),
     "link": ("kill", "killed-after", *_DISK),
     "chmod": ("kill", "EROFS"),
+    "stat": ("EIO", "EACCES", "EIO+"),
+    "list": ("EIO", "EMFILE", "EMFILE+"),
+    "entry": ("EIO", "EIO+"),  # of a folder that is listed
+    "lock": ("ENOLCK", "EIO", "ENOLCK+"),
+    "map": ("ENOMEM", "ENOMEM+"),
+    "thread": ("EAGAIN", "EAGAIN+"),
+    "socket": ("EMFILE", "ENOBUFS", "EMFILE+"),
     "bind": ("kill", "killed-after", "ENOSPC", "EROFS"),
+    "connect": ("kill", "killed-after", "EAGAIN", "ENOMEM"),
+    "accept": ("kill", "killed-after", "EMFILE", "EMFILE+", "ECONNABORTED"),
+    "receive": ("kill", "killed-after", "ECONNRESET", "EINTR"),
     "send": ("kill", "killed-after", "short", "EINTR", "EPIPE"),
 }
 _KILLS = ("kill", "killed-after")

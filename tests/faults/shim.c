@@ -1,4 +1,5 @@
-/* Records the calls of a process that change files below a folder or speak on its sockets, and makes one of them fail.
+/* Records what a process calls to read and change files below a folder, to speak on its sockets, and for threads, and
+ * makes one of these calls fail.
  *
  * Loaded with LD_PRELOAD; SQLite's calls come through here, too. Nothing is recorded until `faults_begin` is called.
  * Environment, as it is then:
@@ -16,14 +17,18 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -101,16 +106,37 @@ static int is_own_pair(int fd) {
     return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.pid == getpid();
 }
 
-static const char *of_socket(int fd, char *buffer) {
+/* What has no path is one name below the folder. */
+static const char *named(const char *name, char *buffer) {
+    snprintf(buffer, PATH_MAX, "%s/%s", root ? root : "", name);
+    return buffer;
+}
+
+static const char *family(int number) {
+    return number == AF_UNIX ? "unix" : number == AF_NETLINK ? "netlink" : "inet";
+}
+
+static const char *bound_to(int fd, char *buffer) {
     struct sockaddr_un address;
     socklen_t size = sizeof address;
     memset(&address, 0, sizeof address);
     buffer[0] = 0;
-    if (is_own_pair(fd) || getsockname(fd, (struct sockaddr *)&address, &size)) return buffer;
-    if (address.sun_family == AF_UNIX && address.sun_path[0]) snprintf(buffer, PATH_MAX, "%s", address.sun_path);
-    else snprintf(buffer, PATH_MAX, "%s/%s", root ? root : "", address.sun_family == AF_UNIX ? "unix" : "inet");
+    if (getsockname(fd, (struct sockaddr *)&address, &size)) return buffer;
+    if (address.sun_family != AF_UNIX || !address.sun_path[0]) return named(family(address.sun_family), buffer);
+    snprintf(buffer, PATH_MAX, "%s", address.sun_path);
     return buffer;
 }
+
+static const char *of_socket(int fd, char *buffer) {
+    buffer[0] = 0;
+    return is_own_pair(fd) ? buffer : bound_to(fd, buffer);
+}
+
+static const char *path_in(const struct sockaddr *address) {
+    return address->sa_family == AF_UNIX ? ((const struct sockaddr_un *)address)->sun_path : "";
+}
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 /* Remember what a power cut from now on leaves of a file or folder. */
 static void keep(int fd) {
@@ -122,9 +148,9 @@ static void keep(int fd) {
     snprintf(target, sizeof target, "%s/%lu.new", synced, status.st_ino);
     int out = syscall(SYS_openat, AT_FDCWD, target, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (S_ISDIR(status.st_mode)) {
-        DIR *folder = opendir(path);
+        DIR *folder = REAL(opendir)(path);
         struct dirent *entry;
-        while (folder && (entry = readdir(folder))) {
+        while (folder && (entry = REAL(readdir)(folder))) {
             if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
             int size = snprintf(buffer, sizeof buffer, "%lu %s\n", entry->d_ino, entry->d_name);
             syscall(SYS_write, out, buffer, (size_t)size);
@@ -149,7 +175,6 @@ static void keep(int fd) {
     syscall(SYS_renameat2, AT_FDCWD, target, AT_FDCWD, final, 0);
 }
 
-#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define GUARDED(call, path, fail, action) \
     enum outcome outcome = decide(call, path); \
     if (outcome == FAIL) return fail; \
@@ -258,9 +283,83 @@ int chmod(const char *path, mode_t mode) {
     char buffer[PATH_MAX];
     GUARDED("chmod", absolute(AT_FDCWD, path, buffer), -1, REAL(chmod)(path, mode));
 }
+#define STAT(name, status_type) \
+    int name(const char *path, struct status_type *found) { \
+        char buffer[PATH_MAX]; \
+        GUARDED("stat", absolute(AT_FDCWD, path, buffer), -1, REAL(name)(path, found)); \
+    }
+STAT(stat, stat)
+STAT(stat64, stat64)
+STAT(lstat, stat)
+STAT(lstat64, stat64)
+STAT(statvfs, statvfs)
+STAT(statvfs64, statvfs64)
+
+#define STATAT(name, status_type) \
+    int name(int folder, const char *path, struct status_type *found, int flags) { \
+        char buffer[PATH_MAX]; \
+        GUARDED("stat", absolute(folder, path, buffer), -1, REAL(name)(folder, path, found, flags)); \
+    }
+STATAT(fstatat, stat)
+STATAT(fstatat64, stat64)
+
+DIR *opendir(const char *path) {
+    char buffer[PATH_MAX];
+    GUARDED("list", absolute(AT_FDCWD, path, buffer), NULL, REAL(opendir)(path));
+}
+#define READDIR(name, entry_type) \
+    struct entry_type *name(DIR *folder) { \
+        char buffer[PATH_MAX]; \
+        GUARDED("entry", of_descriptor(dirfd(folder), buffer), NULL, REAL(name)(folder)); \
+    }
+READDIR(readdir, dirent)
+READDIR(readdir64, dirent64)
+
+int flock(int fd, int operation) {
+    char buffer[PATH_MAX];
+    GUARDED("lock", of_descriptor(fd, buffer), -1, REAL(flock)(fd, operation));
+}
+#define FCNTL(name) \
+    int name(int fd, int command, ...) { \
+        va_list more; va_start(more, command); void *argument = va_arg(more, void *); va_end(more); \
+        char buffer[PATH_MAX]; \
+        if (command != F_SETLK && command != F_SETLKW) return REAL(name)(fd, command, argument); \
+        GUARDED("lock", of_descriptor(fd, buffer), -1, REAL(name)(fd, command, argument)); \
+    }
+FCNTL(fcntl)
+FCNTL(fcntl64)
+
+#define MAP(name, offset_type) \
+    void *name(void *start, size_t size, int protection, int flags, int fd, offset_type offset) { \
+        char buffer[PATH_MAX]; \
+        if (fd < 0 || !root) return REAL(name)(start, size, protection, flags, fd, offset); \
+        GUARDED("map", of_descriptor(fd, buffer), MAP_FAILED, REAL(name)(start, size, protection, flags, fd, offset)); \
+    }
+MAP(mmap, off_t)
+MAP(mmap64, off64_t)
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*begin)(void *), void *argument) {
+    char buffer[PATH_MAX]; /* answers with the error itself */
+    GUARDED("thread", named("thread", buffer), error, REAL(pthread_create)(thread, attributes, begin, argument));
+}
+
+int socket(int domain, int type, int protocol) {
+    char buffer[PATH_MAX];
+    GUARDED("socket", named(family(domain), buffer), -1, REAL(socket)(domain, type, protocol));
+}
 int bind(int fd, const struct sockaddr *address, socklen_t size) {
-    const char *path = address->sa_family == AF_UNIX ? ((const struct sockaddr_un *)address)->sun_path : "";
-    GUARDED("bind", path, -1, REAL(bind)(fd, address, size));
+    GUARDED("bind", path_in(address), -1, REAL(bind)(fd, address, size));
+}
+int connect(int fd, const struct sockaddr *address, socklen_t size) {
+    GUARDED("connect", path_in(address), -1, REAL(connect)(fd, address, size));
+}
+int accept4(int fd, struct sockaddr *address, socklen_t *size, int flags) {
+    char buffer[PATH_MAX];
+    GUARDED("accept", bound_to(fd, buffer), -1, REAL(accept4)(fd, address, size, flags));
+}
+ssize_t recv(int fd, void *data, size_t size, int flags) {
+    char buffer[PATH_MAX];
+    GUARDED("receive", of_socket(fd, buffer), -1, REAL(recv)(fd, data, size, flags));
 }
 ssize_t send(int fd, const void *data, size_t size, int flags) {
     char buffer[PATH_MAX];

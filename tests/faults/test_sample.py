@@ -23,6 +23,17 @@ async def test_a_socket_that_keeps_its_first_name_is_made_again_and_leaves_nothi
 
 
 @pytest.mark.skipif(library() is None, reason="no C compiler")
+@pytest.mark.parametrize(
+    "path", ["k/device-plugins", "k/device-plugins/kubelet.sock", "state/userspace", "state/node-features"]
+)
+async def test_a_look_that_fails_ends_no_daemon(path: str) -> None:
+    outcome = await live(Fault("stat", str(errno.EIO), 1, path))
+    assert not outcome.wrong
+    assert outcome.met
+    assert outcome.starts == 1
+
+
+@pytest.mark.skipif(library() is None, reason="no C compiler")
 async def test_a_newer_one_that_dies_as_it_takes_over_loses_no_lease_and_is_started_again() -> None:
     outcome = await live(Fault("open", "kill", 1, "state/ledger.sqlite3-wal"), at_update=True)
     assert not outcome.wrong

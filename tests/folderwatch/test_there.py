@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from folderwatch import is_folder, is_there
+from folderwatch import is_folder, is_missing, is_there
 
 
 def test_what_is_there(tmp_path: Path) -> None:
@@ -23,6 +23,10 @@ def test_what_is_not(tmp_path: Path) -> None:
     for name in ("missing", "missing/below", "file/below", "dangling", "circle"):
         assert not is_there(tmp_path / name)
         assert not is_folder(tmp_path / name)
+
+
+def test_what_is_certainly_missing(tmp_path: Path) -> None:
+    assert [is_missing(tmp_path / x) for x in ("", "missing", "a" * 300)] == [False, True, False]
 
 
 @pytest.mark.parametrize("ask", [is_there, is_folder])

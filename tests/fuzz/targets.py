@@ -18,6 +18,8 @@ from checkpoint.kubelet_json import KubeletFileError
 from netlink.links import decode as decode_link
 from netlink.messages import attributes, messages
 from resourceapi.cel import CelError, base_environment, compile_expression, compile_selector, device_environment
+from resourceapi.client import ClientError, from_kubeconfig
+from resourceapi.client.connections import Connections
 from resourceapi.manifests import ManifestError, read_documents
 from resourceapi.objects import Quantity, QuantityError
 from tests.fuzz import apiserver, sysfs, transport, udev
@@ -29,6 +31,19 @@ from tests.resourceapi.client import answers as http1
 
 ROOT = Path(__file__).parents[2]
 _RECORDED = ROOT / "tests/data/recorded"
+
+
+_KUBECONFIGS = tuple(
+    (
+        '{"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}], "clusters":'
+        f' [{{"name": "k", "cluster": {cluster}}}], "users": [{{"name": "u", "user": {user}}}]}}'
+    ).encode()
+    for cluster, user in (
+        ('{"server": "http://127.0.0.1:8080", "proxy-url": "http://a:b@[::1]:3128"}', '{"token": "t"}'),
+        ('{"server": "https://a/b", "certificate-authority-data": "QQ=="}', '{"username": "u", "password": "p"}'),
+        ('{"server": "https://[::1]:6443", "tls-server-name": "a"}', '{"client-key-data": "QQ==", "tokenFile": "t"}'),
+    )
+)
 
 
 @functools.cache
@@ -51,6 +66,18 @@ class Bytewise(Struct, frozen=True):
     def __call__(self, seed: int) -> str:
         """Use the input of a seed."""
         return self.one(mutated(Random(seed), self.seeds(), self.words))
+
+
+def kubeconfig(data: bytes) -> str:
+    """A kubeconfig: what a client can begin with, or an error of ours."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kubeconfig"
+        path.write_bytes(data)
+        try:
+            Connections(from_kubeconfig(path)())
+        except ClientError:
+            return "refused"
+        return "used"
 
 
 def configuration(data: bytes) -> str:
@@ -223,6 +250,11 @@ _CDI: Sequence[bytes] = [
 TARGETS: dict[str, Callable[[int], str]] = {
     "configuration": Bytewise(
         configuration, _configurations, _words("resources: settings: select: - {} [] &a *a ! | > ? name: api: dra: '\"")
+    ),
+    "kubeconfig": Bytewise(
+        kubeconfig,
+        lambda: _KUBECONFIGS,
+        _words("null true 1 -1 [] {} &a *a !!binary [:: https:// @ : / %zz \u0130 QQ== 1e400 2001-99-99 token user"),
     ),
     "cel": cel,
     "quantities": Bytewise(

@@ -15,6 +15,7 @@ from grpcunix.builtin_channel import BuiltinChannel
 from grpcunix.http2.frames import MAX_STREAM_ID
 from grpcunix.socket import UnixServer
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.descriptors import no_more_descriptors
 
 SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 EMPTY = api.Empty()
@@ -385,6 +386,15 @@ async def test_nobody_there_is_unavailable(socket_dir: Path, calling: Transport)
         code, text = await refusal(Client(channel, SERVICE), "x")
         assert code is Status.UNAVAILABLE
         assert "missing.sock" in text
+
+
+async def test_who_finds_no_descriptor_for_a_connection_is_told_so_and_calls_later(socket_dir: Path) -> None:
+    """A daemon that had none left when its kubelet came back ended with that."""
+    async with both(socket_dir, "builtin", "builtin") as (_, client, _, _):
+        with no_more_descriptors(), pytest.raises(RpcError, match="cannot connect: Too many open files") as error:
+            await client.call("GetDevicePluginOptions", EMPTY)
+        assert error.value.code == Status.UNAVAILABLE
+        assert (await client.call("GetDevicePluginOptions", EMPTY)).pre_start_required
 
 
 async def test_a_reader_that_waits_makes_the_generator_wait(socket_dir: Path, calling: Transport) -> None:

@@ -36,6 +36,17 @@ def test_nobody_is_taken_for_gone_because_nobody_can_ask(tmp_path: Path) -> None
     assert not is_live(tmp_path / "p.sock")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_nobody_is_taken_for_gone_because_nobody_may_ask(tmp_path: Path) -> None:
+    leave_dead_socket(tmp_path / "p.sock")
+    (tmp_path / "p.sock").chmod(0)
+    os.seteuid(65534)
+    try:
+        assert is_live(tmp_path / "p.sock")
+    finally:
+        os.seteuid(0)
+
+
 async def test_who_dials_while_no_descriptor_is_left_is_said_once_and_served_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -67,6 +67,7 @@ _ONE = "contexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\ncluste
         (_ONE % "server: 'https://[fd00'", "server: Invalid IPv6 URL"),
         ("current-context: a\ncontexts: 3\n", "no context 'a' in contexts"),
         (_ONE % 'server: "https://h", certificate-authority: "a\\0b"', "embedded null byte"),
+        (_ONE % "server: https://h, certificate-authority-data: Zürich", "certificate-authority-data: string argument"),
     ],
 )
 def test_a_kubeconfig_that_is_none_is_told_as_such(text: str, says: str, tmp_path: Path) -> None:

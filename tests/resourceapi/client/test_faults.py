@@ -141,6 +141,25 @@ def test_a_token_is_read_again_after_a_refusal(tmp_path: Path) -> None:
         client.close()
 
 
+def test_credentials_that_cannot_be_read_again_are_said_once_beside_the_refusal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever wrote them anew did it wrong: the server's word alone would not say so."""
+    with _serving(lambda request: (401, {}, _status(401, "Unauthorized"))) as url:
+        path = _kubeconfig(tmp_path / "k", url, {"token": "t"})
+        client = Client(from_kubeconfig(path), attempts=1)
+        things = client.raw("v1", "things", namespaced=False)
+        with pytest.raises(Refused):
+            things.get("x")
+        path.write_text("apiVersion: v1")
+        for _ in range(2):
+            with pytest.raises(Refused, match="Unauthorized"):
+                things.get("x")
+        client.close()
+    (said,) = [x for x in caplog.messages if "used as they were" in x]
+    assert said == f"credentials of {url} are used as they were: {path}: no context '' in contexts"
+
+
 def test_a_watch_goes_on_where_it_was(tmp_path: Path) -> None:
     """After the end of a stream, after a cut line, after a bookmark; after 410 it lists anew."""
     versions: list[str] = []

@@ -66,6 +66,32 @@ async def test_what_others_change_is_set_right_after_the_delay(stand: Stand) -> 
         await stand.until(is_right)
 
 
+async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
+    """As where a second machine has the node name of the first: each sets right what the other wrote, for ever."""
+
+    def said() -> list[str]:
+        return [x for x in caplog.messages if "changed by somebody else again and again" in x]
+
+    async def is_right() -> bool | None:
+        (now,) = await stand.slices()
+        return True if now.spec.devices == (D1,) else None
+
+    async with stand.controller(one_pool(*slices(D2)), sync_delay=0.0) as controller:
+        controller.update(one_pool(*slices(D1)))  # what the driver itself changes is no dispute
+        await controller.settled()
+        for _ in range(4):  # nor is what a kubelet takes away, each time that it starts
+            names = await stand.until_names(1)
+            await stand.delete(*names)
+            await stand.until_names(1, without=names)
+            await controller.settled()
+        for count in range(1, 5):
+            (found,) = await stand.slices()
+            await stand.update(replace(found, spec=replace(found.spec, devices=(D2,))))
+            await stand.until(is_right)
+            await controller.settled()
+            assert len(said()) == (count >= 3)
+
+
 async def test_pools_come_and_go_as_the_driver_wants(stand: Stand) -> None:
     async with stand.controller(one_pool(*slices(D1))) as controller:
         controller.update(DriverResources({"other": Pool(slices=slices(D2)), "third": Pool(slices=slices(D3))}))
