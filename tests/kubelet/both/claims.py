@@ -76,7 +76,8 @@ async def two_claims_and_a_third(stage: ClaimsStage) -> None:
     assert [sorted(each) for each in driver.claims(PREPARE)] == [names[:2]]
     await stage.run(stage.user("y", two, three))
     assert driver.claims(PREPARE)[1:] == [[names[2]]]
-    assert await stage.world.injected(f"{stage.name}y", "c") == [stage.cdi(two, "g2"), stage.cdi(three, "g3")]
+    injected = await stage.world.injected(f"{stage.name}y", "c")
+    assert set(injected) == {stage.cdi(two, "g2"), stage.cdi(three, "g3")}  # one claim before the other by chance: a map
     await stage.world.remove(f"{stage.name}x")
     assert driver.claims(UNPREPARE) == [[names[0]]]
     await stage.world.remove(f"{stage.name}y")
