@@ -65,10 +65,13 @@ class _Overheard:
         self._tree.write(path, data)
 
 
-def capture(host: Host, *, masked: bool = False, readers: Sequence[Reader] = READERS) -> list[Entry]:
+def capture(
+    host: Host, *, masked: bool = False, readers: Sequence[Reader] = READERS, nodes: Iterable[str] = ()
+) -> list[Entry]:
     """Return what of `host` a recording must hold for `readers` to find the same in it, sorted by path.
 
-    With `masked`, serial numbers, MAC addresses, UUIDs and their like are replaced, each by the same one everywhere.
+    `nodes` are paths of nodes that matter, too, although no device has them. With `masked`, serial numbers, MAC
+    addresses, UUIDs and their like are replaced, each by the same one everywhere.
     """
     overheard = _Overheard(host.tree)
     inventory = scan(Host(host.root, overheard), readers)
@@ -77,7 +80,7 @@ def capture(host: Host, *, masked: bool = False, readers: Sequence[Reader] = REA
         record.file(path, limit)
     for path in overheard.listed:
         record.names(path)
-    for path in overheard.asked:
+    for path in (*overheard.asked, *nodes):
         record.thing(path)
     for syspath in _with_parents(device.syspath for device in inventory.devices.values()):
         record.attributes(syspath)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import cdi
+from folderwatch import is_missing
 from nodeplug.config import Settings
 
 _MARK: Final = "cdi-directory"
@@ -25,6 +26,7 @@ def leave_folder_of_before(settings: Settings) -> None:
     if before == now:
         return
     if before is not None and os.path.realpath(before) != os.path.realpath(now):  # /var/run is /run, mostly
+        is_seen = not is_missing(Path(before))
         try:
             for owner in _OWNERS:
                 cdi.CdiDirectory(Path(before), owner).keep(())
@@ -32,7 +34,11 @@ def leave_folder_of_before(settings: Settings) -> None:
             says = "CDI specs of before stay in %s, and a runtime that reads them may give out devices as they were: %s"
             log.error(says, before, error.strerror or error)
             return
-        log.info("CDI specs are written to %s from now on; those of before in %s are removed", now, before)
+        if is_seen:
+            log.info("CDI specs are written to %s from now on; those of before in %s are removed", now, before)
+        else:  # as in a pod that has no mount of it any more
+            says = "CDI specs are written to %s from now on; %s is not seen here: where it is, remove nodeplug-* in it"
+            log.warning(says, now, before)
     with contextlib.suppress(OSError):  # the ledger, which lies beside it, says what is wrong with the disk
         mark.parent.mkdir(0o700, parents=True, exist_ok=True)
         cdi.replace_file(mark, f"{now}\n".encode())

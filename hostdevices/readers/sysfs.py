@@ -18,7 +18,7 @@ _LAST_NUMA_NODE = 1023  # the kernel's limit, and DRA's
 _PCIE_ROOT = re.compile(r"/(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/|$)")
 _HEX = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
 _NUMBER = re.compile(r"-?[0-9]{1,20}")
-_REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+((vf|sf)[0-9]+)?")
+_REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+((vf|sf)[0-9]+)?|p[0-9]+pf[0-9]+vf[0-9]+")
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?")
 
 
@@ -67,7 +67,8 @@ def pcie_root(syspath: str) -> str | None:
 def represented(host: Host, interface: str) -> str | None:
     """Return for which function, `pf0vf3`, the interface at a syspath is a port of its card's switch (switchdev).
 
-    None for an interface of its own. Source: Linux, net/core/devlink.c, names of physical ports.
+    None for an interface of its own. Source: Linux, net/core/devlink.c and, with the port first,
+    drivers/net/ethernet/sfc/ef100_rep.c.
     """
     label = text(host, f"{interface}/phys_port_name") or ""
     return label if _REPRESENTOR.fullmatch(label) else None

@@ -11,6 +11,7 @@ from hostdevices.recording import packed
 from nodeplug.commands.examples import examples
 from nodeplug.commands.new_file import write_new
 from nodeplug.commands.options import live_root_option
+from resources.resource import VHOST_NET
 
 
 @click.command(
@@ -30,7 +31,7 @@ def capture(file: Path, mask: bool, root: Path) -> None:
     """
     started = time.monotonic()
     try:
-        entries = entries_of(Host(root), masked=mask)
+        entries = entries_of(Host(root), masked=mask, nodes=VHOST_NET)
         content = packed(entries, masked=mask)
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None

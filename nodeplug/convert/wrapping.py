@@ -25,7 +25,8 @@ PERMITTING = {
 """Where objects have `PERMITTED`, by their kind; of several places the first that is there."""
 _LOGGING = frozenset({"v", "vmodule", "logtostderr", "alsologtostderr", "stderrthreshold", "log_dir", "prefix"})
 _SHELLS = frozenset({"bash", "sh"})
-_ENDS = re.compile(r"[;&|\n]+")  # of a command of a shell's script
+_ENDS = re.compile(r"[;&\n]")  # of a pipeline of a shell's script
+_REDIRECTION = re.compile(r"(&|(?<!\S)[0-9])?>{1,2}&?\s*[^\s;&|]+")
 _Entries: TypeAlias = list[tuple[Scalar, Node]]
 
 
@@ -150,12 +151,17 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
 
 
 def _words(command: list[Node]) -> list[Scalar]:
-    """Return a program and its arguments; of a shell's script its last command, which operators put others before."""
+    """Return a program and its arguments; of a shell's script its last command, which operators put others before.
+
+    Where its output goes, to a pipe or a file, what comes if it fails, and that the shell waits are no part of that.
+    """
     words = [x for x in command if isinstance(x, Scalar)]
     if len(words) < 3 or words[0].text.rpartition("/")[2] not in _SHELLS or words[1].text != "-c":
         return words
-    commands = [x.split() for x in _ENDS.split(words[2].text) if x.strip()]
-    return [with_text(words[2], x) for x in commands[-1] if x != "exec"] if commands else []
+    pipelines = _ENDS.split(_REDIRECTION.sub(" ", words[2].text))
+    commands = [x.partition("|")[0].split() for x in pipelines]
+    programs = [x for x in commands if x not in ([], ["wait"])]
+    return [with_text(words[2], x) for x in programs[-1] if x != "exec"] if programs else []
 
 
 def _flags(arguments: Sequence, name: str, wrapping: Wrapping, schema: type) -> Iterator[tuple[Scalar, Node]]:

@@ -62,9 +62,15 @@ def test_another_name_of_the_same_folder_is_no_other_folder(before: Path, tmp_pa
     assert sorted(x.name for x in before.iterdir()) == [*OURS, TOOLKITS]
 
 
-def test_a_folder_that_is_not_here_any_more_is_forgotten(before: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_here_any_more_is_said_and_forgotten(
+    before: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is told that specs are removed which a pod without that mount leaves on its node."""
     before.rename(tmp_path / "unmounted")
-    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    with caplog.at_level(logging.INFO):
+        leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    assert f"{before} is not seen here: where it is, remove nodeplug-* in it" in caplog.text
+    assert "are removed" not in caplog.text
     (tmp_path / "unmounted").rename(before)
     leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
     assert sorted(x.name for x in before.iterdir()) == [*OURS, TOOLKITS]

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from hostdevices import Inventory, scan
+from click.testing import CliRunner
+
+from hostdevices import Host, Inventory, scan
+from nodeplug.cli import main
 from resources.assignment import assign
 from resources.groups import SameAttribute
 from resources.resource import Resource
@@ -14,14 +17,14 @@ MISC = Kinds(("misc",))
 WITH, WITHOUT = Resource("x/dpdk", MISC, vhost_net=True), Resource("x/plain", MISC)
 
 
-def reasons(host: MadeUpHost, *resources: Resource) -> set[str]:
+def reasons(host: Host, *resources: Resource) -> set[str]:
     """Return why the devices of the first resource cannot be had."""
-    inventory: Inventory = with_vhost_net(host.host, scan(host.host), resources)
+    inventory: Inventory = with_vhost_net(host, scan(host), resources)
     return {x.unavailable for x in assign(inventory, resources).devices[resources[0].name]}
 
 
 def test_each_node_is_needed_and_named(tmp_path: Path) -> None:
-    host = MadeUpHost(tmp_path, "fuse")
+    host = MadeUpHost(tmp_path, "fuse").host
     for path in ("vhost-net", "net/tun"):
         missing = f"`vhostNet` of x/dpdk needs /dev/{path}, which is not here; load its kernel module"
         assert reasons(host, WITH) == {missing}
@@ -31,12 +34,21 @@ def test_each_node_is_needed_and_named(tmp_path: Path) -> None:
 
 
 def test_resources_that_do_not_ask_for_them_are_not_concerned(tmp_path: Path) -> None:
-    host = MadeUpHost(tmp_path, "fuse")
+    host = MadeUpHost(tmp_path, "fuse").host
     assert reasons(host, WITHOUT) == {""}
     assert reasons(host, WITHOUT, WITH) == {""}
 
 
 def test_a_group_lacks_what_its_members_lack(tmp_path: Path) -> None:
-    host = MadeUpHost(tmp_path, "fuse", "kvm")
+    host = MadeUpHost(tmp_path, "fuse", "kvm").host
     (reason,) = reasons(host, Resource("x/dpdk", MISC, group=SameAttribute("name"), vhost_net=True))
     assert "/dev/vhost-net" in reason
+
+
+def test_a_capture_has_the_nodes_that_its_machine_had(tmp_path: Path) -> None:
+    host, file = MadeUpHost(tmp_path, "fuse").host, tmp_path / "node.gz"
+    (tmp_path / "dev/net").mkdir()
+    for path in ("vhost-net", "net/tun"):
+        (tmp_path / "dev" / path).write_text("c 10:238\n")
+    assert CliRunner().invoke(main, ["capture", str(file), "--root", str(host.root)]).exit_code == 0
+    assert reasons(Host(file), WITH) == {""}

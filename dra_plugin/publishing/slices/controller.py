@@ -161,8 +161,9 @@ class Controller:
         else:
             self._problems.pop(name, None)
             self._queue.succeeded(name)
-            now = self._publisher.statistics  # what is created again a kubelet took away, or went with its Node
-            if self._settled.get(name) == desire and (now.updates, now.deletes) != (before.updates, before.deletes):
+            now = self._publisher.statistics
+            # what is created again a kubelet took away, or went with its Node; with it others of its pool are updated
+            if self._settled.get(name) == desire and now.creates == before.creates and now != before:
                 self._note_others(name)
             self._settled[name] = desire
         moment = self._publisher.recheck_at(name)

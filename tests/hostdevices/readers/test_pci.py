@@ -157,7 +157,8 @@ def test_a_virtual_function_is_as_well_as_its_physical_ones_link(
 def test_a_card_is_known_by_its_own_interface_whatever_represents_its_functions(tree: Tree) -> None:
     """In switchdev mode the driver makes an interface for each function beside the card's own."""
     physical = tree.pci("0000:3b:00.0", pci_class="020000")
-    for name, port in (("a0", "pf0vf0"), ("a1", "c1pf0sf7"), ("a2", "pf0"), ("ens1f0np0", "p0")):
+    others = {"a0": "pf0vf0", "a1": "c1pf0sf7", "a2": "pf0", "a3": "p0pf0vf1"}
+    for name, port in (*others.items(), ("ens1f0np0", "p0")):
         link = interface(tree, physical, name, mac="02:00:00:00:00:01", phys_port_name=port)
         tree.file(f"{link}/carrier", port == "p0")
     tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020000")

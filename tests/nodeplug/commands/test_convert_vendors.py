@@ -260,8 +260,9 @@ def test_operators_begin_the_program_by_a_shell(node: Node) -> None:
     nvidia = converted("nvcr.io/nvidia/k8s-device-plugin:v0.19.3", "/bin/entrypoint.sh", env)
     assert loads(nvidia.stdout.encode()).settings.nvml, nvidia.output
     wait = "while [ ! -d /sys/class/kfd ]; do sleep 1; done; exec ./k8s-device-plugin"
-    amd = converted("rocm/k8s-device-plugin:latest", f"{wait} -v=5 -pulse=30 -resource_naming_strategy=mixed")
-    assert list(node.offered(amd)) == ["amd.com/spx_nps1"]
+    for then in ("", " 2>&1", " 2>&1 | tee /log", " >>/log2 || exit 1", " & wait"):
+        amd = converted("rocm/k8s-device-plugin:latest", f"{wait} -v=5 -pulse=30 -resource_naming_strategy=mixed{then}")
+        assert list(node.offered(amd)) == ["amd.com/spx_nps1"]
     labeller = converted("rocm/k8s-device-plugin:labeller-latest", "./k8s-node-labeller -vram")
     assert "no container of this DaemonSet is of a plugin that is known" in labeller.stderr
 

@@ -77,13 +77,16 @@ async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytes
         return True if now.spec.devices == (D1,) else None
 
     async with stand.controller(one_pool(*slices(D2)), sync_delay=0.0) as controller:
-        controller.update(one_pool(*slices(D1)))  # what the driver itself changes is no dispute
+        controller.update(one_pool(*slices(D1, D3)))  # what the driver itself changes is no dispute
         await controller.settled()
-        for _ in range(4):  # nor is what a kubelet takes away, each time that it starts
-            names = await stand.until_names(1)
-            await stand.delete(*names)
-            await stand.until_names(1, without=names)
+        for _ in range(4):  # nor is what a kubelet takes away, each time that it starts, be it one by one
+            first, _ = await stand.until_names(2)
+            await stand.delete(first)
+            await stand.until_names(2, without=[first])
             await controller.settled()
+        assert controller.statistics.updates > 4  # what was left was counted anew
+        controller.update(one_pool(*slices(D1)))
+        await controller.settled()
         for count in range(1, 5):
             (found,) = await stand.slices()
             await stand.update(replace(found, spec=replace(found.spec, devices=(D2,))))
