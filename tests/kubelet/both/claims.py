@@ -77,7 +77,7 @@ async def two_claims_and_a_third(stage: ClaimsStage) -> None:
     await stage.run(stage.user("y", two, three))
     assert driver.claims(PREPARE)[1:] == [[names[2]]]
     injected = await stage.world.injected(f"{stage.name}y", "c")
-    assert set(injected) == {stage.cdi(two, "g2"), stage.cdi(three, "g3")}  # one claim before the other by chance: a map
+    assert set(injected) == {stage.cdi(two, "g2"), stage.cdi(three, "g3")}  # which first is chance
     await stage.world.remove(f"{stage.name}x")
     assert driver.claims(UNPREPARE) == [[names[0]]]
     await stage.world.remove(f"{stage.name}y")
