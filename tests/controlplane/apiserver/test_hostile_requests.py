@@ -140,6 +140,17 @@ def test_patterns_of_definitions(api: Http) -> None:
     assert (create(unique=[0, 1]), create(unique=[1, 1])) == (201, 422)
 
 
+def test_what_is_wrong_is_told_up_to_a_limit(api: Http) -> None:
+    """Each of the scopes is wrong with each of the amounts, and each time all scopes are shown."""
+    hard = {f"hugepages-{size}Mi": "1" for size in range(1000)}
+    expressions = [{"scopeName": "BestEffort", "operator": "Exists"}] * 1000
+    for spec in ({"scopes": ["BestEffort"] * 1000}, {"scopeSelector": {"matchExpressions": expressions}}):
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard} | spec}
+        answer = api.send("POST", "/api/v1/namespaces/default/resourcequotas", quota)
+        assert answer.status == 422
+        assert len(answer.text) < 20 * 1024 * 1024
+
+
 def test_long_bodies_do_not_stop_others(server: Running) -> None:
     """Reading one is done apart."""
     numbers = b",".join([b"1"] * 150_000)
