@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from controlplane.apiserver import storage_rules
 from controlplane.apiserver.pod_changes import check_pod
 from controlplane.apiserver.pod_status_rules import status_part
 from controlplane.apiserver.port_warnings import port_warnings
+from controlplane.apiserver.traffic_rules import check_ingress_status
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import MAX_DEPTH
 from resourceapi.objects.release import LATEST
@@ -345,3 +347,16 @@ def test_no_list_of_a_pod_is_gone_through_for_each_item_of_one() -> None:
         return _Compared.comparisons
 
     assert comparisons(400) < 2.5 * comparisons(200)
+
+
+def test_no_list_of_a_class_or_of_a_way_in_is_gone_through_for_each_item_of_one() -> None:
+    def comparisons(number: int) -> int:
+        _Compared.comparisons = 0
+        values = [_Compared(f"10.0.{index // 250}.{index % 250 + 1}") for index in range(number)]
+        terms = [{"matchLabelExpressions": [{"key": "example.com/zone", "values": values}]}]
+        storage_rules.checks(LATEST)["StorageClass"](ErrorList(), {"allowedTopologies": terms}, None)
+        balanced = {"status": {"loadBalancer": {"ingress": [{"ip": value} for value in values]}}}
+        check_ingress_status(ErrorList(), balanced, balanced)
+        return _Compared.comparisons
+
+    assert comparisons(400) < 2.5 * comparisons(200) + 100
