@@ -41,7 +41,10 @@ class Write(NamedTuple):
 
 
 class Admission:
-    """Judges writes by the policies that are in the store now; compiled ones are kept until they change."""
+    """Judges writes by the policies that are in the store now; compiled ones are kept until they change.
+
+    Writes can be judged in several threads at once.
+    """
 
     def __init__(self, store: Store, registry: Registry, authorizer: Authorizer) -> None:
         """`authorizer` answers what expressions ask of it."""
@@ -54,7 +57,8 @@ class Admission:
         if not policies or write.kind.group == GROUP:
             return ()
         names = {each["metadata"]["name"] for each in policies}
-        self._compiled = {name: found for name, found in self._compiled.items() if name in names}
+        for gone in self._compiled.keys() - names:
+            self._compiled.pop(gone, None)  # unless another thread was quicker
         inputs = functools.cache(functools.partial(self._inputs, write))  # the same for all policies of a version
         warnings: list[str] = []
         refused: tuple[str, Denial] | None = None

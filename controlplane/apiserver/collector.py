@@ -79,7 +79,7 @@ class Collector:
 
     def _empty(self, kind: Kind, namespace: Plain) -> None:
         name, is_empty = namespace["metadata"]["name"], True
-        for each_kind in list(self._registry):
+        for each_kind in self._registry:
             if each_kind.namespaced:
                 for obj in list(self._store.objects(each_kind.id, name)):
                     is_empty = False

@@ -193,7 +193,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registry:
-    """The kinds that are served now, by group."""
+    """The kinds that are served now, by group. They change on one loop, and are looked for in threads, too."""
 
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self._kinds: dict[str, Kind] = {}
@@ -201,7 +201,7 @@ class Registry:
             self.add(kind)
 
     def __iter__(self) -> Iterator[Kind]:
-        return iter(self._kinds.values())
+        return iter(tuple(self._kinds.values()))
 
     def add(self, kind: Kind) -> None:
         """Serve a kind, or serve it anew."""
@@ -211,6 +211,10 @@ class Registry:
         """Stop serving a kind."""
         self._kinds.pop(kind_id, None)
 
+    def __contains__(self, kind: Kind) -> bool:
+        """Whether a kind is served, in whatever versions."""
+        return kind.id in self._kinds
+
     def find(self, group: str, version: str, plural: str) -> Kind | None:
         """The kind that a path means."""
         kind = self._kinds.get(f"{plural}.{group}" if group else plural)
@@ -219,7 +223,7 @@ class Registry:
     def by_kind(self, api_version: str, kind: str) -> Kind | None:
         """The kind that an owner reference means."""
         group, _, version = api_version.rpartition("/")
-        found = (each for each in self._kinds.values() if (each.group, each.kind) == (group, kind))
+        found = (each for each in self if (each.group, each.kind) == (group, kind))
         return next((each for each in found if each.served(version)), None)
 
     def groups(self) -> dict[str, tuple[str, ...]]:

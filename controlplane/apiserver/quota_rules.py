@@ -79,30 +79,31 @@ def _is_of_quotas(name: str) -> bool:
 
 
 def _check_scopes(errors: ErrorList, scopes: list[str], spec: Plain, path: str, shown: Any) -> None:
+    unmeasured = _unmeasured(spec)
     for scope in scopes:
         if scope not in _MEASURED:
             errors.invalid(path, shown, "unsupported scope")
-        for _ in _unmeasured(scope, spec):
+        for _ in range(0 if errors.is_full else unmeasured.get(scope, 0)):
             errors.invalid(path, shown, "unsupported scope applied to resource")
     for pair in _OPPOSED:
         if pair <= {*scopes}:
             errors.invalid(path, shown, "conflicting scopes")
 
 
-def _unmeasured(scope: str, spec: Plain) -> list[str]:
-    """The standard resources of a quota that a scope does not go with."""
-    known = _MEASURED.get(scope)
-    return [name for name in sorted(spec.get("hard") or ()) if known and _is_of_quotas(name) and name not in known]
+def _unmeasured(spec: Plain) -> dict[str, int]:
+    """By scope, how many standard resources of a quota it does not go with."""
+    names = [name for name in spec.get("hard") or () if _is_of_quotas(name)]
+    return {scope: sum(name not in known for name in names) for scope, known in _MEASURED.items()}
 
 
 def _check_selector(errors: ErrorList, spec: Plain, path: str) -> None:
-    selector, scopes = spec["scopeSelector"], set[str]()
+    selector, scopes, unmeasured = spec["scopeSelector"], set[str](), _unmeasured(spec)
+    shown = internal_form("core.ScopeSelector", selector)
     for each in selector.get("matchExpressions") or ():
         scope, operator, values = each.get("scopeName") or "", each.get("operator") or "", each.get("values") or []
         if scope not in _MEASURED:
             errors.invalid(f"{path}.scopeName", Token(scope), "unsupported scope")
-        for _ in _unmeasured(scope, spec):
-            shown = internal_form("core.ScopeSelector", selector)
+        for _ in range(0 if errors.is_full else unmeasured.get(scope, 0)):
             errors.invalid(path, shown, "unsupported scope applied to resource")
         if scope in _WITH_PODS and operator != "Exists":
             errors.invalid(f"{path}.operator", Token(operator), _EXISTS)

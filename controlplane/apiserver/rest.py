@@ -61,6 +61,7 @@ from controlplane.apiserver.status import (
     conflict,
     forbidden,
     internal,
+    no_such_resource,
     not_found,
     telling,
     version_in_the_future,
@@ -355,7 +356,9 @@ class Rest:
             self.put(kind, key, obj)
 
     def put(self, kind: Kind, key: Key, obj: Plain) -> Plain:
-        """Store an object; returns it with its new version."""
+        """Store an object; returns it with its new version. Raises ApiError for a kind that went meanwhile."""
+        if kind not in self.registry:  # nobody would find it, until there is such a kind again
+            raise no_such_resource()
         stored = self.store.put(kind.table, key, obj)
         if kind.id == DEFINITIONS:
             self._definitions.changed(stored)

@@ -70,23 +70,25 @@ def _check_size(errors: ErrorList, path: str, texts: Plain) -> None:
 
 
 def _check_topologies(errors: ErrorList, terms: list[Plain]) -> None:
-    seen: list[dict[str, frozenset[str]]] = [{}] * bool(terms)  # upstream begins with some that are empty
+    seen: set[frozenset[Any]] = {frozenset()} if terms else set()  # upstream begins with some that are empty
     for index, term in enumerate(terms):
         path, found = f"allowedTopologies[{index}].matchLabelExpressions", dict[str, frozenset[str]]()
         for number, each in enumerate(term.get("matchLabelExpressions") or ()):
             here, key, values = f"{path}[{number}]", each.get("key") or "", each.get("values") or []
             if not values:
                 errors.required(f"{here}.values")
+            before: set[str] = set()
             for at, value in enumerate(values):
-                if value in values[:at]:
+                if value in before:
                     errors.duplicate(f"{here}.values[{at}]", value)
+                before.add(value)
             label_name(errors, f"{here}.key", key)
             if key in found:
                 errors.duplicate(f"{here}.key", key)
             found[key] = frozenset(values)
-        if found in seen:
+        if frozenset(found.items()) in seen:
             errors.duplicate(path, "")
-        seen.append(found)
+        seen.add(frozenset(found.items()))
 
 
 def _attributes_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:

@@ -7,6 +7,7 @@ what a crash could take back.
 """
 
 import bisect
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Protocol
@@ -183,8 +184,9 @@ class Store:
 
 
 def _section(keys: list[Key], objects: dict[Key, Plain], namespace: str, after: Key | None) -> Iterator[Plain]:
+    keys = keys.copy()  # before anything is looked for: who asks in a thread meets what others write meanwhile
     start = bisect.bisect_right(keys, after) if after is not None else bisect.bisect_left(keys, (namespace, ""))
-    for key in keys[start:]:  # a copy: who asks in a thread meets what others write meanwhile
+    for key in itertools.islice(keys, start, None):
         if namespace and key[0] != namespace:
             break
         found = objects.get(key)

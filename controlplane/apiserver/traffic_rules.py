@@ -122,10 +122,10 @@ def _reference(errors: ErrorList, reference: Plain, path: str) -> None:
 
 def check_ingress_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """Where the way begins."""
-    known = _balanced(old or {})
+    known = {each.get("ip") for each in _balanced(old or {})}
     for index, each in enumerate(_balanced(new)):
         path, address, host = f"status.loadBalancer.ingress[{index}]", each.get("ip"), each.get("hostname")
-        if address and address not in [was.get("ip") for was in known]:
+        if address and address not in known:
             check_address(errors, f"{path}.ip", address)
         if host:
             complaints(errors, f"{path}.hostname", host, dns_subdomain(host))

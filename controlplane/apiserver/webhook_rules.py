@@ -13,7 +13,7 @@ from controlplane.apiserver.policy_rules import check_conditions, check_rule
 from controlplane.apiserver.webhook_clients import REVIEWS, check_client, check_reviews
 from controlplane.apiserver.words import check_optional
 from resourceapi.objects import ErrorList
-from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.json_value import canonical
 from resourceapi.objects.names import dns_subdomain
 
 _FAILURES, _MATCHES = ["Fail", "Ignore"], ["Equivalent", "Exact"]
@@ -25,7 +25,7 @@ _NO_REVIEW = f"must specify one of {', '.join(REVIEWS)}"
 
 def _webhooks(errors: ErrorList, new: Plain, old: Plain | None, *, is_mutating: bool) -> None:
     names: set[str] = set()
-    before = (old or {}).get("webhooks") or []
+    before = {canonical(each) for each in (old or {}).get("webhooks") or ()}
     for index, webhook in enumerate(new.get("webhooks") or ()):
         path, name = f"webhooks[{index}]", webhook.get("name") or ""
         _check_name(errors, f"{path}.name", name)
@@ -33,7 +33,7 @@ def _webhooks(errors: ErrorList, new: Plain, old: Plain | None, *, is_mutating: 
             check_rule(errors, rule, f"{path}.rules[{number}]")
         _check_words(errors, webhook, path, is_mutating=is_mutating)
         check_client(errors, f"{path}.clientConfig", webhook.get("clientConfig") or {})
-        if not any(json_equal(webhook, each) for each in before):
+        if canonical(webhook) not in before:
             check_conditions(errors, webhook, f"{path}.matchConditions")
         versions = webhook.get("admissionReviewVersions") or []
         check_reviews(errors, f"{path}.admissionReviewVersions", versions, _NO_REVIEW, "characters")

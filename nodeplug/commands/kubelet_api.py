@@ -259,9 +259,12 @@ class ClusterNode:
         try:
             await asyncio.to_thread(self._nodes.create, made)
         except Refused as refusal:
-            if refusal.reason != "AlreadyExists":
+            if refusal.reason not in ("AlreadyExists", "Forbidden"):  # it may be there all the same
                 raise
-            await asyncio.to_thread(self._nodes.patch, name, {"metadata": {"labels": labels}})
+            try:
+                await asyncio.to_thread(self._nodes.patch, name, {"metadata": {"labels": labels}})
+            except Refused as other:
+                raise refusal if other.is_missing else other from None
 
     async def _record(self, about_pod: str, type_: str, reason: str, message: str) -> None:
         """An event about a pod. That nobody records it is no fault."""

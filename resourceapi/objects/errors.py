@@ -36,6 +36,7 @@ class ErrorType(enum.Enum):
         return self.value[0]
 
 
+_MOST_TOLD = 8 * 1024 * 1024  # characters; an object has 1.5 MiB at the most
 _WITHOUT_VALUE = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL})
 
 
@@ -73,7 +74,17 @@ class InOrder(NamedTuple):
 
 
 class ErrorList(list[FieldError]):
-    """Field errors in the order in which they were found."""
+    """Field errors in the order in which they were found.
+
+    Those that are found once the others' texts fill megabytes are left out: many can show one large value each.
+    """
+
+    _told = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what is found from now on is left out."""
+        return self._told > _MOST_TOLD
 
     def required(self, path: str, detail: str = "") -> None:
         """A value is missing."""
@@ -115,9 +126,13 @@ class ErrorList(list[FieldError]):
         self._add(ErrorType.INTERNAL, path, None, detail)
 
     def _add(self, kind: ErrorType, path: str, value: Any, detail: str) -> None:
+        if self.is_full:
+            return
         words = kind.value[1]
         shown = "" if kind in _WITHOUT_VALUE or value is OMITTED else f": {_shown(value)}"
-        self.append(FieldError(kind, path, f"{words}{shown}" + (f": {detail}" if detail else "")))
+        error = FieldError(kind, path, f"{words}{shown}" + (f": {detail}" if detail else ""))
+        self._told += len(path) + len(error.message)
+        self.append(error)
 
 
 def invalid_status(obj: KubernetesObject, errors: ErrorList) -> dict[str, Any]:

@@ -78,12 +78,12 @@ async def test_a_lease_that_cannot_be_renewed_is_told(folder: Path) -> None:
     )
 
 
-def refusal_of(name: str) -> list[dict[str, Any]]:
-    """A policy that lets nobody write the status of a pod, and its binding."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
+def refusal_of(name: str, operation: str = "UPDATE", resource: str = "pods/status") -> list[dict[str, Any]]:
+    """A policy that lets nobody do something, as to write the status of a pod, and its binding."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
     spec = {
         "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": f"object.metadata.name != '{name}'"}],
+        "validations": [{"expression": f"object.metadata.name != '{name}'", "reason": "Forbidden"}],
     }
     binding = {"policyName": "refuse", "validationActions": ["Deny"]}
     return [
@@ -125,6 +125,26 @@ async def test_a_node_that_the_server_knows_gets_a_kubelets_labels(folder: Path)
                         if labels["kubernetes.io/os"] == "linux":
                             break
                 assert (labels["kubernetes.io/hostname"], labels["mine"]) == ("node", "too")
+        finally:
+            client.close()
+
+
+async def test_a_node_that_the_server_knows_needs_no_right_to_make_it(folder: Path) -> None:
+    """As a kubelet, which asks for the node that it may not create."""
+    async with Server(token=TOKEN) as server:
+        server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}})
+        for each in refusal_of("node", "CREATE", "nodes"):
+            server.write(each)
+        credentials = Credentials(server=server.url, token=TOKEN)
+        client = Client(lambda: credentials)
+        try:
+            async with Node(folder) as node, background(ClusterNode(node, client).run()), asyncio.timeout(30):
+                nodes = client.aio.raw("v1", "nodes", namespaced=False)
+                async with aclosing(nodes.watch()) as events:
+                    async for event in events:
+                        found = event.items if event.type == "LISTED" else [event.object]
+                        if any(each["status"]["nodeInfo"]["kubeletVersion"] for each in found):
+                            break
         finally:
             client.close()
 

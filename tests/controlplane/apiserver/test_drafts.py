@@ -14,9 +14,24 @@ from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Patch
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.status import ApiError
+from controlplane.apiserver.store import Store
 from controlplane.apiserver.target import Target
 
 MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "x"}}
+
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.e.x"},
+    "spec": {
+        "group": "e.x",
+        "scope": "Cluster",
+        "names": {"plural": "things", "kind": "Thing"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
 
 
 @pytest.fixture
@@ -89,6 +104,46 @@ async def test_nothing_new_comes_into_a_namespace_that_ended_meanwhile(server: S
     )
     with pytest.raises(ApiError, match='namespaces "work" not found'):
         await write_apart(server.rest, maps(server, namespace="work"), LONG, write)
+
+
+async def test_nothing_is_stored_of_a_kind_that_went_meanwhile(server: Server) -> None:
+    server.write(DEFINITION)
+    kind = server.registry.find("e.x", "v1", "things")
+    assert kind is not None
+    target, thing = Target(kind, "v1", "", ""), {"apiVersion": "e.x/v1", "kind": "Thing", "metadata": {"name": "one"}}
+    definition = server.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    assert definition is not None
+    create = partial(Rest.create, target=target, value=thing, options=WriteOptions(), manager="m")
+    write = disturbed(server.rest, create, lambda: server.rest.remove(definition, ("", "things.e.x")))
+    with pytest.raises(ApiError, match="could not find the requested resource"):
+        await write_apart(server.rest, target, LONG, write)
+    server.write(DEFINITION)
+    assert server.store.count(kind.table) == 0
+
+
+def test_who_looks_in_a_thread_meets_what_others_write() -> None:
+    store, key = Store(), ("b", "one")
+    store.put("maps", key, {"metadata": {"namespace": "b", "name": "one"}})
+
+    class Meanwhile(str):
+        """A namespace that somebody else writes before, as soon as it is looked for."""
+
+        def __eq__(self, other: object) -> bool:
+            if store.count("maps") == 1:
+                store.put("maps", ("a", "new"), {"metadata": {"namespace": "a", "name": "new"}})
+            return str(self) == other
+
+        __hash__ = str.__hash__
+
+    assert [each["metadata"]["name"] for each in store.objects("maps", Meanwhile("b"))] == ["one"]
+    assert store.count("maps") == 2
+
+
+def test_kinds_that_come_while_somebody_looks(server: Server) -> None:
+    looking = iter(server.registry)
+    next(looking)
+    server.write(DEFINITION)
+    assert all(kind.group != "e.x" for kind in looking)
 
 
 async def test_a_large_object_that_ends_with_its_last_finalizer(server: Server) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from controlplane.apiserver import storage_rules
 from controlplane.apiserver.pod_changes import check_pod
 from controlplane.apiserver.pod_status_rules import status_part
 from controlplane.apiserver.port_warnings import port_warnings
+from controlplane.apiserver.traffic_rules import check_ingress_status
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import MAX_DEPTH
 from resourceapi.objects.release import LATEST
@@ -138,6 +140,17 @@ def test_patterns_of_definitions(api: Http) -> None:
     assert (create(tenths=0.3), create(tenths=0.35)) == (201, 422)
     assert (create(any=1), create(any=True), create(any=1.0)) == (201, 422, 201)
     assert (create(unique=[0, 1]), create(unique=[1, 1])) == (201, 422)
+
+
+def test_what_is_wrong_is_told_up_to_a_limit(api: Http) -> None:
+    """Each of the scopes is wrong with each of the amounts, and each time all scopes are shown."""
+    hard = {f"hugepages-{size}Mi": "1" for size in range(1000)}
+    expressions = [{"scopeName": "BestEffort", "operator": "Exists"}] * 1000
+    for spec in ({"scopes": ["BestEffort"] * 1000}, {"scopeSelector": {"matchExpressions": expressions}}):
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard} | spec}
+        answer = api.send("POST", "/api/v1/namespaces/default/resourcequotas", quota)
+        assert answer.status == 422
+        assert len(answer.text) < 20 * 1024 * 1024
 
 
 def test_long_bodies_do_not_stop_others(server: Running) -> None:
@@ -334,3 +347,16 @@ def test_no_list_of_a_pod_is_gone_through_for_each_item_of_one() -> None:
         return _Compared.comparisons
 
     assert comparisons(400) < 2.5 * comparisons(200)
+
+
+def test_no_list_of_a_class_or_of_a_way_in_is_gone_through_for_each_item_of_one() -> None:
+    def comparisons(number: int) -> int:
+        _Compared.comparisons = 0
+        values = [_Compared(f"10.0.{index // 250}.{index % 250 + 1}") for index in range(number)]
+        terms = [{"matchLabelExpressions": [{"key": "example.com/zone", "values": values}]}]
+        storage_rules.checks(LATEST)["StorageClass"](ErrorList(), {"allowedTopologies": terms}, None)
+        balanced = {"status": {"loadBalancer": {"ingress": [{"ip": value} for value in values]}}}
+        check_ingress_status(ErrorList(), balanced, balanced)
+        return _Compared.comparisons
+
+    assert comparisons(400) < 2.5 * comparisons(200) + 100

@@ -81,6 +81,18 @@ WRONG = [
         {},
         "exactly one of url or service is required",
     ),
+    (
+        "MutatingWebhookConfiguration/changes",
+        "webhooks.0.clientConfig",
+        {"url": "https://[a"},
+        """url must be a valid URL: parse "https://[a": missing ']' in host; desired format""",
+    ),
+    (
+        "MutatingWebhookConfiguration/changes",
+        "webhooks.0.clientConfig",
+        {"url": "http://\u2100.x/"},
+        "'https' is the only allowed URL scheme",
+    ),
 ]
 
 
