@@ -16,7 +16,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -26,6 +25,7 @@ from checkpoint.disk_problem import AGAIN, DiskProblem
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
 from checkpoint.guard import Guard
 from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
+from checkpoint.ledger_thread import LedgerThread
 from checkpoint.observers import CommitObserver, Observer, Observers, RenewalObserver, WithheldObserver
 from checkpoint.requests import Request, answer
 from checkpoint.withheld import Withheld
@@ -63,7 +63,7 @@ class Ledger:
         self.guard: Guard | None = None
         self.is_complete = True  # False while pods may hold what a lost ledger does not know
         self._database = Database(directory)
-        self._thread = _one_thread()
+        self._thread = LedgerThread(self._database.path)
         self._quick = quick
         self._seconds_lately = 0.0  # that a transaction takes
         self._book = Book()
@@ -78,12 +78,12 @@ class Ledger:
         self._come_alone = True  # the latest transaction was of one request
         self._observers = Observers()
         self._commit_seconds = commit_seconds
-        self._is_closed = self._has_ended = False
+        self._is_closed = False
 
     async def read(self) -> None:
         """Find out what is on record, whoever owns it now. What cannot be read is not known until `take`."""
         with contextlib.suppress(LedgerUnavailable):
-            self._book = await self._in_thread(self._database.peek)
+            self._book = await self._thread.run(self._database.peek)
 
     async def take(self, patience: float = 0.0) -> None:
         """Own the directory from now on; another process may take `patience` seconds to give it up.
@@ -130,7 +130,7 @@ class Ledger:
             return
         async with self._loading:  # who read it a second time would forget what was granted since the first
             if not self._is_loaded:
-                self._loaded(await self._in_thread(self._database.load))
+                self._loaded(await self._thread.run(self._database.load))
 
     @property
     def is_loaded(self) -> bool:
@@ -312,7 +312,7 @@ class Ledger:
 
     async def close(self) -> None:
         """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
-        if self._has_ended:
+        if self._thread.has_ended:
             return
         self._is_closed = True
         self._disk_problem.close()
@@ -324,9 +324,8 @@ class Ledger:
         if self._is_loaded:
             await self._look_in_thread()
         with contextlib.suppress(LedgerUnavailable):  # no thread was ever to be had: nothing is open
-            await self._in_thread(self._database.close)
-        self._thread.shutdown(wait=False)
-        self._has_ended = True
+            await self._thread.run(self._database.close)
+        self._thread.end()
 
     async def _request(self, decide: Callable[[Book], tuple[Change, T]]) -> T:
         if not self._is_owned.is_set():
@@ -389,7 +388,7 @@ class Ledger:
         try:
             await self.load()
             outcomes, changes = self._decide(batch)
-            refusal, seconds = await self._in_thread(self._write, changes) if changes else (None, 0.0)
+            refusal, seconds = await self._thread.run(self._write, changes) if changes else (None, 0.0)
             self._settle(batch, outcomes, changes, refusal, seconds)
         except (LedgerUnavailable, StateLocked) as error:
             self._disk_problem.found(str(error))
@@ -400,7 +399,7 @@ class Ledger:
 
     async def _tidy(self) -> None:
         if self._database.is_untidy:
-            await self._in_thread(self._database.tidy)
+            await self._thread.run(self._database.tidy)
 
     def _check(self) -> None:
         if self._busy is None:
@@ -411,7 +410,7 @@ class Ledger:
     async def _check_in_thread(self) -> None:
         try:
             await self.load()
-            await self._in_thread(self._database.check, self._book)
+            await self._thread.run(self._database.check, self._book)
         except (LedgerUnavailable, StateLocked) as error:
             self._disk_problem.found(str(error))
         else:
@@ -419,7 +418,7 @@ class Ledger:
 
     async def _look_in_thread(self) -> None:
         try:
-            await self._in_thread(self._database.look, self._book)
+            await self._thread.run(self._database.look, self._book)
         except (LedgerUnavailable, StateLocked) as error:
             self._disk_problem.found(str(error))
 
@@ -493,19 +492,3 @@ class Ledger:
         self._answered = {lease.key: now for lease in book}
         self.is_complete = not self._database.began_empty
         self._observers.look_again()
-
-    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Return what `call` returns. Raises what it raises, and `LedgerUnavailable` where no thread is to be had."""
-        try:
-            done = asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
-        except RuntimeError as error:  # the first call alone needs one: it stays
-            self._thread = _one_thread()  # that of before would do the call later, once it has one
-            raise LedgerUnavailable(
-                f"cannot open the lease database {self._database.path}: no thread is left: {error};"
-                " Allocate and NodePrepareResources are refused until this is fixed"
-            ) from error
-        return await done
-
-
-def _one_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="ledger")
