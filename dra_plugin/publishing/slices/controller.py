@@ -7,10 +7,10 @@ the slices on the server, has said what there is (`view`). Source: DRA node spec
 import asyncio
 import logging
 import time
-from collections import deque
 
 from dra_plugin.publishing.slices.compare import comparable
 from dra_plugin.publishing.slices.desired import DriverResources, InvalidPool
+from dra_plugin.publishing.slices.disputes import Disputes
 from dra_plugin.publishing.slices.owner import Owner
 from dra_plugin.publishing.slices.publisher import ErrorHandler, Publisher, Statistics, SyncFailed
 from dra_plugin.publishing.slices.queue import Limits, Queue
@@ -21,8 +21,6 @@ from resourceapi.objects import v1
 
 _LOOKING, _WATCHING = "processing ResourceSlice objects", "watching ResourceSlices"
 _LATELY = 120.0  # seconds; a watch that stays away fails more often than that
-_OTHERS_WRITE = (3, 600.0)  # slices set right so often within so many seconds: somebody else writes them, too
-_SAID_AGAIN = 3600.0  # seconds
 log = logging.getLogger("nodeplug.dra")
 
 
@@ -74,10 +72,7 @@ class Controller:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._problems: dict[str, str] = {}  # by the pool
-        self._desires = 0  # how often something else was desired, or the server may be another one
-        self._settled: dict[str, int] = {}  # the last of them with which a pool was found or made as desired
-        self._set_right: deque[float] = deque(maxlen=_OTHERS_WRITE[0])  # when what others wrote was, lately
-        self._others_said_at = -_SAID_AGAIN
+        self._disputes = Disputes()
         self._watch_problem, self._watch_failed_at = "", 0.0
         if resources is not None:
             self.update(resources)
@@ -91,7 +86,7 @@ class Controller:
     def update(self, resources: DriverResources) -> None:
         """Replace the desired state; it is stored in the background."""
         now = time.monotonic()
-        self._desires += 1
+        self._disputes.desires += 1
         for name in self._publisher.desire(resources):
             self._queue.add(name, now)
             self._idle.clear()
@@ -145,7 +140,7 @@ class Controller:
             pass
 
     async def _look(self, name: str) -> None:
-        before, desire = self._publisher.statistics, self._desires
+        before, desire = self._publisher.statistics, self._disputes.desires
         try:
             await self._publisher.sync(name)
         except SyncFailed as error:
@@ -161,27 +156,10 @@ class Controller:
         else:
             self._problems.pop(name, None)
             self._queue.succeeded(name)
-            now = self._publisher.statistics
-            # what is created again a kubelet took away, or went with its Node; with it others of its pool are updated
-            if self._settled.get(name) == desire and now.creates == before.creates and now != before:
-                self._note_others(name)
-            self._settled[name] = desire
+            self._disputes.settled(name, desire, before, self._publisher.statistics)
         moment = self._publisher.recheck_at(name)
         if moment is not None:
             self._queue.add(name, moment)
-
-    def _note_others(self, name: str) -> None:
-        """Say so where others write our slices again and again: two instances would fight without a word."""
-        now, (count, seconds) = time.monotonic(), _OTHERS_WRITE
-        self._set_right.append(now)
-        is_often = len(self._set_right) == count and now - self._set_right[0] < seconds
-        if is_often and now - self._others_said_at >= _SAID_AGAIN:
-            self._others_said_at = now
-            log.warning(
-                "ResourceSlices of pool %s are changed by somebody else again and again, and set right each time: is"
-                " another nodeplug running with the same settings.nodeName and settings.driverName?",
-                name,
-            )
 
     def _failed(self, name: str, error: Exception, retry_after: float) -> None:
         self._queue.failed(name, time.monotonic(), retry_after)
@@ -196,7 +174,7 @@ class Controller:
         found = tuple(map(comparable, event.items))
         match event.type:
             case "LISTED":
-                self._desires += 1
+                self._disputes.desires += 1
                 noticed = self._publisher.listed(found, event.version)
                 self._listed.set()
             case "DELETED":
