@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from controlplane.apiserver.auxiliary_rules import not_negative
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.quantity_rules import not_below_zero, positive
+from controlplane.apiserver.references import check_reference
 from controlplane.apiserver.resource_rules import container_resource
+from controlplane.apiserver.words import check_optional
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
 from resourceapi.objects.field_rules import complaints, dns_label
@@ -37,7 +39,7 @@ def check_autoscaler(errors: ErrorList, new: Plain, old: Plain | None, *, releas
     if least is not None and most < least:
         errors.invalid(f"{path}.maxReplicas", most, "must be greater than or equal to `minReplicas`")
     scaled = spec.get("scaleTargetRef") or {}
-    _reference(errors, scaled, f"{path}.scaleTargetRef")
+    check_reference(errors, scaled, f"{path}.scaleTargetRef")
     was = before.get("scaleTargetRef") or {}
     if old is None or any(scaled.get(member) != was.get(member) for member in ("apiVersion", "kind")):
         needs_group = scaled.get("kind") != "ReplicationController"
@@ -64,15 +66,6 @@ def check_autoscaler_status(errors: ErrorList, new: Plain, old: Plain | None) ->
         not_negative(errors, f"status.{name}", status.get(name))
 
 
-def _reference(errors: ErrorList, reference: Plain, path: str) -> None:
-    """Something that is scaled, or measured."""
-    for member in ("kind", "name"):
-        if reference.get(member):
-            complaints(errors, f"{path}.{member}", reference[member], path_segment(reference[member]))
-        else:
-            errors.required(f"{path}.{member}")
-
-
 def _check_version(errors: ErrorList, reference: Plain, path: str, *, needs_group: bool) -> None:
     version = reference.get("apiVersion") or ""
     if version.count("/") > 1:
@@ -88,8 +81,7 @@ def _rules(errors: ErrorList, rules: Plain, path: str) -> None:
     if window is not None and window > _LONGEST_WINDOW:
         why = f"must be less than or equal to {_LONGEST_WINDOW}"
         errors.invalid(f"{path}.stabilizationWindowSeconds", window, why)
-    if rules.get("selectPolicy") is not None and rules["selectPolicy"] not in _SELECTIONS:
-        errors.not_supported(f"{path}.selectPolicy", rules["selectPolicy"], _SELECTIONS)
+    check_optional(errors, f"{path}.selectPolicy", rules.get("selectPolicy"), _SELECTIONS)
     if not policies:
         errors.required(f"{path}.policies", "must specify at least one Policy")
     for index, policy in enumerate(policies):
@@ -148,7 +140,7 @@ def _target(errors: ErrorList, source: Plain, path: str) -> Plain:
 
 def _object(errors: ErrorList, source: Plain, path: str) -> None:
     described = source.get("describedObject") or {}
-    _reference(errors, described, f"{path}.describedObject")
+    check_reference(errors, described, f"{path}.describedObject")
     _check_version(errors, described, f"{path}.describedObject.apiVersion", needs_group=False)
     _identifier(errors, source, path)
     target = _target(errors, source, path)

@@ -11,6 +11,7 @@ from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pod_templates import check_pod_template
 from controlplane.apiserver.prefixed_paths import check_prefixed
+from controlplane.apiserver.words import check_optional
 from resourceapi.objects import ErrorList, quoted_text
 from resourceapi.objects.errors import OMITTED, Token
 from resourceapi.objects.field_rules import complaints
@@ -45,8 +46,7 @@ def check_job_spec(errors: ErrorList, spec: Plain, path: str, release: Release) 
         if len(manager.encode()) > _LONGEST_MANAGER:
             errors.too_long(f"{path}.managedBy", _LONGEST_MANAGER)
     mode = spec.get("completionMode")
-    if mode not in (None, "Indexed", "NonIndexed"):
-        errors.not_supported(f"{path}.completionMode", mode, ["NonIndexed", "Indexed"])
+    check_optional(errors, f"{path}.completionMode", mode, ["NonIndexed", "Indexed"])
     if mode == "Indexed":
         _check_indexed(errors, spec, path)
     for name in ("backoffLimitPerIndex", "maxFailedIndexes") if mode in (None, "NonIndexed") else ():
@@ -61,8 +61,7 @@ def check_job_spec(errors: ErrorList, spec: Plain, path: str, release: Release) 
     elif success is not None:
         _check_success(errors, success.get("rules") or [], spec.get("completions") or 0, f"{path}.successPolicy.rules")
     known = _REPLACEMENTS if spec.get("podFailurePolicy") is None else _REPLACEMENTS[:1]
-    if spec.get("podReplacementPolicy") is not None and spec["podReplacementPolicy"] not in known:
-        errors.not_supported(f"{path}.podReplacementPolicy", spec["podReplacementPolicy"], known)
+    check_optional(errors, f"{path}.podReplacementPolicy", spec.get("podReplacementPolicy"), known)
     _check_pod(errors, spec, f"{path}.template")
 
 

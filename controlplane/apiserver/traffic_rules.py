@@ -15,9 +15,11 @@ from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pod_placement import check_address, is_address
 from controlplane.apiserver.ports import check_port, port_name
 from controlplane.apiserver.prefixed_paths import check_prefixed
+from controlplane.apiserver.references import check_reference
+from controlplane.apiserver.words import check_optional
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints
-from resourceapi.objects.names import dns_1035_label, dns_label, dns_subdomain, path_segment, wildcard_subdomain
+from resourceapi.objects.names import dns_1035_label, dns_label, dns_subdomain, wildcard_subdomain
 from resourceapi.objects.release import Release
 
 _CLASS = "kubernetes.io/ingress.class"
@@ -110,14 +112,10 @@ def _check_service(errors: ErrorList, service: Plain, path: str, release: Releas
 
 
 def _reference(errors: ErrorList, reference: Plain, path: str) -> None:
-    """An object of any kind."""
+    """An object of any kind, of its group."""
     if reference.get("apiGroup") is not None:
         complaints(errors, f"{path}.apiGroup", reference["apiGroup"], dns_subdomain(reference["apiGroup"]))
-    for member in ("kind", "name"):
-        if reference.get(member):
-            complaints(errors, f"{path}.{member}", reference[member], path_segment(reference[member]))
-        else:
-            errors.required(f"{path}.{member}")
+    check_reference(errors, reference, path)
 
 
 def check_ingress_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
@@ -185,8 +183,7 @@ def _policy(errors: ErrorList, new: Plain, old: Plain | None, *, release: Releas
 
 def _policy_port(errors: ErrorList, port: Plain, path: str, release: Release) -> None:
     protocol, number, last = port.get("protocol"), port.get("port"), port.get("endPort")
-    if protocol is not None and protocol not in _PROTOCOLS:
-        errors.not_supported(f"{path}.protocol", protocol, _PROTOCOLS)
+    check_optional(errors, f"{path}.protocol", protocol, _PROTOCOLS)
     if number is None:
         if last is not None:
             errors.invalid(f"{path}.endPort", last, "may not be specified when `port` is not specified")
