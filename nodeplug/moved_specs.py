@@ -8,14 +8,14 @@ import contextlib
 import logging
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import cdi
+from checkpoint.lease import Api
 from folderwatch import is_missing
 from nodeplug.config import Settings
 
 _MARK: Final = "cdi-directory"
-_OWNERS: Final = ("device-plugin", "dra")
 log = logging.getLogger("nodeplug")
 
 
@@ -28,7 +28,7 @@ def leave_folder_of_before(settings: Settings) -> None:
     if before is not None and os.path.realpath(before) != os.path.realpath(now):  # /var/run is /run, mostly
         is_seen = not is_missing(Path(before))
         try:
-            for owner in _OWNERS:
+            for owner in get_args(Api):
                 cdi.CdiDirectory(Path(before), owner).keep(())
         except OSError as error:
             says = "CDI specs of before stay in %s, and a runtime that reads them may give out devices as they were: %s"
