@@ -227,7 +227,7 @@ def read_for_node(
         from nodeplug.node_labels import remembered  # with the API server's client, for those who need it
 
         settings = config.settings
-        labels = remembered(Path(settings.state_directory), settings.node_name or node_name())
+        labels = remembered(Path(settings.state_directory), node_name(settings.node_name))
         if labels is not None:
             config = loads(content, str(path), node_name(), from_environment(), labels)
     return content, config, labels

@@ -102,7 +102,7 @@ class Daemon:
         """Wire everything together; return what is to run, by name."""
         config, file = self._config, self._file
         host, telemetry, settings = self._host, self._telemetry, config.settings
-        node = settings.node_name or node_name()
+        node = node_name(settings.node_name)
         presence = Presence(host)
         dra = dra_plugin(config, host, presence, ledger, watcher, telemetry) if needs_dra(config, ledger) else None
         plugins = device_plugins(config, host, presence, ledger, watcher, telemetry)
@@ -123,7 +123,7 @@ class Daemon:
                 or (needs_evictions(new) and not needs_evictions(config))
                 or (new.selects_nodes and labels is None)
             )
-            is_renamed = (new.settings.node_name or node_name()) != node  # by the host: all else has the name of before
+            is_renamed = node_name(new.settings.node_name) != node  # by the host: all else has the name of before
             return new.settings != settings or is_first or is_renamed
 
         def not_ready() -> list[str]:

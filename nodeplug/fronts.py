@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nodeplug.node_labels import NodeLabels
     from nodeplug.own_probes import OwnProbes
     from nvml import NvmlMonitor
+    from resourceapi.client import AsyncClient
     from resourceapi.client.credentials import Source
 
 _API_TIMEOUT = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
@@ -112,17 +113,9 @@ def cluster_events(config: Config, telemetry: Telemetry) -> "ClusterEvents | Non
     if not config.settings.cluster_events:
         return None
     from nodeplug.events.cluster import ClusterEvents
-    from resourceapi.client import AsyncClient, CredentialsError
 
-    credentials = _credentials(config.settings)
-    try:
-        credentials()
-    except CredentialsError as error:
-        log.warning("settings.clusterEvents: there is no API server to write Events to: %s", error)
-        return None
-    # of its own, so that no claim waits behind an Event
-    client = AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
-    return ClusterEvents(client, config.settings.node_name or node_name(), telemetry)
+    client = _client_if_any(config.settings, "settings.clusterEvents: no Event is written")
+    return ClusterEvents(client, node_name(config.settings.node_name), telemetry) if client is not None else None
 
 
 def nvml_monitor(config: Config, host: Host) -> "NvmlMonitor | None":
@@ -168,16 +161,9 @@ def evictions(config: Config, telemetry: Telemetry) -> "Evictions | None":
     if not needs_evictions(config):
         return None
     from nodeplug.eviction import Evictions
-    from resourceapi.client import AsyncClient, CredentialsError
 
-    credentials = _credentials(config.settings)
-    try:
-        credentials()
-    except CredentialsError as error:
-        log.warning("evictAfterSeconds: no pod is evicted, for there is no API server to ask: %s", error)
-        return None
-    client = AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
-    return Evictions(client, config.settings.node_name or node_name(), telemetry)
+    client = _client_if_any(config.settings, "evictAfterSeconds: no pod is evicted")
+    return Evictions(client, node_name(config.settings.node_name), telemetry) if client is not None else None
 
 
 def node_labels(config: Config, file: ConfigFile | None, failed: Callable[[str], None]) -> "NodeLabels | None":
@@ -198,7 +184,7 @@ def node_labels(config: Config, file: ConfigFile | None, failed: Callable[[str],
             f"nodeSelector needs the API server: {error}; set settings.kubeconfig, or `onNodes`"
         ) from error
     client = AsyncClient(credentials, attempts=1, timeout=_API_TIMEOUT)
-    name = config.settings.node_name or node_name()
+    name = node_name(config.settings.node_name)
     return NodeLabels(client, name, Path(config.settings.state_directory), file.labels, file.relabel, failed)
 
 
@@ -234,11 +220,29 @@ async def traced(config: Config, telemetry: Telemetry) -> AsyncIterator[None]:
         return
     from nodeplug.tracing import start_tracing  # and with it all of OpenTelemetry
 
-    close = start_tracing(telemetry, config.settings.node_name or node_name())
+    close = start_tracing(telemetry, node_name(config.settings.node_name))
     try:
         yield
     finally:
         await close()
+
+
+def _client_if_any(settings: Settings, without: str) -> "AsyncClient | None":
+    """Make a client for what the daemon can do without, of its own, so that no claim waits behind it.
+
+    None outside of a cluster where no kubeconfig is named. One that is named and cannot be used yet is read again with
+    each request.
+    """
+    from resourceapi.client import AsyncClient, CredentialsError
+
+    credentials = _credentials(settings)
+    try:
+        credentials()
+    except CredentialsError as error:
+        log.warning("%s: %s", without, error)
+        if not settings.kubeconfig:
+            return None
+    return AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
 
 
 def _credentials(settings: Settings) -> "Source":
@@ -285,7 +289,7 @@ def driver_options(settings: Settings, environment: Mapping[str, str] = os.envir
     kubelet = Path(settings.kubelet_root)
     return DriverOptions(
         driver=settings.driver_name,
-        node=settings.node_name or node_name(environment),
+        node=node_name(settings.node_name, environment),
         folders=Folders(
             registry=kubelet / "plugins_registry",
             data=kubelet / "plugins" / settings.driver_name,

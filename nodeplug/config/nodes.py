@@ -25,9 +25,9 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _VALUE_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]*")
 
 
-def node_name(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the name of this node in Kubernetes where the configuration does not say it."""
-    return environment.get("NODE_NAME", "") or socket.gethostname().lower()
+def node_name(configured: str = "", environment: Mapping[str, str] = os.environ) -> str:
+    """Return the name of this node in Kubernetes: what the configuration says, or the pod, or the host's own name."""
+    return configured or environment.get("NODE_NAME", "") or socket.gethostname().lower()
 
 
 def entries_for(

@@ -63,7 +63,7 @@ async def answer(running: Running, question: Question) -> Answer:
     found = await status(running, StatusQuestion())
     inventory = running.inventory()
     devices = inventory.devices if inventory is not None else {}
-    name = running.config().settings.node_name or node_name()
+    name = node_name(running.config().settings.node_name)
     return Answer(_about(found, name), await in_thread(partial(_tiles, devices, found)), found.leases)
 
 

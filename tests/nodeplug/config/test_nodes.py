@@ -54,8 +54,8 @@ def test_what_is_wrong_for_another_node_is_said_on_every_node() -> None:
 
 
 def test_a_node_has_the_name_that_its_pod_is_told_or_the_hosts() -> None:
-    assert node_name({"NODE_NAME": "worker-1"}) == "worker-1"
-    assert node_name({}) == node_name({}).lower() != ""
+    assert node_name(environment={"NODE_NAME": "worker-1"}) == "worker-1"
+    assert node_name(environment={}) == node_name(environment={}).lower() != ""
 
 
 LABELLED = b"""

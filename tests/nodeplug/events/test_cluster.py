@@ -4,13 +4,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.apiserver import Server
+from controlplane.apiserver import Server, write_kubeconfig
+from nodeplug.config import loads
 from nodeplug.events.cluster import BURST, MOST_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
 from nodeplug.events.devices import DeviceChange
+from nodeplug.fronts import cluster_events
 from resourceapi.client import AsyncClient, Credentials
 from telemetry import Telemetry
 from tests.checkpoint.build import claimed, lease
@@ -205,8 +208,23 @@ async def test_a_daemon_writes_them_where_it_is_asked_to(machine: Machine) -> No
 
 async def test_without_an_api_server_the_daemon_works_all_the_same(start: StartDaemon) -> None:
     process = await start(clusterEvents=True, environment={"KUBERNETES_SERVICE_HOST": ""})
-    await until_logged(process, "settings.clusterEvents: there is no API server to write Events to: not in a cluster")
+    await until_logged(process, "settings.clusterEvents: no Event is written: not in a cluster")
     await until_logged(process, "offering resources: 1")
+
+
+async def test_a_kubeconfig_that_a_node_has_only_later_is_read_then(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubeconfig, telemetry = tmp_path / "kubeconfig", Telemetry()
+    config = loads(f"settings: {{clusterEvents: true, kubeconfig: {kubeconfig}}}\nresources: []\n".encode())
+    events = cluster_events(config, telemetry)
+    assert events is not None
+    assert f"settings.clusterEvents: no Event is written: {kubeconfig}: No such file" in caplog.text
+    async with Server(token="t") as server, running(events.run()):
+        write_kubeconfig(kubeconfig, server.url, server.token)
+        await asyncio.sleep(0)
+        telemetry.refused("device-plugin", "not-ready", "held", resource="example.com/gpu", device="gpu-1")
+        await until(lambda: telemetry.cluster_events["written"] == 1)
 
 
 async def test_an_event_of_a_claim_s_pod_that_is_gone_keeps_nothing_from_the_other_and_is_made_again() -> None:
