@@ -5,6 +5,7 @@ the process starts it again. At the end sockets go, and leases stay.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import cdi
 from checkpoint import Ledger
 from checkpoint.reconciler import Reconciler
 from folderwatch import FolderWatcher
@@ -214,6 +216,8 @@ class Daemon:
             self._file.is_tried = False
         leave_folder_of_before(self._config.settings)
         remove_features(self._config.settings)
+        with contextlib.suppress(OSError):  # the ledger says what is wrong with the disk
+            cdi.remove_half_written(Path(self._config.settings.state_directory))
 
     def _observers(
         self,

@@ -104,6 +104,21 @@ async def test_an_unwritable_state_directory_promises_nothing(
         assert (await node.admit(pod("b"))).phase == "Running"
 
 
+async def test_what_a_killed_daemon_has_half_written_in_its_state_goes_with_the_next_one(
+    start: StartDaemon, socket_dir: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    half, others = state / ".cdi-directory.0123abcd.tmp", state / ".profile.tmp"
+    half.touch()
+    others.touch()
+    async with Node(socket_dir) as node:
+        await start()
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+        assert (others.exists(), half.exists()) == (True, False)
+        assert (state / "cdi-directory").read_text() == f"{tmp_path}/cdi\n"
+
+
 async def test_a_corrupt_database_is_set_aside(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state/ledger.sqlite3").write_bytes(b"not a database at all" * 500)
