@@ -146,12 +146,18 @@ class Reconciler:
                 seconds = self._until_next()
                 self._is_idle = seconds is None
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(seconds) as self._pause:
-                        await self._wake.wait()
-                self._pause = None
+                    await self._rest(seconds)
         finally:
             self._has_ended = True
             _answer([*asked, *self._asked], None)
+
+    async def _rest(self, seconds: float | None) -> None:
+        """Return once somebody wakes us. Raises TimeoutError after so many seconds, of which `_pause` knows."""
+        try:
+            async with asyncio.timeout(seconds) as self._pause:
+                await self._wake.wait()
+        finally:
+            self._pause = None
 
     async def refresh(self) -> None:
         """Return after a pass that began after this moment; at once where there is none any more."""
@@ -403,7 +409,11 @@ class Reconciler:
             self._named.discard(lease.key)
         if self._is_idle:
             self._wake.set()
-        elif self._pause is not None and any(not lease.holder for lease in leases or ()):
+        elif (
+            self._pause is not None
+            and not self._pause.expired()  # or the pass is about to begin
+            and any(not lease.holder for lease in leases or ())
+        ):
             due = asyncio.get_running_loop().time() + self._soon()
             if due < (self._pause.when() or 0.0):
                 self._pause.reschedule(due)

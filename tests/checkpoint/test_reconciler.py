@@ -261,6 +261,26 @@ async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> Non
     await ledger.close()
 
 
+async def test_what_is_leased_once_nobody_looks_after_leases_any_more_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At a stop calls that are under way are done last."""
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger)
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {}, knows_its_pods=True)
+    await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
+    async with running(node.reconciler.run()):
+        await node.passes()
+        await asyncio.sleep(0)
+    await ledger.grant([lease("gpu-1")])
+    await ledger.end(ledger.leases())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not caplog.messages
+    await ledger.close()
+
+
 @pytest.mark.parametrize("left", [None, DeviceFile({UNIT: UnitEntry("uid-1", "z")})], ids=["nothing", "its file"])
 async def test_what_was_released_while_the_kubelet_was_away_is_leased_again_once_it_lists_it(
     tmp_path: Path, left: DeviceFile | None
