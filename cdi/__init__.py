@@ -4,7 +4,7 @@ edits -> Device.of -> Spec.of (lowest version) -> CdiDirectory.write (validated,
 """
 
 from cdi.errors import CdiError, InvalidSpec
-from cdi.files import CdiDirectory, file_name, replace_file
+from cdi.files import CdiDirectory, file_name, remove_half_written, replace_file
 from cdi.names import kind_of, qualified_name, split_qualified_name
 from cdi.spec import (
     ContainerEdits,
@@ -38,6 +38,7 @@ __all__ = [
     "file_name",
     "kind_of",
     "qualified_name",
+    "remove_half_written",
     "replace_file",
     "required_version",
     "split_qualified_name",

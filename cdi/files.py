@@ -25,6 +25,7 @@ from cdi.validate import own_problems, validate
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:-]*")
 FILE_PREFIX = "nodeplug-"
 _OWNER = re.compile(r"[a-z0-9-]+")
+_HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # see `_replace`
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _OTHERS, _READ_BY_OTHERS = 0o066, 0o044  # what may be done by those whose file it is not
 _LONGEST_NAME = 160  # leaves room for our prefix and a temporary name's suffix in the 255 bytes of a file name
@@ -78,6 +79,18 @@ def _replace(path: str | Path, data: bytes, appears: Callable[[os.stat_result], 
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def remove_half_written(folder: Path) -> None:
+    """Remove from a folder of ours alone what `replace_file` had not finished when its process was killed.
+
+    Raises OSError.
+    """
+    with os.scandir(folder) as entries:
+        left = [x.path for x in entries if _HALF_WRITTEN.fullmatch(x.name) and x.is_file(follow_symlinks=False)]
+    for path in left:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 class CdiDirectory:

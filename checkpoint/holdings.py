@@ -24,7 +24,7 @@ A claim:
 | names none of it | names the claim | | | is held |
 | names none of it | cannot be read | its pods are not known, or no cgroups can be seen | | not known |
 | names none of it | otherwise | | wants it prepared | is held |
-| names none of it | otherwise | | says: gone, replaced or not allocated; or nobody can ask one | ends |
+| names none of it | otherwise | | says: gone, replaced, not allocated here; or nobody can ask one | ends |
 | names none of it | otherwise | | does not answer | not known |
 
 Its pods are those that the lease knows and those for which the kubelet's file names it. Why it takes several: List is

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nodeplug.leases")
 
-INTERVAL = 30.0  # seconds between passes while there are leases
+INTERVAL = 30.0  # seconds between passes while somebody may hold something
 _PASS_SHARE = 20  # times as long as a pass takes, at least, until one that somebody waits for
 GRACE = 5.0  # seconds that the kubelet may need to record our answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
@@ -116,6 +116,7 @@ class Reconciler:
         self._given_back: dict[ClaimName, float] = {}  # claims whose leases ended lately, and when
         self._restoring = Restoring(ledger)
         self._is_idle = False  # nothing is looked after
+        self._files_name_any = True  # as far as is known
         self._asked: list[asyncio.Future[_Pass | None]] = []
         self._has_ended = False  # there will be no pass any more
         self._wake = asyncio.Event()
@@ -127,7 +128,7 @@ class Reconciler:
         ledger.observe_commits(self._note_ended)
 
     async def run(self) -> None:
-        """Reconcile now, whenever somebody asks, and every `interval` while there are leases."""
+        """Reconcile now, whenever somebody asks, and every `interval` while somebody may hold something."""
         asked: list[asyncio.Future[_Pass | None]] = []
         try:
             while True:
@@ -145,12 +146,18 @@ class Reconciler:
                 seconds = self._until_next()
                 self._is_idle = seconds is None
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(seconds) as self._pause:
-                        await self._wake.wait()
-                self._pause = None
+                    await self._rest(seconds)
         finally:
             self._has_ended = True
             _answer([*asked, *self._asked], None)
+
+    async def _rest(self, seconds: float | None) -> None:
+        """Return once somebody wakes us. Raises TimeoutError after so many seconds, of which `_pause` knows."""
+        try:
+            async with asyncio.timeout(seconds) as self._pause:
+                await self._wake.wait()
+        finally:
+            self._pause = None
 
     async def refresh(self) -> None:
         """Return after a pass that began after this moment; at once where there is none any more."""
@@ -343,9 +350,10 @@ class Reconciler:
         self._restoring.begin()
         await self._restoring.restore_units(found.holdings, found.leased, self.units)
         await self._restoring.restore_claims(found.holdings, found.claims | self._given_back.keys(), self.claims)
+        self._files_name_any = found.holdings.files_name_any
         self.problem = self._restoring.end() or self._why_unknown(found.holdings)
         listed = found.holdings.listed
-        self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not found.holdings.files_name_any
+        self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not self._files_name_any
         if not self._ledger.is_complete and not self.problem:
             if self._ledger.leases():
                 log.warning("the lease database was empty or lost; what pods hold is leased")
@@ -372,9 +380,13 @@ class Reconciler:
         return now - self._ledger.age(lease) >= began - self._grace
 
     def _until_next(self) -> float | None:
-        """Return the seconds until the next pass is due; None while there is nothing to look after."""
+        """Return the seconds until the next pass is due; None while there is nothing to look after.
+
+        A lease can end while the kubelet is away, and a kubelet that comes back gives its pods what they had, unasked.
+        """
         leases = self._ledger.leases()
-        if not (leases or self._given_back) and self._ledger.is_complete and self._ledger.is_loaded:
+        may_be_held = self.problem or self._files_name_any
+        if not (leases or self._given_back or may_be_held) and self._ledger.is_complete and self._ledger.is_loaded:
             return None
         waiting = any(not (lease.holder or lease.key in self._named) for lease in leases)
         return self._soon() if waiting or self._missed else self._interval
@@ -397,7 +409,11 @@ class Reconciler:
             self._named.discard(lease.key)
         if self._is_idle:
             self._wake.set()
-        elif self._pause is not None and any(not lease.holder for lease in leases or ()):
+        elif (
+            self._pause is not None
+            and not self._pause.expired()  # or the pass is about to begin
+            and any(not lease.holder for lease in leases or ())
+        ):
             due = asyncio.get_running_loop().time() + self._soon()
             if due < (self._pause.when() or 0.0):
                 self._pause.reschedule(due)

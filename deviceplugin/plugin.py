@@ -163,6 +163,10 @@ class DevicePlugins:
         finally:
             self._group = None
 
+    def kubelet(self) -> object:
+        """Identify the kubelet that is there now, by its socket; each start makes another one. None without any."""
+        return self._folder.kubelet()
+
     def status(self) -> tuple[ResourceStatus, ...]:
         """Tell how every resource stands."""
         return tuple(plugin.status() for plugin in tuple(self._plugins.values()))

@@ -99,7 +99,7 @@ class DraPlugin:
         )
         self._health = HealthBoard()
         turns = ClaimTurns()
-        self._claims = ApiClaims(client) if client else None
+        self._claims = ApiClaims(client, options.driver, options.node) if client else None
         self._statuses = StatusWriter(options.driver, self._claims.on_server) if self._claims else None
         self._preparer = Preparer(
             options.driver,

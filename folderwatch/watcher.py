@@ -9,7 +9,7 @@ Rules:
    |---|---|---|
    | watched | is there | inotify |
    | awaited | is not there | its parent, which is watched in its stead |
-   | polled | is there, and the kernel has no inotify instance or watch left (EMFILE, ENOSPC) | its time of change |
+   | polled | is there, and there is no inotify left (EMFILE, ENOSPC) | its time of change; for contents any look |
 
 3. Level, not edge: every folder is checked now and then, because inotify says nothing of a parent that was moved away
    or mounted over. When the kernel lost events (IN_Q_OVERFLOW) everything has changed.
@@ -141,7 +141,7 @@ class FolderWatcher:
 
         With `concerns` only changes of the names for which it is true count. With `contents` a file that was written
         to has changed, too, once it is closed, and one that others may or may not read now; where the kernel has no
-        watch left that is not noticed.
+        watch left any look may be a change.
         """
         path = os.path.abspath(folder)
         known = self._folders.get(path)
@@ -257,7 +257,8 @@ class FolderWatcher:
         elif status is not None and folder.descriptor is None:
             has_changed = status.st_mtime_ns != folder.changed_at
             self._place(folder)  # inotify may have room again
-            if has_changed or folder.poll_again or folder.descriptor is not None:
+            wants_contents = bool(folder.mask & flags.CLOSE_WRITE)  # which the folder's own times do not tell
+            if has_changed or folder.poll_again or folder.descriptor is not None or wants_contents:
                 folder.notify()
             folder.poll_again = has_changed
 

@@ -28,7 +28,9 @@ from hostdevices.readers.uplinks import uplinks
 
 _ETHERNET = "0200"  # PCI class
 _NET = "/sys/class/net"
-_ESTABLISHED = re.compile(rb"^ *[0-9]+: ([0-9A-F]+):[0-9A-F]+ [0-9A-F]+:[0-9A-F]+ 01 ", re.MULTILINE)  # tcp_states.h
+_ESTABLISHED = re.compile(  # tcp_states.h
+    rb"^ *[0-9]+: ([0-9A-F]{8}|[0-9A-F]{32}):[0-9A-F]+ [0-9A-F]+:[0-9A-F]+ 01 ", re.MULTILINE
+)
 _BLOCK = "/sys/class/block"
 LONGEST_TABLE = 32 << 20  # bytes of a table of connections (200,000) or mounts
 
@@ -108,11 +110,12 @@ def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:
     if host.link("/proc/self") == "1":
         yield f"it has the disk {disks[0].name}, and which file systems the node has mounted is not seen here (hostPID)"
     tables = (_table(host, f"/proc/{x}/mountinfo") for x in ("1", "self"))
-    mounted = {fields[2].decode() for table in tables for x in table.splitlines() if len(fields := x.split()) > 2}
-    swaps = [x.split()[0] for x in (host.read("/proc/swaps") or "").splitlines()[1:] if x]
+    # a mount point can have anything in its name but blanks and line feeds, carriage returns included
+    mounted = {fields[2] for table in tables for x in table.split(b"\n") if len(fields := x.split(b" ")) > 2}
+    swaps = {x.partition(b" ")[0] for x in _table(host, "/proc/swaps").split(b"\n")[1:]}
     for disk in disks:
-        own = {node.path for node in disk.devnodes}
-        if mounted & {f"{node.major}:{node.minor}" for node in disk.devnodes}:
+        own = {node.path.encode() for node in disk.devnodes}
+        if mounted & {f"{node.major}:{node.minor}".encode() for node in disk.devnodes}:
             yield f"a file system on {disk.name} is mounted"
         # file systems on several disks have a number of their own in the table; they are listed by name here
         if any(host.exists(f"/sys/fs/{kind}/{disk.name}") for kind in ("ext4", "xfs", "f2fs")) or any(

@@ -121,7 +121,12 @@ class ConfigFile:
         `starts_anew` says, for those who wait for it, whether the daemon does so with a configuration.
         """
         names = (self.path.name, _CONFIG_MAP)
-        watch = watcher.watch(self.path.absolute().parent, self.request, names.__contains__, contents=True)
+
+        def looked() -> None:
+            if watch.names is not None or self.is_changed():  # without names it is a look that found nothing out
+                self.request()
+
+        watch = watcher.watch(self.path.absolute().parent, looked, names.__contains__, contents=True)
         try:
             if self.is_changed():
                 self.request()

@@ -5,6 +5,7 @@ the process starts it again. At the end sockets go, and leases stay.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import cdi
 from checkpoint import Ledger
 from checkpoint.reconciler import Reconciler
 from folderwatch import FolderWatcher
@@ -58,6 +60,10 @@ class NewConfiguration(Exception):
     """The file has a configuration for which the daemon must start anew: other settings, or the first for DRA."""
 
 
+class Renamed(Exception):
+    """The kubelet has started again since the host has another name, which is the node's now: all must start anew."""
+
+
 class Daemon:
     """One node's devices, offered while `run` runs."""
 
@@ -84,7 +90,8 @@ class Daemon:
         """Offer the devices until cancelled.
 
         Raises `StateLocked` where another instance keeps the state, `CannotOffer` where DRA has no API server,
-        `PartFailed` where a part ended, `NewConfiguration` where the file has one for which all starts anew.
+        `PartFailed` where a part ended, `NewConfiguration` where the file has one for which all starts anew, `Renamed`
+        where the node is another one.
         """
         boot_id = self._host.read("/proc/sys/kernel/random/boot_id") or "unknown"
         telemetry = self._telemetry
@@ -190,6 +197,8 @@ class Daemon:
             parts["node features"] = _once_owned(ledger, features.run)
         if labels is not None:
             parts["node labels"] = labels.run()
+        if not settings.node_name:
+            parts["node name"] = _follow_the_name(telemetry, node, plugins.kubelet)
         if file is not None:
             parts["configuration"] = _follow_the_file(file, watcher, starts_anew, offering)
         if settings.status_page != "none" and not settings.metrics_address:
@@ -207,6 +216,8 @@ class Daemon:
             self._file.is_tried = False
         leave_folder_of_before(self._config.settings)
         remove_features(self._config.settings)
+        with contextlib.suppress(OSError):  # the ledger says what is wrong with the disk
+            cdi.remove_half_written(Path(self._config.settings.state_directory))
 
     def _observers(
         self,
@@ -241,6 +252,22 @@ async def _follow_the_file(
         if starts_anew(config):
             raise NewConfiguration
         offering.configure(config)
+
+
+async def _follow_the_name(telemetry: Telemetry, node: str, identify: Callable[[], object]) -> None:
+    """Raise `Renamed` once a kubelet has started under another name: until then it has that of its start, as we do."""
+    registered = asyncio.Event()
+    kubelet: object = None
+    unsubscribe = telemetry.events.subscribe(lambda x: registered.set() if x.kind == "registered" else None)
+    try:
+        while True:
+            await registered.wait()
+            registered.clear()
+            before, kubelet = kubelet, identify()
+            if kubelet != before and (now := node_name()) != node:
+                raise Renamed(f"a kubelet has started since the host is called {now}, no longer {node}: starting anew")
+    finally:
+        unsubscribe()
 
 
 async def _once_owned(ledger: Ledger, run: Callable[[], Coroutine[Any, Any, None]]) -> None:

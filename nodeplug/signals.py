@@ -19,7 +19,7 @@ from hostdevices import Host
 from nodeplug import logs
 from nodeplug.config import overridden
 from nodeplug.config_file import ConfigFile
-from nodeplug.daemon import Daemon, NewConfiguration
+from nodeplug.daemon import Daemon, NewConfiguration, Renamed
 from nodeplug.fronts import CannotOffer, traced
 from nodeplug.systemd import notify
 from telemetry import Telemetry
@@ -98,6 +98,8 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
         except NewConfiguration:
             log.info("starting anew with the new configuration")
             file.is_tried = True
+        except Renamed as error:
+            log.warning("%s", error)
         except (CannotOffer, StateLocked) as error:
             if not file.is_tried:
                 raise

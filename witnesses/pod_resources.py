@@ -75,7 +75,7 @@ class PodResources:
         elif self._suffixes and any(not pod.name.endswith(self._suffixes) for pod in answer.pod_resources):
             self._knowing = kubelet
         knows_its_pods = kubelet is not None and self._knowing == kubelet
-        listed = partial(_listed, answer, self._serves, self._driver, knows_its_pods)
+        listed = partial(listed_in, answer, self._serves, self._driver, knows_its_pods=knows_its_pods)
         return (await in_thread(listed) if answer.ByteSize() > _MOST_ON_THE_LOOP else None) or listed()
 
     def _kubelet(self) -> object:
@@ -92,9 +92,10 @@ class PodResources:
         self.problem = problem
 
 
-def _listed(
-    answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool], driver: str, knows_its_pods: bool
+def listed_in(
+    answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool], driver: str, *, knows_its_pods: bool
 ) -> Listed:
+    """Return what an answer lists of the resources that `serves` knows and the claims of `driver`; of none without."""
     return Listed(units=_units(answer, serves), claims=_claims(answer, driver), knows_its_pods=knows_its_pods)
 
 

@@ -52,10 +52,14 @@ class NoClaims:
 class ApiClaims:
     """Claims from an API server."""
 
-    def __init__(self, client: AsyncClient, timeout: float = CLAIM_TIMEOUT) -> None:
-        """Read through `client`; `timeout` is how long a claim is waited for, in seconds."""
+    def __init__(self, client: AsyncClient, driver: str, pool: str, timeout: float = CLAIM_TIMEOUT) -> None:
+        """Read through `client`; `timeout` is how long a claim is waited for, in seconds.
+
+        Devices of this node are those that `driver` has in `pool`.
+        """
         self.on_server = client.any_version(v1.ResourceClaim)
         """All claims, in whichever version the server has."""
+        self._ours = driver, pool
         self._timeout = timeout
 
     async def fetch(self, ref: ClaimRef) -> Fetched:
@@ -84,9 +88,9 @@ class ApiClaims:
         return claim
 
     async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool]:
-        """Return by uid whether the API server wants claims prepared, without those for which it does not answer.
+        """Return by uid whether the API server wants claims prepared here, without those for which it does not answer.
 
-        It does not want those that are gone, replaced or not allocated any more.
+        It does not want those that are gone, replaced, not allocated any more, or allocated again to another node.
         """
         named = list(claims)
         tasks = [asyncio.ensure_future(self._is_wanted(claim)) for claim in named]
@@ -105,7 +109,8 @@ class ApiClaims:
             return False if error.is_missing else None
         except (ClientError, DecodeError):
             return None
-        return found.metadata.uid == claim.uid and found.status.allocation is not None
+        allocation = found.status.allocation if found.metadata.uid == claim.uid else None
+        return allocation is not None and any((x.driver, x.pool) == self._ours for x in allocation.devices.results)
 
 
 def _result(task: "asyncio.Future[bool | None]") -> bool | None:

@@ -29,6 +29,7 @@ log = logging.getLogger("nodeplug.dra")
 GRACE = 5.0  # seconds for the driver's work when we stop
 LAST_SOCKET = 0.5  # seconds in which a process that ends has closed all its sockets
 MAX_BACKOFF = 2.0  # seconds between tries to serve where a folder is missing
+VERDICT = 30.0  # seconds from a kubelet's question to its verdict, of which it takes 6 at the most
 _REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
 
 
@@ -122,13 +123,13 @@ class KubeletPlugin:
             log.warning("cannot remove sockets of earlier instances: %s", error)
         plugin = asyncio.create_task(self._plugin.run())
         registration = asyncio.create_task(self._offer())
-        presence = asyncio.create_task(self._watch_kubelet())
+        followers = [asyncio.create_task(self._watch_kubelet()), asyncio.create_task(self._insist())]
         try:
-            done, _ = await asyncio.wait((plugin, registration, presence), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((plugin, registration, *followers), return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()  # raises what ended it
         finally:
-            await _end(presence)
-            await _end(registration)
+            for task in (*followers, registration):
+                await _end(task)
             self._health.close()
             self._calls.close()
             await _end(plugin)
@@ -147,6 +148,20 @@ class KubeletPlugin:
             await kubelet_gone(kubelet_socket, self._watcher, changed)
             self._registrar.kubelet_gone(kubelet_socket)
         await loop.create_future()  # until cancelled
+
+    async def _insist(self) -> None:
+        """Offer the driver again where a kubelet has asked and not accepted it: up to 1.35 it asks once for a socket.
+
+        It may have refused for a moment's reason, or its word was lost.
+        """
+        registrar = self._registrar
+        while True:
+            await registrar.asked.wait()
+            await asyncio.sleep(VERDICT)
+            is_accepted = registrar.status is not None and registrar.status.registered
+            if registrar.asked.is_set() and not is_accepted:
+                await self._registration.renew()
+            registrar.asked.clear()
 
     def _make_endpoint(self) -> Path:
         self._folders.data.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -44,6 +44,7 @@ class Registrar:
         self.status: Registration | None = None
         self.registrations = 0
         self.registered = asyncio.Event()  # once: a kubelet has taken us
+        self.asked = asyncio.Event()  # by a kubelet that has not accepted since
         self._info = api.PluginInfo(
             type=PLUGIN_TYPE, name=driver_name, endpoint=str(endpoint), supported_versions=services
         )
@@ -58,6 +59,7 @@ class Registrar:
     async def get_info(self, request: api.InfoRequest, context: Context) -> api.PluginInfo:
         """Say who we are."""
         del request, context
+        self.asked.set()
         return self._info
 
     async def notify_registration_status(
@@ -73,6 +75,7 @@ class Registrar:
         if request.plugin_registered:
             self.registrations += 1
             self.registered.set()
+            self.asked.clear()
             log.info("registered as DRA driver %s", self._info.name)
             message = f"the kubelet has accepted the DRA driver {self._info.name}"
             self._telemetry.events.record("registered", message)

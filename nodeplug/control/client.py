@@ -43,7 +43,9 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
             f"there is no {path}: no daemon runs with this state directory; start it (systemctl start nodeplug)"
         ) from None
     except ConnectionRefusedError:
-        raise NotRunning(f"nobody listens at {path}: the daemon has ended; its log says why") from None
+        raise NotRunning(
+            f"nobody listens at {path}: the daemon has ended, or cannot write there; its log says why"
+        ) from None
     except PermissionError:
         raise NotRunning(f"{path}: only root may ask the daemon") from None
     except TimeoutError:

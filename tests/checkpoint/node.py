@@ -89,11 +89,11 @@ class Front:
 class Node:
     """A ledger, who looks after it, and what it can learn."""
 
-    def __init__(self, ledger: Ledger, grace: float = 0.0, patience: float = 10.0) -> None:
+    def __init__(self, ledger: Ledger, grace: float = 0.0, patience: float = 10.0, interval: float = 3600.0) -> None:
         self.ledger = ledger
         self.witnesses = Scripted()
         self.front = Front(ledger, self.witnesses)
-        self.reconciler = Reconciler(ledger, self.witnesses, interval=3600.0, grace=grace, patience=patience)
+        self.reconciler = Reconciler(ledger, self.witnesses, interval=interval, grace=grace, patience=patience)
         self.reconciler.units = self.reconciler.claims = self.front
 
     @property

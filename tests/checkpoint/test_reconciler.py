@@ -261,6 +261,60 @@ async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> Non
     await ledger.close()
 
 
+async def test_what_is_leased_once_nobody_looks_after_leases_any_more_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At a stop calls that are under way are done last."""
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger)
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {}, knows_its_pods=True)
+    await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
+    async with running(node.reconciler.run()):
+        await node.passes()
+        await asyncio.sleep(0)
+    await ledger.grant([lease("gpu-1")])
+    await ledger.end(ledger.leases())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not caplog.messages
+    await ledger.close()
+
+
+@pytest.mark.parametrize("left", [None, DeviceFile({UNIT: UnitEntry("uid-1", "z")})], ids=["nothing", "its file"])
+async def test_what_was_released_while_the_kubelet_was_away_is_leased_again_once_it_lists_it(
+    tmp_path: Path, left: DeviceFile | None
+) -> None:
+    """A kubelet that starts gives its pods what they had, and asks nobody."""
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger, interval=0.01)
+    await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
+    node.witnesses.list, node.witnesses.file = None, left
+    async with running(node.reconciler.run()):
+        await node.reconciler.release(ledger.leases()[0], force=True)
+        await node.passes(2)
+        assert not node.units
+        node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {}, knows_its_pods=True)
+        await until(lambda: node.units)
+    await ledger.close()
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["none is held", "there is no kubelet"])
+async def test_where_it_is_known_that_nothing_is_held_nobody_is_asked(tmp_path: Path, away: bool) -> None:
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger, interval=0.0)
+    node.witnesses.absent = away
+    node.witnesses.list = None if away else Listed(knows_its_pods=True)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert node.witnesses.lists == 1
+    await ledger.close()
+
+
 async def test_who_has_a_lease_is_learnt_soon_also_while_there_are_others(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True

@@ -15,7 +15,7 @@ from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
 from dra_plugin.serving.sockets import registration_socket
 from folderwatch import FolderWatcher
 from resourceapi.client import AsyncClient
-from tests.dra_plugin.kubelet_end import DRIVER, KubeletEnd, SteeredDriver, api_client, kubelet_end
+from tests.dra_plugin.kubelet_end import DRIVER, POOL, KubeletEnd, SteeredDriver, api_client, kubelet_end
 from tests.running import until
 
 
@@ -52,7 +52,7 @@ def client(server: Server) -> Iterator[AsyncClient]:
 
 @pytest.fixture
 def claims(client: AsyncClient) -> ClaimSource:
-    return ApiClaims(client)
+    return ApiClaims(client, DRIVER, POOL)
 
 
 class RunningPlugin(KubeletPlugin):

@@ -19,7 +19,7 @@ from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1 as resource
 
-DRIVER = "nodeplug.dev"
+DRIVER, POOL = "nodeplug.dev", "worker-1"
 PATIENCE = 30.0  # seconds that a test waits for what must happen
 APIS: dict[str, Any] = {"v1": v1, "v1beta1": v1beta1}
 
@@ -124,7 +124,7 @@ class NoClaims:
 
 def device_of(uid: str) -> PreparedDevice:
     """Return the device that a steered driver prepares for a claim."""
-    return PreparedDevice(("r",), "worker-1", f"device-of-{uid}", (f"nodeplug.dev/claim={uid}",))
+    return PreparedDevice(("r",), POOL, f"device-of-{uid}", (f"nodeplug.dev/claim={uid}",))
 
 
 def api_client(server: Server, **options: Any) -> AsyncClient:
@@ -142,7 +142,7 @@ async def make_claim(server: Server, name: str, *, allocated: bool = True) -> Cl
         "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
     }
     if allocated:
-        result = {"request": "r", "driver": DRIVER, "pool": "worker-1", "device": "d"}
+        result = {"request": "r", "driver": DRIVER, "pool": POOL, "device": "d"}
         value["status"] = {"allocation": {"devices": {"results": [result]}}}
     server.write(value)
     client = api_client(server)

@@ -252,6 +252,20 @@ async def test_without_an_inotify_instance_folders_are_looked_at(
     assert "cannot be watched (Too many open files): looking every 0.02 s" in caplog.text
 
 
+async def test_without_an_inotify_instance_any_look_may_be_at_a_file_that_was_written_to(
+    watcher: FolderWatcher, tmp_path: Path
+) -> None:
+    names, contents = Calls(), Calls()
+    (tmp_path / "other").mkdir()
+    with no_more_descriptors():
+        watcher.watch(tmp_path / "other", names)
+        watch = watcher.watch(tmp_path, contents, lambda _: False, contents=True)
+        await contents.next()
+        await contents.next()
+        assert watch.names is None
+        assert names.count == 0
+
+
 async def test_a_folder_is_watched_as_soon_as_it_can_be(
     watcher: FolderWatcher, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,7 +22,7 @@ from resourceapi.client import ClientError, from_kubeconfig
 from resourceapi.client.connections import Connections
 from resourceapi.manifests import ManifestError, read_documents
 from resourceapi.objects import Quantity, QuantityError
-from tests.fuzz import apiserver, sysfs, transport, udev
+from tests.fuzz import apiserver, claims, kubelet, proc, sysfs, transport, udev
 from tests.fuzz.mutation import mutated
 from tests.grpcunix.http2 import fuzz as http2
 from tests.nodeplug.config.test_fuzz import BUILTIN, refusal
@@ -275,6 +275,26 @@ TARGETS: dict[str, Callable[[int], str]] = {
         kubelet_files,
         lambda: _files("tests/data/recorded/kubelet/checkpoint-*.json", "tests/data/recorded/checkpoint/*.json"),
         _words('{} [] null "" Data Checksum PodDeviceEntries DeviceIDs -1 18446744073709551616 1e5'),
+    ),
+    "pod-resources": Bytewise(kubelet.pod_resources, kubelet.lists),
+    "kept-answers": Bytewise(
+        kubelet.kept_answers, kubelet.answers, _words('[] {} "id" "members" "partOf" null -1 gpu-0 gpu-1 , ; = \\ud800')
+    ),
+    "cgroups": kubelet.cgroups,
+    "proc-tables": Bytewise(
+        proc.tables,
+        lambda: proc.TABLES,
+        _words("\r : - 00000000 0003 0A 8:0 /dev/sda lo eth0 -0x1 1_0 \u0660"),
+    ),
+    "device-configs": Bytewise(
+        claims.config,
+        lambda: claims.CONFIGS,
+        _words('{} [] null true -1 1e400 "" "env" "LD_PRELOAD" {ids} {{ }} "access" "gid" "reset" .. \\ud800 ::1/128'),
+    ),
+    "metadata-files": Bytewise(
+        claims.stream,
+        lambda: claims.STREAMS,
+        _words('{} [] null NaN 1e400 "" requests devices attributes int'),
     ),
     "cdi-files": Bytewise(
         cdi_files,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hostdevices import Host, UnreadableFile
-from hostdevices.usage import LONGEST_TABLE, connected_addresses
+from hostdevices import Device, Devnode, Host, UnreadableFile
+from hostdevices.usage import LONGEST_TABLE, connected_addresses, why_in_use
 from tests.hostdevices.tree import Tree
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
@@ -36,3 +36,22 @@ def test_of_a_table_without_an_end_nothing_is_believed(tmp_path: Path) -> None:
         table.truncate(LONGEST_TABLE + 1)
     with pytest.raises(UnreadableFile, match="/proc/net/tcp: more than"):
         connected_addresses(made)
+
+
+@pytest.mark.parametrize(
+    ("table", "content", "why"),
+    [
+        ("self/mountinfo", b"36 35 8:0 / /a\r37\x0b35\x0b\xff rw - ext4 x rw\n", "a file system on a is mounted"),
+        ("1/mountinfo", b"36 35 0:5 / /a\r37\x0b35\x0b8:0 rw - tmpfs x rw\n", ""),
+        ("swaps", b"Filename  Type\n/dev/a  partition\t1\t0\t-2\n", "a is swap"),
+        ("swaps", b"Filename  Type\n/dev/ab  partition\t1\t0\t-2\n", ""),
+    ],
+)
+def test_a_disk_that_is_mounted_or_swap_is_in_use_whatever_its_mount_point_is_called(
+    tmp_path: Path, table: str, content: bytes, why: str
+) -> None:
+    """Whoever may mount something of his own may call the place what he likes."""
+    tree = Tree(tmp_path)
+    tree.file(f"/proc/{table}", content)
+    disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
+    assert why_in_use(tree.host, "/sys/devices/x", [disk]) == why

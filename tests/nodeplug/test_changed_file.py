@@ -23,6 +23,7 @@ from nodeplug.config import Config, load, loads
 from nodeplug.config_file import ConfigFile, differences, stamp
 from resourceapi.objects.core import Pod
 from tests.controlplane.scheduler.kit import Json
+from tests.descriptors import no_more_descriptors
 from tests.nodeplug.conftest import StartDaemon, ended, until_logged
 from tests.nodeplug.machine import Machine
 from tests.running import running, until
@@ -340,6 +341,27 @@ async def test_a_file_for_which_no_thread_was_left_is_read_again(
             assert [each.name for each in (await change).resources] == ["example.com/fuse", "example.com/kvm"]
         await changes.aclose()
     assert len([x for x in caplog.messages if "this file cannot be read: can't start new thread" in x]) == 1
+
+
+async def test_without_an_inotify_instance_a_file_that_is_written_in_place_is_read_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeplug.config_file.SETTLE", 0.0)
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"resources": [FUSE]}))
+    file = ConfigFile(path, load(path), path.read_bytes(), again=0.01)
+    looks = asyncio.Semaphore(0)
+    with contextlib.closing(FolderWatcher(poll_interval=0.01)) as watcher, path.open("r+b", buffering=0) as writer:
+        async with changes_of(file, watcher) as changes, asyncio.timeout(30):
+            with no_more_descriptors():
+                change = asyncio.ensure_future(anext(changes))
+                watcher.watch(tmp_path, looks.release)
+                for _ in range(20):
+                    await looks.acquire()
+                assert file.status.is_good  # who reads it now cannot
+                writer.write(json.dumps({"resources": [FUSE, KVM]}).encode())
+                await until(lambda: not file.status.is_good)
+            assert [x.name for x in (await change).resources] == ["example.com/fuse", "example.com/kvm"]
 
 
 async def test_what_is_changed_while_nobody_watches_is_read_once_somebody_does(tmp_path: Path) -> None:

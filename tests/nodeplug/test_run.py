@@ -2,17 +2,23 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 import urllib.error
 import urllib.request
+from asyncio.subprocess import PIPE
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from kubelet.node import Node
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.conftest import StartDaemon, ended, pod
+from tests.nodeplug.conftest import StartDaemon, ended, pod, until_logged
 from tests.ports import free_ports
 
 
@@ -96,6 +102,21 @@ async def test_an_unwritable_state_directory_promises_nothing(
         assert f"{tmp_path}/state" in status.message
         (tmp_path / "state").unlink()
         assert (await node.admit(pod("b"))).phase == "Running"
+
+
+async def test_what_a_killed_daemon_has_half_written_in_its_state_goes_with_the_next_one(
+    start: StartDaemon, socket_dir: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    half, others = state / ".cdi-directory.0123abcd.tmp", state / ".profile.tmp"
+    half.touch()
+    others.touch()
+    async with Node(socket_dir) as node:
+        await start()
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+        assert (others.exists(), half.exists()) == (True, False)
+        assert (state / "cdi-directory").read_text() == f"{tmp_path}/cdi\n"
 
 
 async def test_a_corrupt_database_is_set_aside(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
@@ -234,3 +255,37 @@ async def test_the_next_pod_of_an_update_is_ready_once_the_kubelet_knows_it_and_
         await until(ports[1], "/readyz", 200)
         assert (await node.admit(pod("a"))).phase == "Running"
         assert new.returncode is None
+
+
+async def test_a_kubelet_that_starts_under_another_name_of_the_host_has_everything_started_anew(
+    made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a host name of its own needs root")
+    folders = {"kubeletRoot": socket_dir, "stateDirectory": tmp_path / "state", "cdiDirectory": tmp_path / "cdi"}
+    config = {
+        "settings": {name: str(path) for name, path in folders.items()},
+        "resources": [{"name": "example.com/fuse", "select": "fuse", "shares": 2}],
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    words = ("-m", "nodeplug", "run", "--config", str(tmp_path / "config.yaml"), "--root", str(made_up.root))
+    environment = {name: value for name, value in os.environ.items() if name != "NODE_NAME"}
+    async with Node(socket_dir) as node:
+        process = await asyncio.create_subprocess_exec(
+            *("unshare", "--uts", sys.executable, *words), stderr=PIPE, env=environment
+        )
+        try:
+            await until_logged(process, "registered")
+            await node.restart()  # the name is the same: nothing
+            await until_logged(process, "registered")
+            rename = ("nsenter", "-t", str(process.pid), "--uts", "hostname", "later")
+            await asyncio.to_thread(subprocess.run, rename, check=True)
+            await node.restart()
+            await until_logged(process, "a kubelet has started since the host is called later")
+            await until_logged(process, "registered")
+            await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            _, errors = await process.communicate()
+        assert process.returncode == 0, errors

@@ -101,13 +101,17 @@ async def test_a_claim_that_the_server_wants_prepared_is_held(node: Node, cluste
     assert await is_kept(node)
 
 
-@pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated"])
+@pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated", "allocated to another node"])
 async def test_a_claim_that_is_over_is_unprepared(node: Node, cluster: Cluster, how: str) -> None:
-    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    if how == "deallocated":
-        await cluster.deallocate("mine")
-    else:
+    mine = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(mine)
+    if how in ("deleted", "replaced"):
         await cluster.delete("mine")
+    else:
+        await cluster.deallocate("mine")
+    if how == "allocated to another node":
+        there = await cluster.allocate("there", result("misc-fuse", pool="worker-2"))
+        await cluster.allocate_again(replace(mine, status=there.status))
     if how == "replaced":
         await cluster.allocate("mine", result("misc-fuse"))
     assert not await is_kept(node)
@@ -385,7 +389,7 @@ async def test_a_lost_claim_keeps_its_share_of_a_device_that_is_gone_and_that_an
     assert "is unhealthy: it is gone" in await node.refusal(other)
 
 
-@pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated"])
+@pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated", "allocated to another node"])
 @pytest.mark.parametrize("seen", [True, False])
 async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_elses(
     node: Node, cluster: Cluster, how: str, seen: bool

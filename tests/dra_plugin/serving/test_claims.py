@@ -13,7 +13,7 @@ from dra_plugin.driver import ClaimFailed, ClaimRef
 from dra_plugin.serving.claims import ApiClaims, why_malformed
 from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1
-from tests.dra_plugin.kubelet_end import api_client, make_claim
+from tests.dra_plugin.kubelet_end import DRIVER, POOL, api_client, make_claim
 from tests.resourceapi.client.peer import Request, claim, serving
 
 ONE = ClaimRef("default", "one", "uid-1")
@@ -22,7 +22,7 @@ ONE = ClaimRef("default", "one", "uid-1")
 @contextlib.contextmanager
 def claims_of(client: AsyncClient, patience: float = 30.0) -> Iterator[ApiClaims]:
     with contextlib.closing(client):
-        yield ApiClaims(client, patience)
+        yield ApiClaims(client, DRIVER, POOL, patience)
 
 
 def client_of(url: str) -> AsyncClient:
@@ -84,12 +84,13 @@ def path_of(version: str) -> str:
 
 
 def claim_in(version: str) -> dict[str, object]:
+    result = {"request": "r", "driver": DRIVER, "pool": POOL, "device": "d"}
     return {
         "apiVersion": f"resource.k8s.io/{version}",
         "kind": "ResourceClaim",
         "metadata": {"name": "one", "namespace": "default", "uid": "uid-1"},
         "spec": {"devices": {}},
-        "status": {"allocation": {"devices": {"results": []}}},
+        "status": {"allocation": {"devices": {"results": [result]}}},
     }
 
 

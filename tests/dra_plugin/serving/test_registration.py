@@ -5,7 +5,7 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ from kubeletapi.dra_health.v1 import api_pb2 as health_v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_v1alpha1
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
 from tests.descriptors import no_more_descriptors
-from tests.dra_plugin.conftest import StartPlugin
+from tests.dra_plugin.conftest import StartPlugin, identity
 from tests.dra_plugin.kubelet_end import DRIVER, PATIENCE, NoClaims, SteeredDriver, kubelet_end
 from tests.dra_scenarios import scenario
 from tests.running import until
@@ -85,6 +85,11 @@ async def info_at(path: Path) -> api.PluginInfo:
         await channel.grpc.channel_ready()
         info: api.PluginInfo = await Client(channel, SERVICE).call("GetInfo", api.InfoRequest())
         return info
+
+
+async def another_at(path: Path, before: tuple[int, int] | None) -> None:
+    """Return when another file than before is at a path."""
+    await until(lambda: identity(path) not in (None, before))
 
 
 def registration_of(folders: Folders) -> Path:
@@ -240,6 +245,30 @@ async def test_a_kubelet_that_refused_can_change_its_mind(start: StartPlugin, fo
         dra.refusal = ""
         while await dra.next() != ("registered", str(plugin.endpoint)):
             pass
+
+
+@pytest.mark.parametrize("verdict", [None, api.RegistrationStatus(error="not now")], ids=["lost", "refused"])
+async def test_a_kubelet_that_asked_and_did_not_accept_is_offered_the_driver_again(
+    start: StartPlugin, folders: Folders, monkeypatch: pytest.MonkeyPatch, verdict: api.RegistrationStatus | None
+) -> None:
+    """Up to 1.35 it does not ask again while the socket is the same."""
+    monkeypatch.setattr("dra_plugin.serving.kubelet_plugin.VERDICT", 0.0)
+    await start()
+    path = registration_of(folders)
+    for _ in range(2):
+        before = identity(path)
+        async with connect(path) as channel:
+            with suppress(RpcError):  # the socket may be another one by now
+                await Client(channel, SERVICE).call("GetInfo", api.InfoRequest())
+                if verdict is not None:
+                    await Client(channel, SERVICE).call("NotifyRegistrationStatus", verdict)
+        await another_at(path, before)
+    async with connect(path) as channel:
+        kubelet, before = Client(channel, SERVICE), identity(path)
+        await kubelet.call("NotifyRegistrationStatus", api.RegistrationStatus(plugin_registered=True))
+        for _ in range(20):  # as a kubelet does that looks whether we are there
+            await kubelet.call("GetInfo", api.InfoRequest())
+    assert identity(path) == before
 
 
 async def test_a_wiped_registry_gets_the_socket_again(start: StartPlugin, folders: Folders) -> None:
