@@ -37,7 +37,9 @@ def in_words(error: Exception) -> str:
     if is_full(error):
         return "the disk is full, free some space"
     if isinstance(error, OSError):
-        return f"{error.strerror or error} ({error.filename})" if error.filename else str(error.strerror or error)
+        says = f"{error.strerror or error} ({error.filename})" if error.filename else str(error.strerror or error)
+        owner = f", it must belong to user {os.geteuid()}, as whom this runs"
+        return says + owner if isinstance(error, PermissionError) else says
     if isinstance(error, sqlite3.Error):
         code = code_of(error)
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):

@@ -124,7 +124,8 @@ def _tree_at(root: Path) -> Tree:
         raise HostDevicesError(f"{root}: {error.strerror}; make it readable for user {os.geteuid()}") from None
     except OSError as error:
         raise HostDevicesError(f"{root}: {error.strerror}") from None
-    raise HostDevicesError(f"{root}: no folder sys/ here; give a folder with sys/, proc/ and dev/, or a capture")
+    why = "no folder sys/ here" if root.exists() else "there is no such file or folder"
+    raise HostDevicesError(f"{root}: {why}; give a folder with sys/, proc/ and dev/, or a capture")
 
 
 def _is_folder(path: Path) -> bool:

@@ -204,10 +204,14 @@ def remove_features(settings: Settings) -> None:
     if settings.features_directory:
         return
     try:
-        if is_there(state / "node-features"):
-            from nodeplug.node_features import remove_left
+        if not is_there(state / "node-features"):
+            return
+    except OSError:  # the ledger, which lies beside it, says what is wrong with the folder
+        return
+    from nodeplug.node_features import remove_left
 
-            remove_left(state)
+    try:
+        remove_left(state)
     except OSError as error:
         log.warning("features of this node that are not wanted any more stay until they expire: %s", error)
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 import cdi
+from folderwatch import is_missing
 from hostdevices import Device
 from hostdevices.device import AttributeValue
 from resources.assignment import Assignment
@@ -118,7 +119,8 @@ def written_before(state: Path) -> Path | None:
 
 def remove_left(state: Path) -> None:
     """Remove the file that was written while the settings wanted one. Raises OSError."""
-    if (path := written_before(state)) is not None:
+    path = written_before(state)
+    if path is not None and not is_missing(path):  # where there is no such folder an error would come each time
         path.unlink(missing_ok=True)
         log.info("features of this node are not wanted any more: %s is removed", path)
     (state / _MARK).unlink(missing_ok=True)

@@ -16,6 +16,7 @@ carries one request; nothing of it is looked at but its first line.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -85,8 +86,7 @@ class StatusServer:
             try:
                 return await self._server()
             except (OSError, UnicodeError, RuntimeError) as error:  # no name can be so; no thread is left to look it up
-                why = getattr(error, "strerror", None) or error
-                log.log(level, "cannot serve metrics at %s: %s; it is tried again", self._address, why)
+                log.log(level, "cannot serve metrics at %s: %s; it is tried again", self._address, _in_words(error))
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
 
@@ -212,3 +212,10 @@ def _response(status: str, body: str, *, kind: str = _PLAIN, allow: str = "") ->
     head = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(content)}", "Connection: close"]
     head += [f"Allow: {allow}"] if allow else []
     return "\r\n".join((*head, "", "")).encode() + content
+
+
+def _in_words(error: Exception) -> str:
+    """Return why nobody can listen, without asyncio's words for the address, which is said already."""
+    if isinstance(error, OSError) and error.errno and error.errno > 0:  # a name that cannot be looked up has its own
+        return os.strerror(error.errno)
+    return getattr(error, "strerror", None) or str(error)

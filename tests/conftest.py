@@ -29,6 +29,12 @@ settings.register_profile("long", settings.get_profile("suite"), max_examples=20
 settings.load_profile("suite")
 
 
+def pytest_configure() -> None:
+    """Say once what many tests would fail of, each in other words."""
+    if tempfile.gettempdir().startswith("/dev/"):
+        raise pytest.UsageError("TMPDIR is below /dev, where the daemon takes files for devices: choose another folder")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, None, None]:
     """The tests themselves are no garbage: keep the collector from looking at thousands of them again and again."""

@@ -138,7 +138,8 @@ class Document:
         is_quoted = not node.plain and text in _BOOLEANS and any(isinstance(option, mi.BoolType) for option in options)
         if not is_open and (taken_for or is_quoted or not texts):
             hint = "leave the quotes out" if not node.plain and _taken_for(text) else help_text
-            return self._wrong_type(path, f"this must be {_wanted(options)}, not {_quoted(text)}", hint)
+            unit = " of seconds" if path and str(path[-1]).endswith("Seconds") else ""
+            return self._wrong_type(path, f"this must be {_wanted(options)}{unit}, not {_quoted(text)}", hint)
         return self._text(text, options, path, help_text)
 
     def _integer(self, number: int, wanted: mi.IntType, path: Path, help_text: str) -> Any:

@@ -22,6 +22,7 @@ Nobody waits without an end: every call here is made within somebody's `asyncio.
 import asyncio
 import base64
 import os
+import socket
 import ssl
 import tempfile
 import urllib.parse
@@ -312,7 +313,13 @@ def _public_context(ca: str = "") -> ssl.SSLContext:
 
 
 def _in_words(error: Exception) -> str:
-    """Return why a connection failed, without asyncio's numbers and addresses."""
+    """Return why a connection failed, without asyncio's and OpenSSL's numbers and addresses."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate: {error.verify_message.rstrip('.')}"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "what answers does not speak TLS: look at the port, and whether it is http://"
     if isinstance(error, ConnectionError | TimeoutError) and error.errno:
         return os.strerror(error.errno)
+    if isinstance(error, socket.gaierror):
+        return f"no address is known for the name: {error.strerror}"
     return str(error)

@@ -71,6 +71,10 @@ def from_kubeconfig(path: Path, context: str = "") -> Source:
     def read() -> Credentials:
         try:
             document = yaml.load(_text(path), _Loader)  # noqa: S506 - a safe one
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+            raise CredentialsError(f"{path}{place}: this is not YAML: {error.problem or error.context}") from error
         except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, and the like
             raise CredentialsError(f"{path}: {error}") from error
         if not isinstance(document, dict):

@@ -340,6 +340,20 @@ async def test_a_directory_without_permission_is_refused_in_words(tmp_path: Path
     await ledger.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+async def test_who_runs_as_another_user_than_the_directory_s_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0o700)
+    tmp_path.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        ledger = await opened(tmp_path / "state")
+        problem = ledger.problem
+        await ledger.close()
+    finally:
+        os.seteuid(0)
+    assert "/state), it must belong to user 65534, as whom this runs" in problem
+
+
 async def test_a_tool_that_holds_the_file_delays_but_does_not_break(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     tool = sqlite3.connect(tmp_path / NAME, isolation_level=None)

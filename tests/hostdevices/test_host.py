@@ -238,6 +238,6 @@ class TestRoots:
             os.seteuid(0)
 
     def test_anything_else_is_refused_by_name(self, tmp_path: Path) -> None:
-        for path in (tmp_path, tmp_path / "missing"):
-            with pytest.raises(HostDevicesError, match=f"^{path}: no folder sys/ here"):
+        for path, why in (tmp_path, "no folder sys/ here"), (tmp_path / "missing", "there is no such file or folder"):
+            with pytest.raises(HostDevicesError, match=f"^{path}: {why}; give a folder"):
                 Host(path)

@@ -105,6 +105,22 @@ async def test_what_cannot_be_written_is_said_once(tmp_path: Path, caplog: pytes
     assert caplog.text.count("are not written") == 1
 
 
+async def test_a_folder_that_never_was_keeps_nothing_from_the_right_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    typed, meant = (NodeFeatures(tmp_path / each, tmp_path / "state") for each in ("file/below", "features.d"))
+    gpus = Assignment({"a.example/gpu": (gpu(0),)})
+    async with running(typed.run()):
+        typed.update(gpus)
+        await until(lambda: "are not written" in caplog.text)
+    async with running(meant.run()):
+        meant.update(gpus)
+        await until(lambda: (tmp_path / "features.d" / NAME).exists() or meant._problem)
+    assert meant._problem == ""
+    assert "is removed" not in caplog.text
+
+
 async def test_what_no_thread_was_left_to_write_is_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

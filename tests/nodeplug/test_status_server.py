@@ -251,7 +251,8 @@ async def test_an_address_that_is_taken_is_waited_for(
         task.cancel()
         await asyncio.wait([task])
     (record,) = caplog.records
-    assert f"cannot serve metrics at 127.0.0.1:{first.port}: " in record.getMessage()
+    says = f"cannot serve metrics at 127.0.0.1:{first.port}: Address already in use; it is tried again"
+    assert record.getMessage() == says
 
 
 @pytest.mark.parametrize("address", ["no..name:0", f"{'a' * 64}:0"])

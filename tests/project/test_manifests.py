@@ -180,6 +180,10 @@ def _check_the_pod(objects: Objects) -> None:
         ({"apiServer": {"host": "10.0.0.1:6443"}}, "/apiServer/host"),
         ({"apiServer": {"host": "[fd00::1]"}}, "/apiServer/host"),
         ({"apiServer": {"host": "10.0.0.1", "port": 0}}, "/apiServer/port"),
+        ({"tracing": {"environment": {"TRACES": "x"}}}, "at '/tracing/environment'"),
+        ({"maxSurge": 0}, "/maxSurge"),
+        ({"maxSurge": "10"}, "/maxSurge"),
+        ({"podLabels": {"app.kubernetes.io/name": "x"}}, "/podLabels"),
         ({"apiServer": {"host": "10.0.0.1"}} | VALUES["overlays/without-dra"], "apiServer.host needs dra.enabled"),
         ({"clusterEvents": True} | VALUES["overlays/without-dra"], "clusterEvents needs dra.enabled"),
         ({"evictsPods": True} | VALUES["overlays/without-dra"], "evictsPods needs dra.enabled"),
@@ -207,6 +211,43 @@ def test_the_api_server_s_address_is_the_one_that_the_daemon_asks(
         (tmp_path / name).write_text("x")
     shown = f"[{host}]" if ":" in host else host
     assert in_cluster(tmp_path, given)().server == f"https://{shown}:6443"
+
+
+def test_what_an_administrator_sets_stands_in_the_pod(
+    helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]],
+) -> None:
+    of_the_pod: dict[str, Any] = {
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+        "nodeSelector": {"gpu": "true"},
+        "priorityClassName": "system-cluster-critical",
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    }
+    volume = {"name": "driver", "hostPath": {"path": "/run/nvidia/driver"}}
+    mount = {"name": "driver", "mountPath": "/run/nvidia/driver", "readOnly": True}
+    limits = {"limits": {"memory": "512Mi"}}
+    given = {
+        "image": {"repository": "r.example.com/n", "tag": "1@sha256:00", "pullSecrets": [{"name": "r"}]},
+        "maxSurge": "10%",
+        "podLabels": {"team": "edge"},
+        "podAnnotations": {"example.com/a": "1"},
+        "extraVolumes": [volume],
+        "extraVolumeMounts": [mount],
+        "resources": limits,
+        **of_the_pod,
+    }
+    rendered = helm(given)
+    assert rendered.returncode == 0, rendered.stderr
+    spec = _objects(rendered.stdout)["DaemonSet", "nodeplug"]["spec"]
+    template, pod = spec["template"], spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {key: pod[key] for key in of_the_pod} == of_the_pod
+    assert (container["image"], pod["imagePullSecrets"]) == ("r.example.com/n:1@sha256:00", [{"name": "r"}])
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": "10%", "maxUnavailable": 0}
+    assert template["metadata"]["labels"] == {"app.kubernetes.io/name": "nodeplug", "team": "edge"}
+    assert template["metadata"]["annotations"] == given["podAnnotations"]
+    assert volume in pod["volumes"]
+    assert mount in container["volumeMounts"]
+    assert container["resources"]["limits"] == limits["limits"]
 
 
 def test_the_chart_s_own_values_fit_its_schema() -> None:

@@ -79,7 +79,7 @@ def test_exit_codes_are_those_of_the_program() -> None:
 
 
 def test_every_boundary_of_the_threat_model_has_its_tests() -> None:
-    text = (DOCS / "threat-model.md").read_text()
+    text = (DOCS / "threat-model.md").read_text().partition("\n## Boundaries\n")[2].partition("\n## ")[0]
     defined = set(re.findall(r"def (test_\w+)", "\n".join(file.read_text() for file in (ROOT / "tests").rglob("*.py"))))
     rows = re.findall(r"(?m)^\| .* \| ([^|]*) \|$", text)[1:]
     named = [re.findall(r"`(test_\w+)`", row) for row in rows]

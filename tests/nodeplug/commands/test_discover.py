@@ -227,7 +227,7 @@ class TestCapture:
         )
         result = run("discover", "--root", tmp_path / "missing")
         assert (result.exit_code, result.stderr[:6]) == (1, "Error:")
-        assert "no folder sys/ here" in result.stderr
+        assert "there is no such file or folder" in result.stderr
 
     @pytest.mark.parametrize("command", ["discover", "topology", "doctor", "demo"])
     def test_a_root_that_cannot_be_looked_at_is_an_error_in_words(self, command: str, tmp_path: Path) -> None:

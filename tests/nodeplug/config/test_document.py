@@ -32,7 +32,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
           - hello
     """) == [
         "2:3: unknown key kubeletRoott; did you mean kubeletRoot?",
-        '3:18: this must be a whole number, not "60"; leave the quotes out',
+        '3:18: this must be a whole number of seconds, not "60"; leave the quotes out',
         '4:13: unknown value "inof"; did you mean info?',
         "7:22: unknown preset gpus; did you mean gpu?",
         "7:41: unknown attribute vendr; did you mean vendor?",

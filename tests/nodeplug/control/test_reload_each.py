@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +16,8 @@ from nodeplug.config import Settings, loads
 from nodeplug.config.schema import ResourceEntry
 from nodeplug.control.as_written import as_written
 from tests.controlplane.scheduler.kit import Json
+from tests.deviceplugin.host import MadeUpHost
+from tests.hostdevices.machine import GPU_UUID, build_machine
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, Asked
 from tests.running import until
@@ -45,38 +49,64 @@ TAKEN_LIVE: Mapping[str, tuple[Any, str, str]] = {
     "dangerous": (True, "false -> true", '"device": "misc-kvm"'),
 }
 """By key: another value for /dev/kvm, how the change reads, and what a container would be given then, or why not."""
+GPU: Json = {"name": "example.com/gpu", "select": "nvidia-gpu", "shares": 2}
+USB: Json = {"name": "example.com/usb", "select": "usb"}
+VFIO: Json = {"name": "example.com/vfio", "select": "vfio", "compat": "sriov"}
+OF_HARDWARE: Mapping[str, tuple[Json, Any, str, str]] = {
+    "additionalInfo": (VFIO, {"*": {"a": "b"}}, 'additionalInfo: {} -> {"*":{"a":"b"}}', r"\"extra\":{\"a\":\"b\"}"),
+    "compat": (GPU, "nvidia", 'ids: "identity" -> "uuid"', f'"NVIDIA_VISIBLE_DEVICES": "{GPU_UUID}"'),
+    "identity": (USB, "port", 'identity: "device" -> "port"', '"unit": "usb-port-0000-00-14-0-0-2"'),
+    "mps": (
+        GPU,
+        {"pipeDirectory": "/opt/pipe", "shmDirectory": "/opt/shm"},
+        'mps: "" -> "/opt/pipe"',
+        "0 of 2 are healthy and free",
+    ),
+    "reset": (VFIO, True, "reset: false -> true", '"reset": true'),
+    "userspace": (GPU, "nvidia", 'userspace: not set -> "nvidia"', "0 of 2 are healthy and free"),
+}
+"""By key of some hardware: a resource, the value, how the change reads, and what a container is given then, or why
+not: neither NVIDIA's libraries nor a control daemon of MPS are here."""
 STARTS_ANEW: Mapping[str, Any] = {"evictAfterSeconds": 60, "api": "both", "nodeSelector": {"zone": "a"}}
 OTHERWISE = {
-    "name": "it is another resource",
-    "onNodes": "the resource comes or goes",
+    "name": "it is another resource: test_changed_file.py",
+    "onNodes": "the resource comes or goes: config/test_nodes.py",
     "dra": "test_changed_file.py, for it takes an API server",
-    "additionalInfo": "of PCI functions",
-    "compat": "sets other keys",
-    "identity": "of USB devices",
-    "mps": "of GPUs",
-    "reset": "of PCI functions",
-    "userspace": "of GPUs",
 }
-"""Keys that nothing of a made-up host can have, or that are no field of a resource that stays."""
+"""Keys that are tried elsewhere."""
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> MadeUpHost:
+    """A machine with hardware for every key."""
+    host = MadeUpHost(tmp_path / "host", "fuse")
+    build_machine(host.root)
+    shutil.rmtree(host.root / "proc/driver/nvidia/capabilities/gpu3/mig")  # the GPU is offered as a whole
+    return host
 
 
 def test_no_key_is_forgotten() -> None:
-    assert {*TAKEN_LIVE, *STARTS_ANEW, *OTHERWISE} == {x.encode_name for x in structs.fields(ResourceEntry)}
+    assert {*TAKEN_LIVE, *OF_HARDWARE, *STARTS_ANEW, *OTHERWISE} == {
+        x.encode_name for x in structs.fields(ResourceEntry)
+    }
 
 
-async def test_each_key_of_a_resource_counts_at_once_and_the_other_resource_is_not_touched(
+async def test_each_key_of_a_resource_counts_at_once_and_other_resources_are_not_touched(
     asked: Asked, node: Node
 ) -> None:
-    await asked.start(FUSE, KVM, allowedMounts=["/opt"])
+    offered = [FUSE, KVM, GPU, USB, VFIO]
+    await asked.start(*offered, allowedMounts=["/opt"])
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
     sockets = set(node.device_plugins.glob("nodeplug-fuse-*"))
-    for key, (value, reads, comes) in TAKEN_LIVE.items():
-        asked.write(FUSE, {**KVM, key: value}, allowedMounts=["/opt"])
+    changed = {key: (KVM, value, f"{key}: {reads}", comes) for key, (value, reads, comes) in TAKEN_LIVE.items()}
+    for key, (resource, value, reads, comes) in (changed | {**OF_HARDWARE}).items():
+        changed_one = [{**each, key: value} if each is resource else each for each in offered]
+        asked.write(*changed_one, allowedMounts=["/opt"])
         lines = (await asked.run("reload")).stdout.splitlines()
-        assert f"example.com/kvm: {key}: {reads}" in lines
+        assert f"{resource['name']}: {reads}" in lines
         assert lines[-1] == "nothing changes for what is leased"
-        given = (await asked.run("dry-run", "allocate", "example.com/kvm", "-o", "json")).stdout
+        given = (await asked.run("dry-run", "allocate", resource["name"], "-o", "json")).stdout
         assert comes in re.sub(r"\s+", " ", given).replace("[ ", "["), key
         assert [x["unit"] for x in (await asked.json("leases", "list"))["leases"]] == ["misc-fuse.0"], key
     assert set(node.device_plugins.glob("nodeplug-fuse-*")) == sockets

@@ -131,7 +131,7 @@ class Waits(list[float]):
 @contextlib.contextmanager
 def client_of(peer: Peer, *, credentials: Json | None = None, **options: Any) -> Iterator[AsyncClient]:
     """A client that tries everything once, quickly. Arguments are those of AsyncClient."""
-    found = Credentials(server=peer.url, **credentials or {})
+    found = Credentials(**{"server": peer.url, **(credentials or {})})
     defaults: Json = {"attempts": 1, "timeout": 30.0, "limits": Limits(object=1 << 20, collection=4 << 20)}
     client = AsyncClient(lambda: found, **{**defaults, **options})
     try:

@@ -192,7 +192,7 @@ async def test_tls_with_certificates_of_both(pair: tuple[str, str], tmp_path: Pa
 
 async def test_a_server_that_nobody_vouches_for(pair: tuple[str, str], tmp_path: Path) -> None:
     async with serving(answer, tls=server_context(pair, tmp_path)) as peer:
-        with client_of(peer) as client, pytest.raises(Unreachable, match="certificate verify failed"):
+        with client_of(peer) as client, pytest.raises(Unreachable, match="'s certificate: self-signed certificate"):
             await get(client)
         other = {"ca": pair[0], "server_name": "other.example.com"}
         with client_of(peer, credentials=other) as client, pytest.raises(Unreachable, match="not valid for 'other"):
@@ -202,6 +202,17 @@ async def test_a_server_that_nobody_vouches_for(pair: tuple[str, str], tmp_path:
         with client_of(peer, credentials={"is_insecure": True}) as client:
             assert await get(client) == "one"
         assert len(peer.asked) == 2
+
+
+async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with serving(answer) as peer, await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        tls = {"server": f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"}
+        with client_of(peer, credentials=tls) as client, pytest.raises(Unreachable, match="does not speak TLS"):
+            await get(client)
 
 
 async def test_a_certificate_that_is_half_written_changes_nothing(pair: tuple[str, str], tmp_path: Path) -> None:

@@ -57,6 +57,13 @@ def test_a_kubeconfig(tmp_path: Path) -> None:
         from_kubeconfig(tmp_path / "missing")()
 
 
+def test_a_kubeconfig_that_is_no_yaml_is_said_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("contexts:\n- {name: a\nusers: [")
+    with pytest.raises(CredentialsError, match=rf"^{path}:3:6: this is not YAML: [^\n]+$"):
+        from_kubeconfig(path)()
+
+
 _ONE = "contexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\nclusters: [{name: c, cluster: {%s}}]\n"
 
 
