@@ -4,11 +4,12 @@ It is what a real server does with every write: it reads, works, and stores only
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from controlplane.apiserver.bodies import LONG
 from controlplane.apiserver.kinds import Key, Kind, Plain
 from controlplane.apiserver.preconditions import check_namespace
+from controlplane.apiserver.quotas import Charge
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.service_addresses import SERVICES
 from controlplane.apiserver.stored_size import has_many_values
@@ -44,12 +45,18 @@ class _Draft(Rest):
         self._rest = rest
         self._found: dict[tuple[str, Key], Plain | None] = {}
         self._stored: tuple[Kind, Key, Plain] | None = None
+        self._charge: Charge | None = None
         self._removed: tuple[Kind, Key] | None = None
 
     def find(self, kind: Kind, key: Key) -> Plain | None:
         return self._found.setdefault((kind.table, key), super().find(kind, key))
 
-    def put(self, kind: Kind, key: Key, obj: Plain) -> Plain:
+    def charged(self, charge: Charge) -> list[Plain]:
+        self._charge = charge  # when it is stored: many could fit, each by itself
+        return []
+
+    def put(self, kind: Kind, key: Key, obj: Plain, charged: Sequence[Plain] = ()) -> Plain:
+        del charged
         self._stored = kind, key, obj
         return obj
 
@@ -65,8 +72,9 @@ class _Draft(Rest):
         """Store what has been worked out."""
         if outcome.is_new:
             check_namespace(self.store, target, outcome.object["metadata"]["name"])  # which may be ending by now
+        charged = self._rest.charged(self._charge) if self._charge is not None else []
         if self._removed is not None:
             self._rest.remove(*self._removed)
         if self._stored is not None:
-            outcome = outcome._replace(object=self._rest.put(*self._stored))
+            outcome = outcome._replace(object=self._rest.put(*self._stored, charged))
         return outcome

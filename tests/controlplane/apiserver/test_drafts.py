@@ -159,3 +159,15 @@ async def test_a_large_object_that_ends_with_its_last_finalizer(server: Server) 
     outcome = await write_apart(server.rest, target, 0, write)
     assert "finalizers" not in outcome.object["metadata"]
     assert server.rest.find(target.kind, target.key) is None
+
+
+async def test_two_that_fit_a_quota_one_by_one(server: Server) -> None:
+    """What came between has taken what was left."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
+    amounts = {"hard": {"configmaps": "1"}, "used": {"configmaps": "0"}}
+    server.write(quota | {"spec": {"hard": amounts["hard"]}, "status": amounts})
+    create = partial(Rest.create, target=maps(server), options=WriteOptions(), manager="m")
+    other = {**MAP, "metadata": {"name": "other"}}
+    write = disturbed(server.rest, partial(create, value=MAP), lambda: server.write(other))
+    with pytest.raises(ApiError, match="exceeded quota: q, requested: configmaps=1, used: configmaps=1"):
+        await write_apart(server.rest, maps(server), LONG, write)
