@@ -44,11 +44,13 @@ class _Draft(Rest):
         vars(self).update(vars(rest))
         self._rest = rest
         self._found: dict[tuple[str, Key], Plain | None] = {}
-        self._stored: tuple[Kind, Key, Plain] | None = None
+        self._writes: list[tuple[Kind, Key, Plain | None]] = []  # None for what goes
         self._charge: Charge | None = None
-        self._removed: tuple[Kind, Key] | None = None
 
     def find(self, kind: Kind, key: Key) -> Plain | None:
+        for written, where, obj in reversed(self._writes):
+            if (written.table, where) == (kind.table, key):
+                return obj
         return self._found.setdefault((kind.table, key), super().find(kind, key))
 
     def charged(self, charge: Charge) -> list[Plain]:
@@ -57,12 +59,13 @@ class _Draft(Rest):
 
     def put(self, kind: Kind, key: Key, obj: Plain, charged: Sequence[Plain] = ()) -> Plain:
         del charged
-        self._stored = kind, key, obj
+        self._writes.append((kind, key, obj))
         return obj
 
     def remove(self, kind: Kind, key: Key) -> Plain:
-        self._removed = kind, key
-        return self.find(kind, key) or {}
+        gone = self.find(kind, key) or {}
+        self._writes.append((kind, key, None))
+        return gone
 
     def is_current(self) -> bool:
         """Whether everything is still as it was found."""
@@ -73,8 +76,10 @@ class _Draft(Rest):
         if outcome.is_new:
             check_namespace(self.store, target, outcome.object["metadata"]["name"])  # which may be ending by now
         charged = self._rest.charged(self._charge) if self._charge is not None else []
-        if self._removed is not None:
-            self._rest.remove(*self._removed)
-        if self._stored is not None:
-            outcome = outcome._replace(object=self._rest.put(*self._stored, charged))
+        for kind, key, obj in self._writes:
+            if obj is None:
+                self._rest.remove(kind, key)
+            else:
+                outcome = outcome._replace(object=self._rest.put(kind, key, obj, charged))
+                charged = []
         return outcome
