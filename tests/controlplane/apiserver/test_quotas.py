@@ -216,3 +216,10 @@ def test_claims_for_storage_outside_of_a_limit_range(api: Http) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
     refused = api.send("POST", f"{CORE}/persistentvolumeclaims", _object("PersistentVolumeClaim", "a", spec))
     assert "maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi" in refused.message
+
+
+def test_a_limit_range_gets_a_name(api: Http) -> None:
+    """Of all kinds this one alone."""
+    made = api.ok("POST", RANGES, {"apiVersion": "v1", "kind": "LimitRange", "metadata": {}, "spec": {"limits": []}})
+    assert len(made["metadata"]["name"]) == 36
+    assert api.ok("GET", f"{RANGES}/{made['metadata']['name']}") == made
