@@ -29,7 +29,6 @@ _NOT_APPLICABLE: dict[int, str] = {
     233: f"compatibility groups ({_ALPHA})",
     234: f"claims of groups of pods ({_ALPHA})",
     235: f"optional node operations ({_ALPHA})",
-    243: "quota is the API server's and not part of the stand-in",
     244: "authorization of nodes is the API server's; the stand-in has one token",
     245: "authorization of the control plane is the API server's; 247 shows the driver's own verbs",
     251: "needs clusters of two versions; servers of every age are shown by 230",

@@ -262,7 +262,7 @@ class Application:
             form = self._form(request, target.kind)
             kind, write = ("Binding", bind) if target.subresource == "binding" else ("Eviction", evict)
             body = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind)
-            write(self._rest, target, body, options)
+            await write_apart(self._rest, target, 0, lambda rest: write(rest, target, body, options))
             await self._store.commit()
             return Response(written({**success(), "code": 201}, form), 201, media_type=form.media_type)
         if target.kind.id == "pods" and target.subresource in STREAMS:
@@ -291,17 +291,22 @@ class Application:
             patch_type = patch_type_of(request.headers.get("Content-Type", ""), is_custom=True)
         form, manager = self._form(request, target.kind), self._manager(request)
         if request.method == "GET":
-            outcome = Outcome(scale_of(target.kind.rules.encode(self._rest.get(target), target.version), paths))
+            outcome = Outcome(self._rest.get(target))
         elif request.method == "PUT":
             options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
             read = await self._scale_body(request, target, options)
-            outcome = put_scale(self._rest, target, paths, read, options, manager)
+            outcome = await write_apart(
+                self._rest, target, 0, lambda rest: put_scale(rest, target, paths, read, options, manager)
+            )
         else:
             is_apply = patch_type == APPLY_PATCH
             options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
             patch, _ = await self._read_patch(request, target, patch_type, is_part=True)
-            outcome = patch_scale(self._rest, target, paths, patch, options, manager)
-        return await self._written(form, request, scale_target(target), outcome, 200)
+            outcome = await write_apart(
+                self._rest, target, 0, lambda rest: patch_scale(rest, target, paths, patch, options, manager)
+            )
+        scale = scale_of(target.kind.rules.encode(outcome.object, target.version), paths)
+        return await self._written(form, request, scale_target(target), outcome._replace(object=scale), 200)
 
     async def _scale_body(self, request: Request, target: Target, options: WriteOptions) -> Decoded:
         of_scale = scale_target(target)

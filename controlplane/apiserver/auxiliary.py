@@ -37,7 +37,7 @@ from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.open_rules import Advance, Part, as_written
 from controlplane.apiserver.policy_rules import check_binding, check_policy
-from controlplane.apiserver.quota_rules import check_quota_status
+from controlplane.apiserver.quota_rules import check_quota_status, named_limits
 from controlplane.apiserver.service_rules import check_service, check_service_status, without_other_types_fields
 from controlplane.apiserver.storage_rules import with_driver_generation
 from controlplane.apiserver.traffic_rules import check_ingress_status
@@ -327,6 +327,7 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
         "Service": check_service,
     }
     advances: dict[str, Advance] = {
+        "LimitRange": named_limits,
         **workload_defaults.ADVANCES,
         "CSIDriver": with_driver_generation,
         "PersistentVolume": partial(with_phase_time, clock=clock),

@@ -4,7 +4,6 @@ Dependents of owners that are gone are deleted; `foregroundDeletion` and `orphan
 being deleted is emptied first.
 """
 
-import asyncio
 from collections.abc import Iterator
 
 from controlplane.apiserver.finalizers import FOREGROUND, ORPHAN
@@ -17,26 +16,11 @@ from controlplane.apiserver.target import Target
 
 
 class Collector:
-    """The garbage collector. `delay` is in seconds: how long after a change it collects."""
+    """The garbage collector."""
 
-    def __init__(self, rest: Rest, delay: float = 0.5) -> None:
+    def __init__(self, rest: Rest) -> None:
         self._rest, self._store, self._registry = rest, rest.store, rest.registry
-        self._delay = delay
         self._seen = 0
-
-    async def run(self) -> None:
-        """Collect for ever; end it by cancelling."""
-        subscription = self._store.subscribe()
-        try:
-            while True:
-                await subscription.changed.wait()
-                await asyncio.sleep(self._delay)
-                subscription.changed.clear()
-                while self.collect():
-                    await self._store.commit()
-                await self._store.commit()
-        finally:
-            self._store.unsubscribe(subscription)
 
     def collect(self) -> bool:
         """One round over all objects; returns whether it changed anything."""

@@ -4,11 +4,12 @@ It is what a real server does with every write: it reads, works, and stores only
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from controlplane.apiserver.bodies import LONG
 from controlplane.apiserver.kinds import Key, Kind, Plain
 from controlplane.apiserver.preconditions import check_namespace
+from controlplane.apiserver.quotas import Charge
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.service_addresses import SERVICES
 from controlplane.apiserver.stored_size import has_many_values
@@ -43,19 +44,28 @@ class _Draft(Rest):
         vars(self).update(vars(rest))
         self._rest = rest
         self._found: dict[tuple[str, Key], Plain | None] = {}
-        self._stored: tuple[Kind, Key, Plain] | None = None
-        self._removed: tuple[Kind, Key] | None = None
+        self._writes: list[tuple[Kind, Key, Plain | None]] = []  # None for what goes
+        self._charge: Charge | None = None
 
     def find(self, kind: Kind, key: Key) -> Plain | None:
+        for written, where, obj in reversed(self._writes):
+            if (written.table, where) == (kind.table, key):
+                return obj
         return self._found.setdefault((kind.table, key), super().find(kind, key))
 
-    def put(self, kind: Kind, key: Key, obj: Plain) -> Plain:
-        self._stored = kind, key, obj
+    def charged(self, charge: Charge) -> list[Plain]:
+        self._charge = charge  # when it is stored: many could fit, each by itself
+        return []
+
+    def put(self, kind: Kind, key: Key, obj: Plain, charged: Sequence[Plain] = ()) -> Plain:
+        del charged
+        self._writes.append((kind, key, obj))
         return obj
 
     def remove(self, kind: Kind, key: Key) -> Plain:
-        self._removed = kind, key
-        return self.find(kind, key) or {}
+        gone = self.find(kind, key) or {}
+        self._writes.append((kind, key, None))
+        return gone
 
     def is_current(self) -> bool:
         """Whether everything is still as it was found."""
@@ -65,8 +75,11 @@ class _Draft(Rest):
         """Store what has been worked out."""
         if outcome.is_new:
             check_namespace(self.store, target, outcome.object["metadata"]["name"])  # which may be ending by now
-        if self._removed is not None:
-            self._rest.remove(*self._removed)
-        if self._stored is not None:
-            outcome = outcome._replace(object=self._rest.put(*self._stored))
+        charged = self._rest.charged(self._charge) if self._charge is not None else []
+        for kind, key, obj in self._writes:
+            if obj is None:
+                self._rest.remove(kind, key)
+            else:
+                outcome = outcome._replace(object=self._rest.put(kind, key, obj, charged))
+                charged = []
         return outcome

@@ -1,17 +1,20 @@
 """What a new pod is given beside its defaults by those who look at it before it is stored.
 
-Source: kube-apiserver's admission plugins Priority, RuntimeClass and DefaultTolerationSeconds; k8s.io/kubernetes
-pkg/registry/core/pod/strategy.go; kubernetes.io "Pod Quality of Service Classes".
+Source: kube-apiserver's admission plugins LimitRanger, Priority, RuntimeClass and DefaultTolerationSeconds;
+k8s.io/kubernetes pkg/registry/core/pod/strategy.go; kubernetes.io "Pod Quality of Service Classes".
 """
 
 from controlplane.apiserver.grace import PODS
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.limit_ranges import with_limits
 from controlplane.apiserver.pod_placement import with_own_labels
+from controlplane.apiserver.pod_resources import with_whole_resources
 from controlplane.apiserver.resource_rules import quantity
 from controlplane.apiserver.status import ApiError, forbidden
 from controlplane.apiserver.store import Store
 from resourceapi.objects import quoted_text
 from resourceapi.objects.qos import qos_class
+from resourceapi.objects.release import Release
 
 _CLASSES = "priorityclasses.scheduling.k8s.io"
 _RUNTIMES = "runtimeclasses.node.k8s.io"
@@ -28,17 +31,20 @@ _UNTIL_EVICTED = 300  # seconds
 _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-def admitted(store: Store, pod: Plain, now: str) -> Plain:
+def admitted(store: Store, pod: Plain, now: str, *, release: Release) -> Plain:
     """A new pod as the server's admission changes it, and as pending; `now` is a time as objects have it.
 
-    It gets its priority, what its runtime class says, tolerations for a node that is away, and the labels that its
-    selectors ask for. Raises ApiError: 403 for a class that is not there, or that says something else than the pod.
+    Its containers get what limit ranges say, it its priority, what its runtime class says, tolerations for a node that
+    is away, and the labels that its selectors ask for. Raises ApiError: 403 for a class that is not there, or that says
+    something else than the pod.
     """
-    pod = with_own_labels(pod)
+    pod = with_limits(store, with_own_labels(pod))
     spec = {**(pod.get("spec") or {})}
     spec |= _priority(store, pod, spec)
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_tolerations(spec.get("tolerations") or [])]
     spec = _with_runtime(store, pod, spec)
+    if release.completes_pod_resources:
+        spec = with_whole_resources(spec)
     status: Plain = {"phase": "Pending", "qosClass": quality_of(spec)}
     if spec.get("schedulingGates"):
         status["conditions"] = [_GATED | {"lastProbeTime": None, "lastTransitionTime": now}]

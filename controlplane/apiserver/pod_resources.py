@@ -21,10 +21,10 @@ def with_pod_requests(spec: Plain) -> Plain:
     if not limits:
         return spec
     try:
-        together = _together(spec)
+        needed = together(spec)
     except QuantityError:  # told when the types of the spec are looked at
         return spec
-    requests = {name: str(amount) for name, amount in together.items() if name in _OF_PODS}
+    requests = {name: str(amount) for name, amount in needed.items() if name in _OF_PODS}
     requests |= {
         name: amount
         for name, amount in limits.items()
@@ -32,6 +32,32 @@ def with_pod_requests(spec: Plain) -> Plain:
     }
     requests |= resources.get("requests") or {}
     return {**spec, "resources": {**resources, "requests": requests}} if requests else spec
+
+
+def with_whole_resources(spec: Plain) -> Plain:
+    """A new pod's spec that says what it may have at the most, too, where all its containers say it.
+
+    That is as much as it asks for, or as its containers may have together. Raises QuantityError.
+    """
+    resources: Plain = spec.get("resources") or {}
+    requests, limits = (dict(resources.get(member) or {}) for member in ("requests", "limits"))
+    if not requests and not limits:
+        return spec
+    asked, limited = (together(spec, member) for member in ("requests", "limits"))
+    for name, amount in limited.items():
+        if name.startswith(HUGE_PAGES) and name not in requests:
+            limits.setdefault(name, str(amount))
+    for name, amount in asked.items():
+        if name in _OF_PODS:
+            requests.setdefault(name, str(amount))
+    for name, amount in limits.items():
+        requests.setdefault(name, amount)
+    containers = [*_containers(spec, "initContainers"), *_containers(spec, "containers")]
+    for name in requests.keys() - limits.keys():
+        if all(name in _amounts(each, "limits") for each in containers):
+            limits[name] = str(max(limited[name], quantity(requests[name])))
+    filled = {"requests": requests, "limits": limits}
+    return {**spec, "resources": {**resources, **{name: amounts for name, amounts in filled.items() if amounts}}}
 
 
 def check_pod_requests(errors: ErrorList, spec: Plain, path: str) -> None:
@@ -48,7 +74,7 @@ def check_pod_requests(errors: ErrorList, spec: Plain, path: str) -> None:
     check_requirements(errors, resources, here, {name for name in names if name}, pod_resource)
     for member in ("requests", "limits"):
         whole = resources.get(member) or {}
-        for name, amount in _together(spec, member).items():
+        for name, amount in together(spec, member).items():
             is_compared = name in whole and (member == "requests" or name.startswith(HUGE_PAGES))
             if is_compared and amount > quantity(whole[name]):
                 text = f"must be greater than or equal to aggregate container {member} of {amount}"
@@ -61,18 +87,35 @@ def check_pod_requests(errors: ErrorList, spec: Plain, path: str) -> None:
                 errors.invalid(f"{here}.containers[{index}][{name}].limits", str(limit), text)
 
 
-def _together(spec: Plain, member: str = "requests") -> Amounts:
+def amounts_of_pod(pod: Plain, member: str) -> Amounts:
+    """What a pod asks for, or may have at the most, with what it costs to run it; raises QuantityError.
+
+    What it says as a whole counts, where it does.
+    """
+    spec = pod["spec"]
+    whole = _amounts(spec, member).items()
+    found = together(spec, member) | {n: amount for n, amount in whole if n in _OF_PODS or n.startswith(HUGE_PAGES)}
+    overhead = {name: Quantity.parse(str(amount)) for name, amount in (spec.get("overhead") or {}).items()}
+    return added(found, {name: amount for name, amount in overhead.items() if member == "requests" or name in found})
+
+
+def added(one: Amounts, other: Amounts) -> Amounts:
+    """The sum of amounts, by resource."""
+    return {**one, **{name: one[name] + amount if name in one else amount for name, amount in other.items()}}
+
+
+def together(spec: Plain, member: str = "requests") -> Amounts:
     """What containers need at one time at the most, the initial ones among them."""
     sidecars: Amounts = {}
     most: Amounts = {}
     for each in _containers(spec, "initContainers"):
-        needed = _sum(sidecars, _amounts(each, member))
+        needed = added(sidecars, _amounts(each, member))
         if each.get("restartPolicy") == "Always":
             sidecars = needed
         most = _greatest(most, needed)
     running = sidecars
     for each in _containers(spec, "containers"):
-        running = _sum(running, _amounts(each, member))
+        running = added(running, _amounts(each, member))
     return _greatest(running, most)
 
 
@@ -83,10 +126,6 @@ def _containers(spec: Plain, member: str) -> Iterable[Plain]:
 def _amounts(container: Plain, member: str) -> Amounts:
     found: Any = (container.get("resources") or {}).get(member) or {}
     return {name: Quantity.parse(str(amount)) for name, amount in found.items()}
-
-
-def _sum(one: Amounts, other: Amounts) -> Amounts:
-    return {**one, **{name: one[name] + amount if name in one else amount for name, amount in other.items()}}
 
 
 def _greatest(one: Amounts, other: Amounts) -> Amounts:

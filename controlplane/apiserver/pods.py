@@ -5,7 +5,7 @@ from typing import Any
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.options import DeleteOptions, WriteOptions
 from controlplane.apiserver.preconditions import check_uid
-from controlplane.apiserver.rest import Rest
+from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.status import ApiError, bad_request, conflict
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ErrorList, ObjectMeta, format_time, from_dict, to_dict
@@ -17,7 +17,7 @@ _DISRUPTED = "DisruptionTarget"
 _TOLD = ("annotations", "labels")
 
 
-def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> None:
+def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> Outcome:
     """Put a pod on the node that a Binding names, say so in its status, and give it the Binding's labels.
 
     That counts as no generation and makes no field manager, as on a real server. Raises ApiError, also for a pod that
@@ -43,18 +43,16 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> N
     if why:
         raise conflict("", "pods/binding", target.name, why)
     if options.dry_run:
-        return
+        return Outcome(pod)
     told = {name: {**(pod["metadata"].get(name) or {}), **_object(metadata.get(name))} for name in _TOLD}
     known = from_dict(ObjectMeta, {**pod["metadata"], **{name: texts for name, texts in told.items() if texts}})
-    rest.replace(
-        target.kind,
-        {
-            **pod,
-            "metadata": to_dict(known),
-            "spec": {**spec, "nodeName": node},
-            "status": _with_condition(rest, status, {"type": _SCHEDULED}),
-        },
-    )
+    bound = {
+        **pod,
+        "metadata": to_dict(known),
+        "spec": {**spec, "nodeName": node},
+        "status": _with_condition(rest, status, {"type": _SCHEDULED}),
+    }
+    return Outcome(rest.put(target.kind, target.key, bound))
 
 
 def _check_node(kind: str, name: str, *, is_name_checked: bool) -> None:
@@ -70,7 +68,7 @@ def _check_node(kind: str, name: str, *, is_name_checked: bool) -> None:
         raise ApiError(500, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
 
 
-def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) -> None:
+def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) -> Outcome:
     """Delete a pod as an Eviction asks for; the pod says why. There are no PodDisruptionBudgets here.
 
     Raises ApiError, also for another pod than the Eviction means by its uid.
@@ -85,12 +83,12 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
     if uid:
         check_uid(one, pod, uid, is_dry_run=options.dry_run)
     if options.dry_run:
-        return
+        return Outcome(pod)
     if not pod["metadata"].get("deletionTimestamp"):
         why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
         _set_condition(rest, target, pod, {"type": _DISRUPTED, **why}, "eviction")
     grace = asked.get("gracePeriodSeconds") if isinstance(asked, dict) else None
-    rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"], grace=grace if type(grace) is int else None))
+    return rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"], grace=grace if type(grace) is int else None))
 
 
 def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, manager: str) -> None:

@@ -3,6 +3,7 @@
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go and pkg/apis/core/helper/helpers.go.
 """
 
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -121,6 +122,13 @@ def _check_selector(errors: ErrorList, spec: Plain, path: str) -> None:
     for pair in _OPPOSED:
         if pair <= scopes:
             errors.invalid(path, spec.get("scopes"), "conflicting scopes")
+
+
+def named_limits(new: Plain, old: Plain | None) -> Plain:
+    """New limits, which get a name where they have none: pkg/registry/core/limitrange/strategy.go."""
+    if old is not None or new["metadata"].get("name"):
+        return new
+    return {**new, "metadata": {**new["metadata"], "name": str(uuid.uuid4())}}
 
 
 def _limits(errors: ErrorList, new: Plain, old: Plain | None) -> None:

@@ -7,7 +7,7 @@ go out in the stored version; every refusal is an ApiError.
 import json
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from controlplane.apiserver.finalizers import finalizers_for, is_finished, with_
 from controlplane.apiserver.go_values import go_text, in_order
 from controlplane.apiserver.grace import PODS, is_graceful, seconds_to_end
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
+from controlplane.apiserver.limit_ranges import check_limits
 from controlplane.apiserver.managed import (
     Manager,
     starting_managers,
@@ -52,6 +53,7 @@ from controlplane.apiserver.preconditions import (
     uid_conflict,
     without_version,
 )
+from controlplane.apiserver.quotas import QUOTAS, Charge, Quotas
 from controlplane.apiserver.sent_empties import with_written_empties
 from controlplane.apiserver.service_addresses import SERVICES, with_addresses
 from controlplane.apiserver.status import (
@@ -76,6 +78,8 @@ from resourceapi.objects.errors import JSON_ESCAPES
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
 
+MANAGER = "kube-apiserver"
+"""Of what the server writes itself."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 _TRIES = 8
@@ -108,10 +112,11 @@ class Rest:
         definitions: Definitions,
         release: Release,
         admission: Admission,
+        quotas: Quotas,
     ) -> None:
         self.store, self.registry, self.clock = store, registry, clock
         self._definitions = definitions
-        self.release, self._admission = release, admission
+        self.release, self._admission, self.quotas = release, admission, quotas
 
     def get(self, target: Target, resource_version: str = "") -> Plain:
         """An object. `resource_version` is one that the server must have reached."""
@@ -284,7 +289,8 @@ class Rest:
         obj = {**obj, "metadata": metadata}
         context = self._context(target, decoded.sent)
         if kind.id == PODS:
-            obj, told_of_profiles = with_armor(admitted(self.store, obj, metadata["creationTimestamp"]))
+            pod = admitted(self.store, obj, metadata["creationTimestamp"], release=self.release)
+            obj, told_of_profiles = with_armor(pod)
             context.told.extend(told_of_profiles)
         if kind.id == SERVICES:
             obj = with_addresses(self.store, obj, None, is_dry_run=options.dry_run)
@@ -295,13 +301,14 @@ class Rest:
         key = (target.namespace, name)
         told = (*decoded.problems, *context.told, *kind.rules.warnings(new))
         told += self._admit(target, new, None, is_dry_run=options.dry_run)
+        charged = self.charged(Charge(kind, target.namespace, "", new, None))
         there = self.find(kind, key)
         if there is not None:
             is_generated, is_deleted = bool(metadata.get("generateName")), "deletionTimestamp" in there["metadata"]
             raise already_exists(kind.group, kind.plural, name, deleting=is_deleted, is_generated=is_generated)
         if options.dry_run:
             return Outcome(new, told, is_new=True)
-        return Outcome(self.put(kind, key, fitting(new)), told, is_new=True)
+        return Outcome(self.put(kind, key, fitting(new), charged), told, is_new=True)
 
     def _update(
         self,
@@ -335,6 +342,7 @@ class Rest:
         saved = change(new, old, context)
         told = (*decoded.problems, *context.told, *kind.rules.warnings(saved))
         told += self._admit(target, saved, old, is_dry_run=options.dry_run)
+        charged = self.charged(Charge(kind, target.namespace, target.subresource, saved, old))
         if _is_same(saved, old):
             return Outcome(old, told)
         if options.dry_run:
@@ -342,7 +350,7 @@ class Rest:
         if is_finished(saved) and kind.id != NAMESPACES:
             self.remove(kind, target.key)
             return Outcome(saved, told)
-        return Outcome(self.put(kind, target.key, fitting(saved)), told)
+        return Outcome(self.put(kind, target.key, fitting(saved), charged), told)
 
     def replace(self, kind: Kind, obj: Plain) -> None:
         """Store an object that a controller changed; one that was held by finalizers only is removed.
@@ -355,10 +363,26 @@ class Rest:
         else:
             self.put(kind, key, obj)
 
-    def put(self, kind: Kind, key: Key, obj: Plain) -> Plain:
-        """Store an object; returns it with its new version. Raises ApiError for a kind that went meanwhile."""
+    def charged(self, charge: Charge) -> list[Plain]:
+        """The quotas that a write changes, as they are with it; raises ApiError for what is too much."""
+        return self.quotas.charged(charge)
+
+    def tell_used(self, quota: Plain, manager: str) -> None:
+        """Have a quota's status say what is used of it."""
+        kind = self.registry.find("", "v1", QUOTAS)
+        assert kind is not None, "it is built in"
+        target = Target(kind, "v1", quota["metadata"]["namespace"], quota["metadata"]["name"], "status")
+        self.update(target, {"apiVersion": "v1", "kind": kind.kind, **quota}, WriteOptions(), manager)
+
+    def put(self, kind: Kind, key: Key, obj: Plain, charged: Sequence[Plain] = ()) -> Plain:
+        """Store an object, and what it takes of quotas; returns it with its new version.
+
+        Raises ApiError for a kind that went meanwhile.
+        """
         if kind not in self.registry:  # nobody would find it, until there is such a kind again
             raise no_such_resource()
+        for quota in charged:
+            self.tell_used(quota, MANAGER)
         stored = self.store.put(kind.table, key, obj)
         if kind.id == DEFINITIONS:
             self._definitions.changed(stored)
@@ -403,6 +427,8 @@ class Rest:
         """What policies warn of; raises ApiError for what they refuse."""
         operation = "DELETE" if new is None else "UPDATE" if old is not None else "CREATE"
         name = target.name or ((new or {}).get("metadata") or {}).get("name", "")
+        if new is not None:
+            check_limits(self.store, target.kind, target.subresource, new, old)
         if new is not None and not target.subresource:
             check_admitted(self.store, target.kind.id, new, old)
         where, user = (target.namespace, name, target.subresource), target.caller.user

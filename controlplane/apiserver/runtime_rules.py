@@ -20,11 +20,12 @@ _LIST_KEY = ("key", "operator", "value", "effect")
 
 def _runtime(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     name = new.get("handler") or ""
-    if old is not None and name != (old.get("handler") or ""):
+    is_changed = old is not None and name != (old.get("handler") or "")
+    if is_changed:
         errors.invalid("handler", None if release.has_declared_rules else name, "field is immutable")
     if name:
-        unit = "bytes" if release.has_declared_rules else "characters"
-        complaints(errors, "handler", name, dns_label(name, unit))
+        is_declared = release.has_declared_rules and not is_changed  # a change is where declared rules end
+        complaints(errors, "handler", name, dns_label(name, "bytes" if is_declared else "characters"))
     else:
         errors.required("handler")
     if new.get("overhead") is not None:

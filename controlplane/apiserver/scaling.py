@@ -19,7 +19,6 @@ from controlplane.apiserver.scale import (
     SCALE,
     managers_of_object,
     managers_of_scale,
-    scale_of,
     scale_to_change,
     scaled,
     unapplied,
@@ -39,7 +38,7 @@ def scale_target(target: Target) -> Target:
 def put_scale(
     rest: Rest, target: Target, paths: ScalePaths, read: Decoded, options: WriteOptions, manager: str
 ) -> Outcome:
-    """Scale an object as a whole scale says."""
+    """Scale an object as a whole scale says; the outcome is of the object."""
     with telling(read.problems):
         check_name(target, read.object)
         wanted = in_namespace(target, read.object)
@@ -53,7 +52,7 @@ def put_scale(
 def patch_scale(
     rest: Rest, target: Target, paths: ScalePaths, patch: Patch, options: WriteOptions, manager: str
 ) -> Outcome:
-    """Scale an object as a patch of its scale says."""
+    """Scale an object as a patch of its scale says; the outcome is of the object."""
     of_scale = scale_target(target)
 
     def change(scale: Plain) -> tuple[Plain, tuple[str, ...]]:
@@ -88,8 +87,7 @@ def _rescale(
         of_scale = track_update(before, wanted, schema, of_scale, who, rest.clock(), is_new=False, ignored=("status",))
         new = kind.rules.decode(scaled(obj, wanted, paths), target.version).object
         new = with_managed(new, managers_of_object(owners, of_scale, of_version, target.api_version))
-        outcome = rest.save(target, new, old, options, Decoded(new, problems))
-    return outcome._replace(object=scale_of(kind.rules.encode(outcome.object, target.version), paths))
+        return rest.save(target, new, old, options, Decoded(new, problems))
 
 
 def _check_count(target: Target, scale: Plain) -> None:

@@ -18,14 +18,16 @@ from controlplane.apiserver.authentication import Authenticator
 from controlplane.apiserver.authorization import AlwaysAllow, AuthorizationMode, Rbac, first_roles
 from controlplane.apiserver.builtin import install
 from controlplane.apiserver.certificates import GROUP, PLURAL
-from controlplane.apiserver.collector import Collector
+from controlplane.apiserver.controllers import Controllers
 from controlplane.apiserver.definitions import Definitions, kind_of
 from controlplane.apiserver.journal import FileJournal
 from controlplane.apiserver.kinds import Plain, Registry
 from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.peers import telling_peers
 from controlplane.apiserver.preconditions import NAMESPACES
-from controlplane.apiserver.rest import Rest
+from controlplane.apiserver.quota_usage import Usage
+from controlplane.apiserver.quotas import Quotas
+from controlplane.apiserver.rest import MANAGER, Rest
 from controlplane.apiserver.signing import Signer
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.store import Store
@@ -36,7 +38,6 @@ from resourceapi.objects import v1
 from resourceapi.objects.release import LATEST, Release
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-MANAGER = "kube-apiserver"
 
 
 class ServerError(Exception):
@@ -48,7 +49,7 @@ class Server:
 
     `data` is the file that keeps the objects; without it they are gone with the server. `definitions` are kinds served
     besides the built-in ones, as CustomResourceDefinitions that nobody sees. An empty `token` lets everybody in; None
-    makes a random one. `collect_after` is the delay of the garbage collector in seconds, None runs none. With `tls` it
+    makes a random one. `collect_after` is the delay of its controllers in seconds, None runs none. With `tls` it
     has a certificate of an authority of its own, whose certificate `ca` is once it runs, and which signs requests for
     certificates. It answers as the API server of the `release` does. With `authorization` RBAC the stored roles say
     who may do what; else everybody who is let in may do everything.
@@ -81,7 +82,9 @@ class Server:
             self.registry.add(kind_of(definition))
         stored = Definitions(self.store, self.registry, _now)
         admission = Admission(self.store, self.registry, authorizer)
-        self.rest = Rest(self.store, self.registry, _now, stored, release, admission)
+        usage = Usage(self.store, _now, has_extended=release.has_all_fields)
+        quotas = Quotas(self.store, self.registry, usage)
+        self.rest = Rest(self.store, self.registry, _now, stored, release, admission, quotas)
         self.tokens = Tokens(self.store, _now)
         authenticator = Authenticator(self.token, self.tokens, has_anonymous=authorization == "RBAC")
         self.application = Application(self.rest, authenticator, authorizer)
@@ -92,7 +95,7 @@ class Server:
             self._make_namespace(name)
         for role in first_roles() if authorization == "RBAC" else ():
             self.write(role)
-        self._collector = Collector(self.rest, collect_after) if collect_after is not None else None
+        self._controllers = Controllers(self.rest, collect_after) if collect_after is not None else None
         self._tasks: list[asyncio.Task[None]] = []
         self._http: uvicorn.Server | None = None
 
@@ -127,8 +130,8 @@ class Server:
             assert kind is not None, "it is built in"
             signer = Signer(self.rest, kind, self._authorizer, certificate.authority, certificate.authority_key)
             self._tasks.append(asyncio.create_task(signer.run()))
-        if self._collector is not None:
-            self._tasks.append(asyncio.create_task(self._collector.run()))
+        if self._controllers is not None:
+            self._tasks.append(asyncio.create_task(self._controllers.run()))
         while not self._http.started:
             if self._tasks[0].done():
                 raise ServerError("the HTTP server did not start")

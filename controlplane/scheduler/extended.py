@@ -20,7 +20,9 @@ from resourceapi.objects.core import (
 )
 from resourceapi.objects.v1 import (
     EXACT_COUNT,
+    EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
+    IMPLICIT_RESOURCE_PREFIX,
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
@@ -29,13 +31,10 @@ from resourceapi.objects.v1 import (
     ResourceClaimSpec,
 )
 
-ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
-IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
-
 
 def classes_by_resource(classes: Collection[DeviceClass]) -> dict[str, str]:
     """Extended resource -> the class that stands for it: the newest, of several the first by name."""
-    found = {f"{IMPLICIT_PREFIX}{each.metadata.name}": each.metadata.name for each in classes}
+    found = {f"{IMPLICIT_RESOURCE_PREFIX}{each.metadata.name}": each.metadata.name for each in classes}
     by_name = sorted(classes, key=lambda x: x.metadata.name, reverse=True)
     for each in sorted(by_name, key=_age):  # the later one wins
         if each.spec.extended_resource_name:
@@ -70,7 +69,7 @@ def special_claim(pod: Pod, node: Node, classes: Mapping[str, str]) -> SpecialCl
     metadata = ObjectMeta(
         generate_name=f"{pod.metadata.name}-extended-resources-",
         namespace=pod.metadata.namespace,
-        annotations={ANNOTATION: "true"},
+        annotations={EXTENDED_RESOURCE_CLAIM: "true"},
         finalizers=(FINALIZER,),
         owner_references=(owner_reference(pod),),
     )
@@ -85,7 +84,7 @@ def plugin_requests(pod: Pod, node: Node, classes: Mapping[str, str]) -> dict[st
 
 def is_special(claim: ResourceClaim) -> bool:
     """Whether a claim was made for extended resources."""
-    return claim.metadata.annotations.get(ANNOTATION) == "true"
+    return claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true"
 
 
 def _devices(pod: Pod, resource: str) -> tuple[dict[str, int], list[tuple[str, str]]]:

@@ -48,7 +48,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--tls", is_flag=True, help="Serve with TLS; the kubeconfig has the authority that is made for it.")
 @click.option("--no-token", is_flag=True, help="Let everybody in who can connect.")
-@click.option("--no-collector", is_flag=True, help="Delete no dependents: what a cluster without controllers does.")
+@click.option("--no-collector", is_flag=True, help="Delete no dependents, count no quotas: as without controllers.")
 @click.option("--no-prototype", is_flag=True, help="Leave out the kinds of the k8srm prototype, as a real server does.")
 def apiserver(
     data: Path | None,

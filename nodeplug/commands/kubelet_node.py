@@ -59,8 +59,10 @@ def with_heartbeat(status: Json, now: str) -> Json:
 
 
 def _machine() -> Json:
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {"cpu": str(os.cpu_count() or 1), "memory": f"{pages // 1024}Ki", "pods": str(_MOST_PODS)}
+    pages, disk = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), os.statvfs("/")
+    room = disk.f_blocks * disk.f_frsize // 1024
+    found = {"cpu": str(os.cpu_count() or 1), "memory": f"{pages // 1024}Ki", "pods": str(_MOST_PODS)}
+    return found | {"ephemeral-storage": f"{room}Ki"}
 
 
 def _node_info(release: Release) -> Json:

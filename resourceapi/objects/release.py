@@ -88,6 +88,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """Who wants a Service's traffic by `PreferClose` is told the newer word."""
     is_strict_about_ranges: bool
     """A range of addresses has no bits beyond its length."""
+    completes_pod_resources: bool
+    """What a pod says of its resources as a whole is completed by what all its containers say."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -133,6 +135,7 @@ _1_37 = Release(
     warns_of_tokens=True,
     warns_of_close_traffic=True,
     is_strict_about_ranges=True,
+    completes_pod_resources=True,
     has_all_fields=True,
 )
 
@@ -159,6 +162,7 @@ _1_36 = replace(
     warns_of_sets=False,
     checks_bound_nodes=False,
     keeps_claims_of_pods=False,
+    completes_pod_resources=False,
 )
 
 _1_35 = replace(

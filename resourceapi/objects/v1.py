@@ -61,6 +61,12 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 """The namespace label that allows claims with admin access when it is `true`."""
 
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation, `true`, of a claim that a scheduler made for a pod's extended resources."""
+
+IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""Before a class's name it is an extended resource that the class stands for."""
+
 
 class CELDeviceSelector(Record, frozen=True):
     """A CEL expression over `device` that yields a bool."""

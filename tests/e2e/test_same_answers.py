@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import compare_objects, compare_watches
+from tests.e2e import compare_objects, compare_quotas, compare_watches
 from tests.e2e.compare_servers import compared, servers
 from tests.e2e.realserver import why_not
 
@@ -36,3 +36,11 @@ def test_their_watches_show_the_same(tmp_path: Path) -> None:
     assert watches
     unexplained = [(each.watched, each.found) for each in watches if each.found and not each.reason]
     assert len(unexplained) <= 1, unexplained
+
+
+def test_their_quotas_and_limits_refuse_the_same(tmp_path: Path) -> None:
+    """Refusals, what pods get, and what is used agree, but for what has a reason."""
+    with servers(tmp_path) as (ours, real):
+        exchanges = list(compare_quotas.compared(ours, real, 4, 1))
+    unexplained = [(each.request, each.found) for each in exchanges if each.found and not each.reason]
+    assert not unexplained

@@ -12,13 +12,18 @@ from controlplane.apiserver.bodies import LONG
 from controlplane.apiserver.drafts import write_apart
 from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Patch
+from controlplane.apiserver.pods import evict
 from controlplane.apiserver.rest import Outcome, Rest
+from controlplane.apiserver.scaling import patch_scale
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.target import Target
 
 MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "x"}}
 
+READY = {"type": "Ready", "status": "True"}
+VARIABLES = [{"name": f"V{number}", "value": "x"} for number in range(2000)]
+LARGE = {"containers": [{"name": "c", "image": "i", "env": VARIABLES}]}
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -159,3 +164,67 @@ async def test_a_large_object_that_ends_with_its_last_finalizer(server: Server) 
     outcome = await write_apart(server.rest, target, 0, write)
     assert "finalizers" not in outcome.object["metadata"]
     assert server.rest.find(target.kind, target.key) is None
+
+
+async def test_two_that_fit_a_quota_one_by_one(server: Server) -> None:
+    """What came between has taken what was left."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
+    amounts = {"hard": {"configmaps": "1"}, "used": {"configmaps": "0"}}
+    server.write(quota | {"spec": {"hard": amounts["hard"]}, "status": amounts})
+    create = partial(Rest.create, target=maps(server), options=WriteOptions(), manager="m")
+    other = {**MAP, "metadata": {"name": "other"}}
+    write = disturbed(server.rest, partial(create, value=MAP), lambda: server.write(other))
+    with pytest.raises(ApiError, match="exceeded quota: q, requested: configmaps=1, used: configmaps=1"):
+        await write_apart(server.rest, maps(server), LONG, write)
+
+
+@pytest.mark.parametrize("times", [0, 1, 9])
+async def test_a_large_pod_that_is_evicted(server: Server, times: int) -> None:
+    """It says why before it goes, and keeps what came between."""
+    server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"conditions": [READY]}})
+    server.write({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": {"nodeName": "n", **LARGE}})
+    kind, numbers = server.registry.find("", "v1", "pods"), iter(range(99))
+    assert kind is not None
+    pod = Target(kind, "v1", "default", "one")
+
+    def label() -> None:
+        labels = {"metadata": {"labels": {"a": str(next(numbers))}}}
+        server.rest.patch(pod, Patch(MERGE_PATCH, labels), WriteOptions(), "me")
+
+    eviction = {"metadata": {"name": "one"}}
+    write = partial(evict, target=pod._replace(subresource="eviction"), eviction=eviction, options=WriteOptions())
+    before = server.store.version
+    outcome = await write_apart(server.rest, pod, LONG, disturbed(server.rest, write, label, times))
+    told = [event.new for event in server.store.events_after("pods", before) if event.new is not None]
+    assert "deletionTimestamp" not in told[-2]["metadata"]
+    assert "deletionTimestamp" in told[-1]["metadata"]
+    for each in told[-2:]:
+        assert [x["type"] for x in each["status"]["conditions"]] == ["DisruptionTarget"]
+    assert server.rest.get(pod) == outcome.object == told[-1]
+    assert bool(outcome.object["metadata"].get("labels")) == bool(times)
+
+
+@pytest.mark.parametrize("times", [0, 1, 9])
+async def test_a_large_workload_that_is_scaled(server: Server, times: int) -> None:
+    labels, numbers = {"a": "b"}, iter(range(99))
+    template = {"metadata": {"labels": labels}, "spec": LARGE}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    server.write({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "one"}, "spec": spec})
+    kind = server.registry.find("apps", "v1", "deployments")
+    assert kind is not None
+    served = kind.served("v1")
+    assert served is not None
+    assert served.scale is not None
+    target, patch = Target(kind, "v1", "default", "one"), Patch(MERGE_PATCH, {"spec": {"replicas": 3}})
+
+    def label() -> None:
+        metadata = {"metadata": {"labels": {"a": str(next(numbers))}}}
+        server.rest.patch(target, Patch(MERGE_PATCH, metadata), WriteOptions(), "me")
+
+    write = partial(
+        patch_scale, target=target, paths=served.scale, patch=patch, options=WriteOptions(), manager="scaler"
+    )
+    outcome = await write_apart(server.rest, target, 0, disturbed(server.rest, write, label, times))
+    assert outcome.object["spec"]["replicas"] == 3
+    assert bool(outcome.object["metadata"].get("labels")) == bool(times)
+    assert server.rest.get(target) == outcome.object

@@ -71,6 +71,7 @@ WRONG = [
     ("StatefulSet/states", "spec.volumeClaimTemplates.0.spec.accessModes", [], "at least 1 access mode is required"),
     ("StatefulSet/states", "spec.updateStrategy.type", "x", "must be 'RollingUpdate' or 'OnDelete'"),
     ("RuntimeClass/nvidia", "handler", "", "handler: Required value"),
+    ("RuntimeClass/nvidia", "handler", "a" * 64, "must be no more than 63 bytes"),
     ("RuntimeClass/nvidia", "scheduling.tolerations", [{"operator": "Exists"}] * 2, "Duplicate value"),
     ("ValidatingWebhookConfiguration/looks", "webhooks.0.sideEffects", "Some", '"None", "NoneOnDryRun"'),
     ("ValidatingWebhookConfiguration/looks", "webhooks.0.name", "a", "a domain with at least three segments"),
@@ -121,6 +122,7 @@ STAYS = [
     ("EndpointSlice/full", {"addressType": "FQDN"}, "addressType: Invalid value: null: field is immutable"),
     ("ResourceQuota/quota", {"spec": {"scopes": []}}, "spec.scopes: Invalid value"),
     ("RuntimeClass/nvidia", {"handler": "other"}, "handler: Invalid value: null: field is immutable"),
+    ("RuntimeClass/nvidia", {"handler": "a" * 64}, "must be no more than 63 characters"),
 ]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from resourceapi.objects.release import RELEASES
 from tests.controlplane.apiserver.running import MERGE, Http, Plain, Running
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -306,3 +307,15 @@ def test_streams_of_no_pod_and_by_no_verb(api: Http) -> None:
     assert api.send("GET", f"{PODS}/nobody/log").body["message"] == 'pods "nobody" not found'
     api.ok("POST", PODS, _pod("verbs"))
     assert [api.send(method, f"{PODS}/verbs/log").status for method in ("POST", "PUT", "DELETE")] == [405] * 3
+
+
+def test_a_pod_as_a_whole_is_limited_where_all_its_containers_are(api: Http) -> None:
+    """To what it asks for, if that is more."""
+    limited = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+    free = {"name": "d", "image": "i", "resources": {"limits": {"cpu": "1"}}}
+    whole = {"requests": {"cpu": "3"}}
+    made = api.ok("POST", PODS, _pod("whole", containers=[limited, free], resources=whole), dryRun="All")
+    assert made["spec"]["resources"] == {"requests": {"cpu": "3", "memory": "1Gi"}, "limits": {"cpu": "3"}}
+    with Running(release=RELEASES["1.36"]) as running, running.http() as older:
+        made = older.ok("POST", PODS, _pod("whole", containers=[limited, free], resources=whole))
+        assert "limits" not in made["spec"]["resources"]

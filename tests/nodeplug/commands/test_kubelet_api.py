@@ -259,7 +259,7 @@ async def test_a_node_is_what_pods_and_schedulers_look_for(socket_dir: Path) -> 
         node = await stand.get("Node", NODE)
         assert node["metadata"]["labels"]["kubernetes.io/arch"] == node["status"]["nodeInfo"]["architecture"]
         assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.37.1"
-        assert node["status"]["allocatable"].keys() == {"cpu", "memory", "pods"}
+        assert node["status"]["allocatable"].keys() == {"cpu", "memory", "pods", "ephemeral-storage"}
         conditions = {each["type"]: each["status"] for each in node["status"]["conditions"]}
         assert conditions == {"Ready": "True"} | dict.fromkeys(
             ("MemoryPressure", "DiskPressure", "PIDPressure"), "False"
