@@ -29,6 +29,15 @@ MAX_INT = 2**63 - 1
 MAX_UINT = 2**64 - 1
 
 
+def read_digits(digits: str) -> int:
+    """The number of decimal digits, those in front that are zeros aside; `MAX_UINT + 1` for more than 20.
+
+    That is beyond 64 bits anyway, and Python refuses to read thousands of digits, be they zeros.
+    """
+    significant = digits.lstrip("0")
+    return int(significant or 0) if len(significant) <= 20 else MAX_UINT + 1
+
+
 class Uint(int):
     """An unsigned integer."""
 

@@ -14,12 +14,21 @@ from typing import Any, Protocol, TypeAlias
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.gotext import format_double, go_quote
 from resourceapi.cel.library.times import format_duration, format_timestamp
-from resourceapi.cel.values import Duration, Timestamp, TypeValue, Uint, is_map, items_of, type_name
+from resourceapi.cel.values import (
+    MAX_INT,
+    Duration,
+    Timestamp,
+    TypeValue,
+    Uint,
+    is_map,
+    items_of,
+    read_digits,
+    type_name,
+)
 
 _DEFAULT_PRECISION = 6
 _MAX_PRECISION = 10_000_009  # what Go's printers read at the most; it is kept in 16 bits, and the zeros of %f in 8
 _UNREADABLE = "%!(NOVERB)"
-_MAX_INT64 = 2**63 - 1
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _PRECISION = re.compile(r"\.([0-9]*)")
@@ -89,13 +98,13 @@ def _parse_clause(text: str, position: int, interpolator: Interpolator) -> tuple
         if position >= len(text):
             raise FormatError(f"{failed}error while parsing precision: could not find end of precision specifier")
         digits = match[1]
-        if not digits or len(digits.lstrip("0")) > 19 or int(digits) > _MAX_INT64:
+        precision = read_digits(digits)
+        if not digits or precision > MAX_INT:
             problem = "value out of range" if digits else "invalid syntax"
             raise FormatError(
                 f"{failed}error while parsing precision: error while converting precision to integer:"
                 f" strconv.Atoi: parsing {go_quote(digits)}: {problem}"
             )
-        precision = int(digits)
     letter = text[position]
     if letter not in "sdfebxXo":
         # Upstream looks at bytes here, and prints the first one of a longer character as a character.
