@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.gotext import go_quote
 from resourceapi.cel.values import MAX_INT, MIN_INT, Duration, Timestamp, read_digits
+from resourceapi.objects.errors import quoted_text
 
 _NANOS = 10**9
 _UNITS = {
@@ -134,7 +134,7 @@ def _offset(value: Timestamp, zone: str) -> int:
 
 def _atoi(text: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
-        raise CelEvalError(f"strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
+        raise CelEvalError(f"strconv.Atoi: parsing {quoted_text(text)}: invalid syntax")
     return int(text)
 
 
