@@ -80,7 +80,6 @@ class Explainer:
         self._features = features
         self._state = state
         self._classes = classes
-        self._slices = slices
         self._holders = holders or {}
         self._timeout = timeout
         self._index = SliceIndex()
