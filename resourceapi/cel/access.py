@@ -232,7 +232,7 @@ def _key(frame: Frame, step: Step, paid: int) -> Any:
 
 
 def refunded(run: Run) -> Run:
-    """Charges one unit less than `run`; below nothing at all, that is more than any limit, as unsigned numbers go."""
+    """Charges one unit less than `run`. Below zero upstream's cost, which is unsigned, is beyond any limit."""
 
     def closure(frame: Frame) -> Any:
         try:
