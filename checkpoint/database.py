@@ -324,7 +324,7 @@ class Database:
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `tidy`
             connection.execute("PRAGMA synchronous = EXTRA")  # is FULL, and safe where a file system allows no WAL
             # SQLite reads all of a record to find out that a lease's is there: once a lease, megabytes each time where
-            # one container has thousands of units. `_insert` writes them together, and `_load` misses none.
+            # one container has thousands of units. rows.py writes both together, and takes no lease without its record.
             connection.execute("PRAGMA foreign_keys = OFF")
             migrate(connection)
             log_index.fill(self._index_path, connection)

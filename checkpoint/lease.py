@@ -79,7 +79,7 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousand
 class Change(Struct, frozen=True):
     """What one request does: leases that end, leases that begin, leases that are renewed or learn of their holders.
 
-    Or devices that are withheld no more, then devices that are from now on.
+    Or which devices are withheld no more, and which are withheld from now on.
     """
 
     ended: tuple[Lease, ...] = ()

@@ -19,7 +19,7 @@ WithheldObserver: TypeAlias = Callable[[], None]
 
 
 class Observers:
-    """Those of one ledger (see its `observe` and their like)."""
+    """Those of one ledger (see `Ledger.observe` and its like)."""
 
     def __init__(self) -> None:
         """Begin without any."""

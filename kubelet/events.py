@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
+from weakref import WeakSet
 
 from msgspec import Struct
 
@@ -23,7 +24,7 @@ class Events:
     def __init__(self) -> None:
         self.changes = 0  # counts up with everything that happens
         self._changed = asyncio.Event()
-        self._listeners: set[asyncio.Queue[Event]] = set()
+        self._listeners = WeakSet[asyncio.Queue[Event]]()  # each lives as long as its stream
 
     def notify(self, event: Event) -> None:
         """Something happened."""
@@ -40,12 +41,13 @@ class Events:
                 await self._changed.wait()
         return value
 
-    async def stream(self) -> AsyncIterator[Event]:
+    def stream(self) -> AsyncIterator[Event]:
         """What happens from now on, without end."""
         queue: asyncio.Queue[Event] = asyncio.Queue()
         self._listeners.add(queue)
-        try:
-            while True:
-                yield await queue.get()
-        finally:
-            self._listeners.discard(queue)
+        return _taken_from(queue)
+
+
+async def _taken_from(queue: asyncio.Queue[Event]) -> AsyncIterator[Event]:
+    while True:
+        yield await queue.get()

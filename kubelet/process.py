@@ -102,9 +102,10 @@ class KubeletProcess:
         await asyncio.wait([self._task, self._started], return_when=asyncio.FIRST_COMPLETED)
         if self._started.done():
             taken_in = asyncio.create_task(self._workers.taken_in())
-            await asyncio.wait([self._task, taken_in], return_when=asyncio.FIRST_COMPLETED)
-            taken_in.cancel()
-            await asyncio.wait([taken_in])
+            try:
+                await asyncio.wait([self._task, taken_in], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                taken_in.cancel()
         if self._task.done():
             if not self._task.cancelled():
                 self._task.result()

@@ -45,8 +45,8 @@ class Release(Struct, frozen=True, kw_only=True):
     refuses_unpreparing_claims: bool
     """No pod may join a claim while it is unprepared for its last one."""
     unprepares_what_pods_refer_to: bool
-    """A pod's end concerns the claims that have a reference to it; before, those that have the names in its spec, be
-    they another pod's, and a name that cannot be found keeps the pod."""
+    """A pod that ends has the claims unprepared that were prepared for it; before, those that its spec names, even if
+    they are another pod's by now, and a name that leads nowhere keeps the pod."""
     refuses_skipped_operations: bool
     """A claim whose results skip operations is refused while that feature gate is off; before, nobody looks."""
     has_share_ids: bool

@@ -92,13 +92,13 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
             else:
                 offered.append(device)
                 owners.update(dict.fromkeys((device.id, *device.children), resource.name))
-        for unnamed, reason in why_unnamed(resource.ids, offered).items():
-            members = next(device.ids for device in offered if device.id == unnamed)
-            offered = [device for device in offered if device.id != unnamed]
-            refused.update(dict.fromkeys(members, reason))
-            for i in members:
+        unnamed = why_unnamed(resource.ids, offered)
+        for device in (x for x in offered if x.id in unnamed):
+            refused.update(dict.fromkeys(device.ids, unnamed[device.id]))
+            for i in device.ids:
                 owners.pop(i, None)
-        devices[resource.name] = tuple(sorted(offered, key=lambda device: device.id))
+        named = (device for device in offered if device.id not in unnamed)
+        devices[resource.name] = tuple(sorted(named, key=lambda device: device.id))
         for i, reason in refused.items():
             refusals.setdefault(i, {})[resource.name] = reason
     _withdraw_harmful_resets(devices, owners, refusals, resources, hierarchy)

@@ -1,4 +1,4 @@
-"""Which setting has somebody asked for what the kernel does not say of a device."""
+"""Which setting brings an attribute of a device that the kernel does not tell: by asking a library or a driver."""
 
 from hostdevices.device import Device
 

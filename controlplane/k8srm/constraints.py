@@ -21,14 +21,6 @@ class ConstraintError(Exception):
     """A constraint that cannot be compiled, or not be evaluated on a device."""
 
 
-class _Inputs(dict[str, Any]):
-    """The evaluation reads the variable `device` from `root`, as it does for device selectors."""
-
-    def __init__(self, device: Mapping[str, Any]) -> None:
-        super().__init__(device=device)
-        self.root = device
-
-
 def effective_attributes(pool: DevicePool, device: Device) -> dict[str, Attribute]:
     """A device's attributes by name; its own override the pool's."""
     return {attribute.name: attribute for attribute in (*pool.spec.attributes, *device.attributes)}
@@ -47,7 +39,7 @@ def holds(constraint: str | None, values: Mapping[str, Any]) -> bool:
     if isinstance(expression, ConstraintError):
         raise expression.with_traceback(None)
     try:
-        result, _ = expression.evaluate(_Inputs(values))
+        result, _ = expression.evaluate({"device": values})
     except CelEvalError as error:
         raise ConstraintError(str(error)) from None
     if not isinstance(result, bool):

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.cluster_writer import ClusterWriter
 from controlplane.scheduler.placement import Placement
-from resourceapi.cel.gotext import go_quote
-from resourceapi.objects import Condition, is_reserved_for, to_dict
+from resourceapi.objects import Condition, is_reserved_for, quoted_text, to_dict
 from resourceapi.objects.core import Pod, PodExtendedResourceClaimStatus
 from resourceapi.objects.v1 import (
     AllocationResult,
@@ -96,7 +95,7 @@ class Binder:
         due = (allocation.allocation_timestamp or self._now()) + self._timeout
         name = claim.metadata.name
         if failure is not None:
-            why = f"failed: claim={name}, reason={failure.reason}, message={go_quote(failure.message)}"
+            why = f"failed: claim={name}, reason={failure.reason}, message={quoted_text(failure.message)}"
         elif due <= self._now():
             why = f"timeout: claim={name}"
         else:

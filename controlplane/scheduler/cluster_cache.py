@@ -124,7 +124,8 @@ class ClusterCache:
         """Read everything once and follow it from then on. Raises Refused if there is something we may not read."""
         self._listed = asyncio.get_running_loop().create_future()
         self._watching = asyncio.create_task(self._run_informers())
-        await self._listed
+        await asyncio.wait([self._listed, self._watching], return_when=asyncio.FIRST_COMPLETED)
+        await (self._listed if self._listed.done() else self._watching)  # which ends with a fault of ours only
 
     async def stop(self) -> None:
         """End the watches. Idempotent."""
@@ -134,9 +135,13 @@ class ClusterCache:
                 await self._watching
 
     async def _run_informers(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for informer in self._informers:
-                group.create_task(informer.run())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for informer in self._informers:
+                    group.create_task(informer.run())
+        except Exception:
+            log.exception("nothing of the cluster is followed any more")
+            raise
 
     def _informer(self, kind: str, cache: Cache[K], objects: Watched[K]) -> Informer[K]:
         self._unlisted.add(kind)

@@ -8,8 +8,8 @@ never helps. A constraint in use is the set of devices that it would still accep
 from controlplane.structured.layout import Attribute
 
 
-class Match:
-    """All devices have a common value."""
+class _InUse:
+    """A constraint that a search works with."""
 
     __slots__ = ("_stack", "accepts", "attribute")
 
@@ -20,8 +20,19 @@ class Match:
 
     @property
     def state(self) -> frozenset[int] | None:
-        """The values that are still common; None before the first device."""
+        """The values that are still common, or that are taken; None before the first device."""
         return self._stack[-1][1]
+
+    def undo(self) -> None:
+        """Forget the device that was added last."""
+        self._stack.pop()
+        self.accepts = self._stack[-1][0]
+
+
+class Match(_InUse):
+    """All devices have a common value."""
+
+    __slots__ = ()
 
     def add(self, position: int) -> None:
         """Take a device that is accepted."""
@@ -35,26 +46,11 @@ class Match:
         self._stack.append((accepts, common))
         self.accepts = accepts
 
-    def undo(self) -> None:
-        """Forget the device that was added last."""
-        self._stack.pop()
-        self.accepts = self._stack[-1][0]
 
-
-class Distinct:
+class Distinct(_InUse):
     """No two devices have a common value."""
 
-    __slots__ = ("_stack", "accepts", "attribute")
-
-    def __init__(self, attribute: Attribute) -> None:
-        self.attribute = attribute
-        self.accepts = attribute.present
-        self._stack: list[tuple[int, frozenset[int] | None]] = [(attribute.present, None)]
-
-    @property
-    def state(self) -> frozenset[int] | None:
-        """The values that are taken; None before the first device."""
-        return self._stack[-1][1]
+    __slots__ = ()
 
     def add(self, position: int) -> None:
         """Take a device that is accepted."""
@@ -65,11 +61,6 @@ class Distinct:
             accepts &= ~self.attribute.with_value[value]
         self._stack.append((accepts, (used or frozenset()).union(values)))
         self.accepts = accepts
-
-    def undo(self) -> None:
-        """Forget the device that was added last."""
-        self._stack.pop()
-        self.accepts = self._stack[-1][0]
 
 
 Constraint = Match | Distinct

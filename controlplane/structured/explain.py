@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from controlplane.structured.allocator import Allocator
 from controlplane.structured.capacity import CapacityError, consumption, fits
-from controlplane.structured.counters import Counters
 from controlplane.structured.errors import AllocationAborted, AllocationError, NodeError
 from controlplane.structured.features import Features
 from controlplane.structured.holdings import Holdings
@@ -80,7 +79,6 @@ class Explainer:
         self._features = features
         self._state = state
         self._classes = classes
-        self._slices = slices
         self._holders = holders or {}
         self._timeout = timeout
         self._index = SliceIndex()
@@ -194,7 +192,7 @@ class Explainer:
                 return "feature off", "partitionable devices"
             pool = layout.spans[layout.pool_numbers[position]][0]
             is_paid = self._features.consumable_capacity and layout.multi & bit and holdings.shared & bit
-            if not is_paid and not Counters(pool.counters, holdings.draws(pool)).take(record.draws[index]):
+            if not is_paid and not holdings.leaves(pool, record.draws[index]):
                 return "counters", str(pool.id)
         if self._features.device_taints:
             taint = blocking_taint(device.taints, choice.tolerations)

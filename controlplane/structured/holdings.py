@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from controlplane.structured.capacity import Amounts
-from controlplane.structured.counters import Draw
+from controlplane.structured.counters import Counters, Draw
 from controlplane.structured.features import Features
 from controlplane.structured.identity import DeviceID
 from controlplane.structured.layout import Layout
@@ -14,10 +14,11 @@ from controlplane.structured.state import AllocatedState
 class Holdings:
     """The allocated state, as the search on one layout sees it."""
 
-    __slots__ = ("_shared_ids", "_state", "capacity", "exclusive", "shared")
+    __slots__ = ("_counters", "_shared_ids", "_state", "capacity", "exclusive", "shared")
 
     def __init__(self, state: AllocatedState, layout: Layout, features: Features) -> None:
         self._state = state
+        self._counters: dict[Pool, Counters] = {}
         self._shared_ids = shared_ids = frozenset([share.device for share in state.allocated_shared_device_ids])
         self.exclusive = _bits(layout.positions_of(state.allocated_devices))
         self.capacity: dict[int, Amounts] = {}
@@ -35,6 +36,16 @@ class Holdings:
             device = DeviceID(*pool.id, name)
             if device in state.allocated_devices or device in self._shared_ids or device in state.aggregated_capacity:
                 yield draw
+
+    def leaves(self, pool: Pool, draw: Draw) -> bool:
+        """Whether enough of a pool's counters is left for what a device draws."""
+        counters = self._counters.get(pool)
+        if counters is None:
+            counters = self._counters[pool] = Counters(pool.counters, self.draws(pool))
+        is_enough = counters.take(draw)
+        if is_enough:
+            counters.give_back(draw)
+        return is_enough
 
 
 def _bits(positions: dict[int, DeviceID]) -> int:

@@ -36,27 +36,19 @@ def allocation(
 def _result(pick: Pick, layout: Layout, features: Features) -> DeviceRequestAllocationResult:
     record, index = layout.locate(pick.position)
     device = record.devices[index]
-    optional: dict[str, object] = {}
-    if pick.task.admin_access:
-        optional["admin_access"] = True
-    if pick.task.choice.tolerations:
-        optional["tolerations"] = pick.task.choice.tolerations
-    if pick.is_shared:
-        optional["share_id"] = str(uuid.uuid4())
-        if pick.amounts:
-            optional["consumed_capacity"] = pick.amounts
-    if features.device_binding_and_status:
-        if device.binding_conditions:
-            optional["binding_conditions"] = device.binding_conditions
-        if device.binding_failure_conditions:
-            optional["binding_failure_conditions"] = device.binding_failure_conditions
     driver, pool = record.pool
+    with_conditions = features.device_binding_and_status
     return DeviceRequestAllocationResult(
         request=pick.task.choice.ref,
         driver=driver,
         pool=pool,
         device=device.name,
-        **optional,  # type: ignore[arg-type]  # one call for every combination of optional members
+        admin_access=True if pick.task.admin_access else None,
+        tolerations=pick.task.choice.tolerations,
+        share_id=str(uuid.uuid4()) if pick.is_shared else None,
+        consumed_capacity=pick.amounts if pick.is_shared else {},
+        binding_conditions=device.binding_conditions if with_conditions else (),
+        binding_failure_conditions=device.binding_failure_conditions if with_conditions else (),
     )
 
 

@@ -2,6 +2,6 @@
 
 from kubelet.conformance.device_plugin import Conformance
 from kubelet.conformance.dra_driver import NODE, DriverConformance
-from kubelet.conformance.report import Check, Outcome, Run
+from kubelet.conformance.run import Check, Outcome, Run
 
 __all__ = ["NODE", "Check", "Conformance", "DriverConformance", "Outcome", "Run"]

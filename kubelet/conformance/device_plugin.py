@@ -14,7 +14,7 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from grpcunix import Client, RpcError
-from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
+from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
 from kubelet.devicemanager import HEALTHY, UNHEALTHY
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.errors import PluginCallError
@@ -74,14 +74,10 @@ class Conformance(Run):
         """Run all checks. Raises OSError if the command cannot be started."""
         with kubelet_folder(self._folder) as folder:
             async with Node(folder, kubernetes=self._kubernetes) as node:
-                process = PluginProcess([part.replace("{dir}", str(node.device_plugins)) for part in self._command])
-                await process.start()
-                try:
-                    await self.while_it_runs(node, process, self._run(node, process))
-                finally:
-                    await process.terminate(self.seconds)
+                await self.try_out(node, [part.replace("{dir}", str(node.device_plugins)) for part in self._command])
 
-    async def _run(self, node: Node, process: PluginProcess) -> None:
+    async def check(self, node: Node, process: PluginProcess) -> None:
+        """Make all checks."""
         self.group = "registration"
         if not await self._registers(node, "registers and lists its devices"):
             return

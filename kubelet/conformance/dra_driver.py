@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
+from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
 from kubelet.dramanager import ApiCluster, allocated_claim
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.plugins import PREPARE, UNPREPARE, DRAPlugin
@@ -96,14 +96,10 @@ class DriverConformance(Run):
                     "{kubeconfig}": str(self._kubeconfig),
                     "{node}": NODE,
                 }
-                process = PluginProcess([_filled(part, words) for part in self._command])
-                await process.start()
-                try:
-                    await self.while_it_runs(node, process, self._run(node, process))
-                finally:
-                    await process.terminate(self.seconds)
+                await self.try_out(node, [_filled(part, words) for part in self._command])
 
-    async def _run(self, node: Node, process: PluginProcess) -> None:
+    async def check(self, node: Node, process: PluginProcess) -> None:
+        """Make all checks."""
         self.group = "registration"
         if not await self._registers(node, "registers"):
             return

@@ -10,7 +10,6 @@ from kubelet.devicemanager.manager import (
     PodAdmitAttributes,
 )
 from kubelet.devicemanager.manager_impl import DEVICE_PLUGIN_PATH, KUBELET_SOCKET, ManagerImpl
-from kubelet.devicemanager.names import is_extended_resource_name
 from kubelet.devicemanager.options import DeviceRunContainerOptions
 from kubelet.devicemanager.stub import Stub
 
@@ -29,5 +28,4 @@ __all__ = [
     "PluginHandler",
     "PodAdmitAttributes",
     "Stub",
-    "is_extended_resource_name",
 ]

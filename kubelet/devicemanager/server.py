@@ -19,11 +19,11 @@ from typing import Protocol
 from grpcunix import Channel, Client, Context, RpcError, Status, handler
 from kubelet.devicemanager.clients import ClientTable
 from kubelet.devicemanager.device import Device, devices_of
-from kubelet.devicemanager.names import is_extended_resource_name
 from kubelet.errors import DialError, KubeletError, PluginCallError, RegistrationError, go_text
 from kubelet.release import Release
 from kubelet.rpc import KubeletServer, Timeouts, await_unary, dial
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resourceapi.objects.names import is_extended_resource
 
 SUPPORTED_VERSION = "v1beta1"
 _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -164,7 +164,7 @@ class RegistrationServer:
                     f'requested API version "{request.version}" is not supported by kubelet.'
                     f' Supported version is ["{SUPPORTED_VERSION}"]'
                 )
-            if not is_extended_resource_name(request.resource_name):
+            if not is_extended_resource(request.resource_name):
                 raise RegistrationError(f'the ResourceName "{request.resource_name}" is invalid')
             await self._connect(request.resource_name, _join(self.socket.parent, request.endpoint))
         except KubeletError as error:
@@ -183,7 +183,7 @@ class RegistrationServer:
             raise RegistrationError(
                 f"manager version, {SUPPORTED_VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
             )
-        if not is_extended_resource_name(name):
+        if not is_extended_resource(name):
             raise RegistrationError(f'invalid name of device plugin socket: the ResourceName "{name}" is invalid')
 
     async def register_plugin(

@@ -12,11 +12,14 @@ from typing import Protocol
 from kubelet.errors import KubeletError
 from resourceapi.client import ClientError, Refused
 from resourceapi.client.blocking import Client
-from resourceapi.objects import ObjectMeta, v1
+from resourceapi.objects import DecodeError, ObjectMeta, v1
 
 
 class ClusterError(KubeletError):
-    """The cluster does not have what was asked for, refuses, or cannot be reached; the text is the API server's."""
+    """The cluster does not have what was asked for, refuses, cannot be reached or understood.
+
+    The text is the API server's where it has one.
+    """
 
 
 class Cluster(Protocol):
@@ -73,7 +76,7 @@ class ApiCluster:
         """A claim as it is now. Raises `ClusterError`."""
         try:
             return await asyncio.to_thread(self._claims.get, name, namespace)
-        except ClientError as error:
+        except (ClientError, DecodeError) as error:
             raise ClusterError(_text(error)) from error
 
     async def delete_slices(self, node: str, driver: str | None = None) -> None:
@@ -81,7 +84,7 @@ class ApiCluster:
         fields = f"spec.nodeName={node}" + ("" if driver is None else f",spec.driver={driver}")
         try:
             await asyncio.to_thread(self._delete, fields)
-        except ClientError as error:
+        except (ClientError, DecodeError) as error:
             raise ClusterError(_text(error)) from error
 
     def _delete(self, fields: str) -> None:
@@ -118,5 +121,5 @@ def allocated_claim(
     )
 
 
-def _text(error: ClientError) -> str:
+def _text(error: ClientError | DecodeError) -> str:
     return error.message if isinstance(error, Refused) else str(error)

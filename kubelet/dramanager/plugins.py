@@ -5,7 +5,6 @@ Source: DRA specification, sections 1.3 and 4.8; corrections 26 and 30.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from kubelet.errors import ClaimError, RegistrationError
 from kubelet.rpc import Timeouts, await_unary, connect
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
+from resourceapi.objects import quoted_text
 
 SERVICES: Mapping[str, Any] = {"v1.DRAPlugin": v1, "v1beta1.DRAPlugin": v1beta1}  # in the kubelet's own order
 PREPARE = "NodePrepareResources"
@@ -158,4 +158,4 @@ class PluginStore:
 
 def _quoted(names: Iterable[str]) -> str:
     """A list as Go prints it with %q."""
-    return f"[{' '.join(map(json.dumps, names))}]"
+    return f"[{' '.join(map(quoted_text, names))}]"

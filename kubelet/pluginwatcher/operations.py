@@ -4,6 +4,7 @@ Source: device manager specification, section 2.4, and the texts of observation 
 """
 
 from collections.abc import Mapping
+from typing import NoReturn
 from urllib.parse import quote
 
 from google.protobuf.message import Message
@@ -61,7 +62,6 @@ class Operations:
         if handler is None:
             text = f"{_ERROR} no handler registered for plugin type: {info.type} at socket {socket.path}"
             await self._refuse(client, text)
-            return
         endpoint = info.endpoint or str(socket.path)
         versions = list(info.supported_versions)
         try:
@@ -84,8 +84,8 @@ class Operations:
             text = f"{_ERROR} failed to send registration status at socket {socket.path}, err: {error}"
             raise RegistrationError(text) from error
 
-    async def _refuse(self, client: Client, text: str) -> None:
-        """Tell the plugin why, and fail with it. Always raises `RegistrationError`."""
+    async def _refuse(self, client: Client, text: str) -> NoReturn:
+        """Tell the plugin why, and fail with it. Raises `RegistrationError`."""
         try:
             await self._notify(client, api.RegistrationStatus(plugin_registered=False, error=text))
         except PluginCallError as error:

@@ -93,13 +93,13 @@ class PodRun:
         return _add_future(self._asked_end)
 
     def take_asked(self) -> "list[asyncio.Future[None]]":
-        """Who asked so far, for `answer`."""
+        """Who asked so far, for `resolve_all` once the pod was looked after."""
         self.wake.clear()
         asked, self._asked = self._asked, []
         return asked
 
     def take_asked_end(self) -> "list[asyncio.Future[None]]":
-        """Who waits for the end, for `answer`."""
+        """Who waits for the end, for `resolve_all` once it was tried."""
         asked, self._asked_end = self._asked_end, []
         return asked
 

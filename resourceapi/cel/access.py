@@ -85,8 +85,6 @@ def _list_index(key: Any) -> int:
 
 def variable(name: str) -> Run:
     """Reads an input of the evaluation."""
-    if name == "device":
-        return lambda frame: frame.inputs.root
 
     def run(frame: Frame) -> Any:
         try:
@@ -95,6 +93,11 @@ def variable(name: str) -> Run:
             raise CelEvalError(f"no such attribute(s): {name}") from None
 
     return run
+
+
+def device(frame: Frame) -> Any:
+    """Reads the device that a selector is evaluated on."""
+    return frame.inputs.root
 
 
 def local(slot: int) -> Run:
@@ -232,7 +235,7 @@ def _key(frame: Frame, step: Step, paid: int) -> Any:
 
 
 def refunded(run: Run) -> Run:
-    """Charges one unit less than `run`; below nothing at all, that is more than any limit, as unsigned numbers go."""
+    """Charges one unit less than `run`. Below zero upstream's cost, which is unsigned, is beyond any limit."""
 
     def closure(frame: Frame) -> Any:
         try:

@@ -100,10 +100,6 @@ def _read_first(_target: Operand | None, args: list[Operand]) -> Estimate | None
     return Estimate(scale_range(args[0].range, _TRAVERSAL)) if args else None
 
 
-def _ip(target: Operand | None, args: list[Operand]) -> Estimate | None:
-    return _read_first(target, args)
-
-
 def _read_first_twice(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     return Estimate(scale_range(args[0].range, 2 * _TRAVERSAL)) if args else None
 

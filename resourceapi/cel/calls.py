@@ -22,6 +22,7 @@ from resourceapi.cel.values import (
     is_map,
     items_of,
     no_such_overload,
+    not_equal,
     size,
     to_key,
     type_name,
@@ -314,14 +315,6 @@ def equality(first: Run, second: Run, unequal: bool) -> Run:
         return equal(left, right)
 
     return closure
-
-
-def not_equal(left: Any, right: Any) -> bool:
-    """`left != right`; what cannot be compared differs."""
-    try:
-        return not equal(left, right)
-    except CelEvalError:
-        return True
 
 
 def equality_with_constant(first: Run, constant: Any, unequal: bool) -> Run:

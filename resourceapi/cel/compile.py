@@ -18,7 +18,7 @@ from resourceapi.cel.frame import Cancelled, Frame, Run, charged
 from resourceapi.cel.library.regex import REGEX_FUNCTIONS, prepare
 from resourceapi.cel.macros import ACCU
 from resourceapi.cel.proof import unproven
-from resourceapi.cel.types import Kind, unwrap_optional
+from resourceapi.cel.types import DEVICE, Kind, unwrap_optional
 from resourceapi.cel.values import Optional, TypeValue, Uint, display, to_key
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
@@ -143,7 +143,8 @@ class _Compiler:
                 if node.name in scope:
                     return Path(scope[node.name], unwraps)
         name = node.name.removeprefix(".")
-        return Path(access.variable(name), unwraps, device=name == "device")
+        is_device = node.type == DEVICE
+        return Path(access.device if is_device else access.variable(name), unwraps, device=is_device)
 
     def _named_type(self, name: str) -> Constant:
         """Upstream takes the name of every variable that is a type for the name of a type."""

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from resourceapi.cel.types import Kind, Type, parse_type
 
 Implementation: TypeAlias = Callable[..., Any]
-# Run-time cost of a call from the arguments and the result (None where the call failed).
+# Run-time cost of a call from the arguments and the result, each `frame.ERRED` where it failed.
 Cost: TypeAlias = Callable[[tuple[Any, ...], Any], int]
 
 

@@ -15,12 +15,10 @@ from resourceapi.cel.estimate import Bounds
 from resourceapi.cel.library import lists, quantities
 from resourceapi.cel.macros import BINDINGS
 from resourceapi.cel.semver import Semver, SemverError
-from resourceapi.cel.types import ANY, BOOL, DURATION, DYN, QUANTITY, STRING, TIMESTAMP, Kind, Type, map_of
+from resourceapi.cel.types import ANY, BOOL, DEVICE, DURATION, DYN, QUANTITY, STRING, TIMESTAMP, Type, map_of
 from resourceapi.cel.values import DefaultMap
 from resourceapi.objects.quantity import Quantity
 from resourceapi.objects.v1 import Device, DeviceAttribute, DeviceCapacity
-
-DEVICE = Type(Kind.STRUCT, "kubernetes.DRADevice")
 
 MAX_DOMAIN = 63
 MAX_ID = 32

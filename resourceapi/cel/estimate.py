@@ -19,7 +19,7 @@ from resourceapi.cel.values import Uint
 __all__ = ["UNLIMITED", "Bounds", "estimate"]
 
 _ONE = fixed(1)
-_LIST, _MAP, _STRUCT = fixed(10), fixed(30), fixed(40)
+_LIST, _MAP = fixed(10), fixed(30)
 _SCALARS = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT})
 
 

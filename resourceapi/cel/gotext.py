@@ -1,33 +1,6 @@
-"""Text as Go prints it, where messages of the reference show values: %q and %g."""
+"""Doubles as Go prints them."""
 
 import math
-
-_ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
-
-
-def go_quote(text: str) -> str:
-    """A string in double quotes with Go's escapes."""
-    parts: list[str] = []
-    for char in text:
-        if char in _ESCAPES:
-            parts.append(_ESCAPES[char])
-        elif char == " " or (char.isprintable() and not char.isspace()):
-            parts.append(char)
-        elif ord(char) < 0x80:
-            parts.append(f"\\x{ord(char):02x}")
-        else:
-            parts.append(f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}")
-    return f'"{"".join(parts)}"'
 
 
 def format_double(value: float) -> str:

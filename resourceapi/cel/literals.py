@@ -2,7 +2,7 @@
 
 import re
 
-from resourceapi.cel.values import MAX_INT, MAX_UINT, MIN_INT, Uint
+from resourceapi.cel.values import MAX_INT, MAX_UINT, MIN_INT, Uint, read_digits
 
 _SIMPLE = {
     "a": "\a",
@@ -47,12 +47,7 @@ def parse_uint(text: str) -> Uint:
 
 def _integer(text: str) -> int:
     digits = text.removeprefix("-")
-    if digits.startswith("0x"):
-        value = int(digits[2:], 16)
-    elif len(digits.lstrip("0")) > 20:
-        value = MAX_UINT + 1  # out of range anyway; Python refuses to read thousands of decimal digits
-    else:
-        value = int(digits)
+    value = int(digits[2:], 16) if digits.startswith("0x") else read_digits(digits)
     return -value if text.startswith("-") else value
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import total_ordering
 
-from resourceapi.cel.gotext import go_quote
+from resourceapi.objects.errors import quoted_text
 
 _DIGITS = frozenset("0123456789")
 _ALPHANUM = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-")
@@ -97,9 +97,9 @@ class Semver:
 
 def _number(name: str, text: str) -> int:
     if not set(text) <= _DIGITS:
-        raise SemverError(f"Invalid character(s) found in {name.lower()} number {go_quote(text)}")
+        raise SemverError(f"Invalid character(s) found in {name.lower()} number {quoted_text(text)}")
     if len(text) > 1 and text.startswith("0"):
-        raise SemverError(f"{name} number must not contain leading zeroes {go_quote(text)}")
+        raise SemverError(f"{name} number must not contain leading zeroes {quoted_text(text)}")
     if not text:
         raise SemverError('strconv.ParseUint: parsing "": invalid syntax')
     return _uint64(text)
@@ -116,10 +116,10 @@ def _prerelease(text: str) -> str:
         raise SemverError("Prerelease is empty")
     if set(text) <= _DIGITS:
         if len(text) > 1 and text.startswith("0"):
-            raise SemverError(f"Numeric PreRelease version must not contain leading zeroes {go_quote(text)}")
+            raise SemverError(f"Numeric PreRelease version must not contain leading zeroes {quoted_text(text)}")
         return str(_uint64(text))
     if not set(text) <= _ALPHANUM:
-        raise SemverError(f"Invalid character(s) found in prerelease {go_quote(text)}")
+        raise SemverError(f"Invalid character(s) found in prerelease {quoted_text(text)}")
     return text
 
 
@@ -127,5 +127,5 @@ def _build(text: str) -> str:
     if not text:
         raise SemverError("Build meta data is empty")
     if not set(text) <= _ALPHANUM:
-        raise SemverError(f"Invalid character(s) found in build meta data {go_quote(text)}")
+        raise SemverError(f"Invalid character(s) found in build meta data {quoted_text(text)}")
     return text

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from resourceapi.cel.ast import Node
 
@@ -21,10 +22,10 @@ def headroom(frames: int) -> Iterator[None]:
         yield
         return
     in_progress = 0
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         in_progress += 1
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the chain
+        frame = frame.f_back
     wanted = in_progress + frames + _SPARE
     _limit.raise_to(wanted)
     try:

@@ -90,6 +90,7 @@ TYPE = Type(Kind.TYPE, "type")
 UINT = Type(Kind.UINT, "uint")
 
 CIDR = Type(Kind.OPAQUE, "net.CIDR")
+DEVICE = Type(Kind.STRUCT, "kubernetes.DRADevice")
 FORMAT = Type(Kind.STRUCT, "kubernetes.NamedFormat")
 IP = Type(Kind.OPAQUE, "net.IP")
 QUANTITY = Type(Kind.STRUCT, "kubernetes.Quantity")

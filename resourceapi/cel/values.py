@@ -29,6 +29,15 @@ MAX_INT = 2**63 - 1
 MAX_UINT = 2**64 - 1
 
 
+def read_digits(digits: str) -> int:
+    """The number of decimal digits, those in front that are zeros aside; `MAX_UINT + 1` for more than 20.
+
+    That is beyond 64 bits anyway, and Python refuses to read thousands of digits, be they zeros.
+    """
+    significant = digits.lstrip("0")
+    return int(significant or 0) if len(significant) <= 20 else MAX_UINT + 1
+
+
 class Uint(int):
     """An unsigned integer."""
 
@@ -272,6 +281,19 @@ def equal(left: Any, right: Any) -> bool:
     return equality(left, right)
 
 
+def not_equal(left: Any, right: Any) -> bool:
+    """`left != right`; what cannot be compared differs."""
+    return not is_equal(left, right)
+
+
+def is_equal(left: Any, right: Any) -> bool:
+    """Whether two values are equal; what cannot be compared is not."""
+    try:
+        return equal(left, right)
+    except CelEvalError:
+        return False
+
+
 def _differ(left: Any, right: Any) -> bool:
     # Inside a container upstream takes "cannot be compared" for "does not differ".
     try:
@@ -330,20 +352,10 @@ def is_comparable(value: Any) -> bool:
 def contains(container: Any, value: Any) -> bool:
     """`value in container`, for lists and maps."""
     if type(container) is list:
-        return any(_is_equal(value, element) for element in container)
+        return any(is_equal(value, element) for element in container)
     if isinstance(container, dict):
         return go_type_name(value) not in _UNHASHABLE and to_key(value) in container
     raise no_such_overload()
-
-
-def _is_equal(left: Any, right: Any) -> bool:
-    try:
-        return equal(left, right)
-    except CelEvalError:
-        return False
-
-
-is_equal = _is_equal
 
 
 def is_hashable(value: Any) -> bool:

@@ -19,7 +19,7 @@ class Unreachable(ClientError):
 
     @property
     def is_transient(self) -> bool:
-        """It does."""
+        """Always: the server may answer the next time."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""Events of core/v1: each one is new; who says the same again counts it himself."""
+"""Events of core/v1. Each is a new object, with a count of one: whoever repeats an event has to count it."""
 
 import secrets
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Every struct stands for one JSON object of the Kubernetes API. Absent fields have Go's zero value (or None where the Go
 field is a pointer), and what a struct does not know is kept in `unknown_fields`, so that reading and writing an object
-of a newer server loses nothing. `decode` fills the structs, `encode` writes them.
+of a newer server loses nothing. codec.py fills the structs and writes them.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ def map_items(function: Callable[[A], B], items: tuple[A, ...]) -> tuple[B, ...]
 
 
 class Unknown(dict[str, Any]):
-    """JSON members that a struct has no field for. Only `decode` makes them."""
+    """JSON members that a struct has no field for. Made where objects are read or converted."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", repr_omit_defaults=True, gc=False):

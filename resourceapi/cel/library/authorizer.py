@@ -14,6 +14,7 @@ from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.types import Kind, Type
 from resourceapi.cel.values import no_such_overload, register_type
+from resourceapi.objects.names import dns_label, dns_subdomain
 
 _PACKAGE = "kubernetes.authorization"
 AUTHORIZER = Type(Kind.STRUCT, f"{_PACKAGE}.Authorizer")
@@ -101,8 +102,6 @@ def _path(of: Any, path: str) -> PathCheck:
 
 
 def _service_account(of: Any, namespace: str, name: str) -> Authorizer:
-    from resourceapi.objects.names import dns_label, dns_subdomain  # which itself are among the functions here
-
     if dns_subdomain(name):
         raise CelEvalError("Invalid service account name")
     if dns_label(namespace):
@@ -130,11 +129,7 @@ def _check(of: Any, verb: str) -> Decision:
 
 _BUILDERS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("authorizer_path", "Authorizer.path(string) -> PathCheck", _path),
-    (
-        "authorizer_group",
-        "Authorizer.group(string) -> GroupCheck",
-        _group,
-    ),
+    ("authorizer_group", "Authorizer.group(string) -> GroupCheck", _group),
     ("authorizer_serviceaccount", "Authorizer.serviceAccount(string, string) -> Authorizer", _service_account),
     ("groupcheck_resource", "GroupCheck.resource(string) -> ResourceCheck", _with("resource")),
     ("resourcecheck_subresource", "ResourceCheck.subresource(string) -> ResourceCheck", _with("subresource")),

@@ -10,7 +10,7 @@ from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.gotext import format_double
 from resourceapi.cel.library.standard import MAX_TIME, MIN_TIME, checked_int, checked_uint
 from resourceapi.cel.library.times import format_duration, format_timestamp, parse_duration, parse_timestamp
-from resourceapi.cel.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Timestamp, Uint, type_name
+from resourceapi.cel.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Timestamp, Uint, read_digits, type_name
 
 _NANOS = 10**9
 # Possessive repetitions keep the reading of long texts linear.
@@ -57,18 +57,17 @@ def _string_to_double(text: str) -> float:
 
 
 def _string_to_int(text: str) -> int:
-    if not re.fullmatch(r"[+-]?\d{1,4000}", text, re.ASCII):
-        raise _failed(text, "int")
-    value = int(text)
-    if not MIN_INT <= value <= MAX_INT:
+    match = re.fullmatch(r"([+-]?)(\d+)", text, re.ASCII)
+    value = 0 if match is None else read_digits(match[2]) * (-1 if match[1] == "-" else 1)
+    if match is None or not MIN_INT <= value <= MAX_INT:
         raise _failed(text, "int")
     return value
 
 
 def _string_to_uint(text: str) -> Uint:
-    if not re.fullmatch(r"\d{1,4000}", text, re.ASCII) or int(text) > MAX_UINT:
+    if not re.fullmatch(r"\d+", text, re.ASCII) or (value := read_digits(text)) > MAX_UINT:
         raise _failed(text, "uint")
-    return Uint(int(text))
+    return Uint(value)
 
 
 def _double_to_int(value: float) -> int:

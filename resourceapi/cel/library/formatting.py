@@ -12,14 +12,24 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.gotext import format_double, go_quote
+from resourceapi.cel.gotext import format_double
 from resourceapi.cel.library.times import format_duration, format_timestamp
-from resourceapi.cel.values import Duration, Timestamp, TypeValue, Uint, is_map, items_of, type_name
+from resourceapi.cel.values import (
+    MAX_INT,
+    Duration,
+    Timestamp,
+    TypeValue,
+    Uint,
+    is_map,
+    items_of,
+    read_digits,
+    type_name,
+)
+from resourceapi.objects.errors import quoted_text
 
 _DEFAULT_PRECISION = 6
 _MAX_PRECISION = 10_000_009  # what Go's printers read at the most; it is kept in 16 bits, and the zeros of %f in 8
 _UNREADABLE = "%!(NOVERB)"
-_MAX_INT64 = 2**63 - 1
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _PRECISION = re.compile(r"\.([0-9]*)")
@@ -89,13 +99,13 @@ def _parse_clause(text: str, position: int, interpolator: Interpolator) -> tuple
         if position >= len(text):
             raise FormatError(f"{failed}error while parsing precision: could not find end of precision specifier")
         digits = match[1]
-        if not digits or len(digits.lstrip("0")) > 19 or int(digits) > _MAX_INT64:
+        precision = read_digits(digits)
+        if not digits or precision > MAX_INT:
             problem = "value out of range" if digits else "invalid syntax"
             raise FormatError(
                 f"{failed}error while parsing precision: error while converting precision to integer:"
-                f" strconv.Atoi: parsing {go_quote(digits)}: {problem}"
+                f" strconv.Atoi: parsing {quoted_text(digits)}: {problem}"
             )
-        precision = int(digits)
     letter = text[position]
     if letter not in "sdfebxXo":
         # Upstream looks at bytes here, and prints the first one of a longer character as a character.
@@ -243,13 +253,13 @@ def _nested(value: Any) -> str:
     """A value inside a list or map, where text is quoted and time shows its type."""
     kind = type(value)
     if kind is str:
-        return go_quote(value)
+        return quoted_text(value)
     if kind is bytes:
-        return "b" + go_quote(_string(value))
+        return "b" + quoted_text(_string(value))
     if kind is Timestamp:
-        return f"timestamp({go_quote(format_timestamp(value))})"
+        return f"timestamp({quoted_text(format_timestamp(value))})"
     if kind is Duration:
-        return f"duration({go_quote(format_duration(value))})"
+        return f"duration({quoted_text(format_duration(value))})"
     if kind is float:
         if value != value or value in (float("inf"), float("-inf")):
             return f'"{format_double(value)}"'

@@ -30,7 +30,6 @@ _SUMMABLE = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 # The extension names its overloads after the types' full names.
 _FULL_NAMES = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
-_SORTABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 
 
 def _require_comparable(values: list[Any]) -> None:
@@ -210,7 +209,7 @@ def extension() -> list[Function]:
         ),
         singleton(
             _sort,
-            [(f"list_{_FULL_NAMES.get(t, t)}_sort", f"list({t}).sort() -> list({t})") for t in _SORTABLE],
+            [(f"list_{_FULL_NAMES.get(t, t)}_sort", f"list({t}).sort() -> list({t})") for t in _COMPARABLE],
         ),
         singleton(
             _sort_by_keys,
@@ -219,7 +218,7 @@ def extension() -> list[Function]:
                     f"list_{_FULL_NAMES.get(t, t)}_sortByAssociatedKeys",
                     f"list(T).@sortByAssociatedKeys(list({t})) -> list(T)",
                 )
-                for t in _SORTABLE
+                for t in _COMPARABLE
             ],
         ),
     ]

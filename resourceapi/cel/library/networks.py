@@ -9,8 +9,8 @@ from typing import Any
 
 from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.gotext import go_quote
 from resourceapi.cel.values import no_such_overload, register_type
+from resourceapi.objects.errors import quoted_text
 
 _PREFIX_LENGTH = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 
@@ -88,9 +88,9 @@ def _ipv4_problem(text: str) -> str | None:
             if int(field) > 255:
                 return "IPv4 field has value >255"
         elif char != ".":
-            return f"unexpected character (at {go_quote(text[at:])})"
+            return f"unexpected character (at {quoted_text(text[at:])})"
         elif not field or at == len(text) - 1:
-            return f"IPv4 field must have at least one digit (at {go_quote(text[at:])})"
+            return f"IPv4 field must have at least one digit (at {quoted_text(text[at:])})"
         elif dots == 3:
             return "IPv4 address too long"
         else:
@@ -104,19 +104,19 @@ def parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
         if char == ".":
             problem = _ipv4_problem(text)
             if problem is not None:
-                raise AddressError(f"ParseAddr({go_quote(text)}): {problem}")
+                raise AddressError(f"ParseAddr({quoted_text(text)}): {problem}")
             return IPv4Address(text), ""
         if char == ":":
             body, percent, zone = text.partition("%")
             if percent and not zone:
-                raise AddressError(f"ParseAddr({go_quote(text)}): zone must be a non-empty string")
+                raise AddressError(f"ParseAddr({quoted_text(text)}): zone must be a non-empty string")
             try:
                 return IPv6Address(body), zone
             except AddressValueError:
-                raise AddressError(f"ParseAddr({go_quote(text)}): {_ipv6_problem(body)}") from None
+                raise AddressError(f"ParseAddr({quoted_text(text)}): {_ipv6_problem(body)}") from None
         if char == "%":
-            raise AddressError(f"ParseAddr({go_quote(text)}): missing IPv6 address")
-    raise AddressError(f"ParseAddr({go_quote(text)}): unable to parse IP")
+            raise AddressError(f"ParseAddr({quoted_text(text)}): missing IPv6 address")
+    raise AddressError(f"ParseAddr({quoted_text(text)}): unable to parse IP")
 
 
 def _ipv6_problem(body: str) -> str:
@@ -130,31 +130,31 @@ def _ipv6_problem(body: str) -> str:
         match = re.match(r"[0-9a-fA-F]*", rest)
         digits = match.group() if match else ""
         if len(digits) > 4:
-            return f"each group must have 4 or less digits (at {go_quote(rest)})"
+            return f"each group must have 4 or less digits (at {quoted_text(rest)})"
         if not digits:
-            return f"each colon-separated field must have at least one digit (at {go_quote(rest)})"
+            return f"each colon-separated field must have at least one digit (at {quoted_text(rest)})"
         after = rest[len(digits) :]
         if after.startswith("."):
             if not has_ellipsis and groups != 12:
-                return f"embedded IPv4 address must replace the final 2 fields of the address (at {go_quote(rest)})"
+                return f"embedded IPv4 address must replace the final 2 fields of the address (at {quoted_text(rest)})"
             return _ipv4_problem(rest) or "address string too short"
         groups += 2
         rest = after
         if not rest:
             break
         if rest[0] != ":":
-            return f"unexpected character, want colon (at {go_quote(rest)})"
+            return f"unexpected character, want colon (at {quoted_text(rest)})"
         if len(rest) == 1:
-            return f"colon must be followed by more characters (at {go_quote(rest)})"
+            return f"colon must be followed by more characters (at {quoted_text(rest)})"
         rest = rest[1:]
         if rest[0] == ":":
             if has_ellipsis:
-                return f"multiple :: in address (at {go_quote(rest)})"
+                return f"multiple :: in address (at {quoted_text(rest)})"
             has_ellipsis, rest = True, rest[1:]
             if not rest:
                 break
     if rest:
-        return f"trailing garbage after address (at {go_quote(rest)})"
+        return f"trailing garbage after address (at {quoted_text(rest)})"
     return "the :: must expand to at least one field of zeros" if groups >= 16 else "address string too short"
 
 
@@ -163,14 +163,15 @@ def _is_mapped(value: IPv4Address | IPv6Address) -> bool:
 
 
 def _ip(text: str) -> Address:
+    quoted = quoted_text(text)
     try:
         value, zone = parse_address(text)
     except AddressError as error:
-        raise CelEvalError(f"IP Address {go_quote(text)} parse error during conversion from string: {error}") from None
+        raise CelEvalError(f"IP Address {quoted} parse error during conversion from string: {error}") from None
     if zone:
-        raise CelEvalError(f"IP address {go_quote(text)} with zone value is not allowed")
+        raise CelEvalError(f"IP address {quoted} with zone value is not allowed")
     if _is_mapped(value):
-        raise CelEvalError(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
+        raise CelEvalError(f"IPv4-mapped IPv6 address {quoted} is not allowed")
     return Address(value)
 
 
@@ -183,7 +184,7 @@ def _is_ip(text: str) -> bool:
 
 
 def _parse_prefix(text: str) -> Prefix:
-    quoted = go_quote(text)
+    quoted = quoted_text(text)
     address, slash, length = text.rpartition("/")
     if not slash:
         raise AddressError(f"netip.ParsePrefix({quoted}): no '/'")
@@ -194,7 +195,7 @@ def _parse_prefix(text: str) -> Prefix:
     if zone:
         raise AddressError(f"netip.ParsePrefix({quoted}): IPv6 zones cannot be present in a prefix")
     if not _PREFIX_LENGTH.fullmatch(length):
-        raise AddressError(f"netip.ParsePrefix({quoted}): bad bits after slash: {go_quote(length)}")
+        raise AddressError(f"netip.ParsePrefix({quoted}): bad bits after slash: {quoted_text(length)}")
     if int(length) > value.max_prefixlen:
         raise AddressError(f"netip.ParsePrefix({quoted}): prefix length out of range")
     return Prefix(value, int(length))
@@ -207,7 +208,7 @@ def _cidr(text: str) -> Prefix:
     except AddressError as error:
         raise CelEvalError(f"{failed}{failed}{error}") from None
     if _is_mapped(prefix.address):
-        raise CelEvalError(f"{failed}IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
+        raise CelEvalError(f"{failed}IPv4-mapped IPv6 address {quoted_text(text)} is not allowed")
     return prefix
 
 

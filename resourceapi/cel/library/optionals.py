@@ -6,7 +6,7 @@ from typing import Any
 
 from resourceapi.cel.declarations import Function, Overload, group, singleton
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.library.standard import index
+from resourceapi.cel.library.standard import declared_only
 from resourceapi.cel.values import NONE, Duration, Optional, Timestamp, Uint, display
 
 _ZERO_INSTANT = -62135596800 * 10**9  # Go's zero time: the start of the year 1
@@ -51,10 +51,6 @@ def _unwrap(values: list[Any]) -> list[Any]:
     return [value.value for value in values if value.present]
 
 
-def _declared_only(*_: Any) -> Any:
-    raise CelEvalError("no such overload")
-
-
 def functions() -> list[Function]:
     """What makes and reads optional values; or/orValue and the optional selects are compiled specially."""
     return [
@@ -65,8 +61,8 @@ def functions() -> list[Function]:
                 Overload("optional_none", "optional.none() -> optional(V)", lambda: NONE),
                 Overload("optional_value", "optional(V).value() -> V", _value),
                 Overload("optional_hasValue", "optional(V).hasValue() -> bool", lambda optional: optional.present),
-                Overload("optional_or_optional", "optional(V).or(optional(V)) -> optional(V)", _declared_only),
-                Overload("optional_orValue_value", "optional(V).orValue(V) -> V", _declared_only),
+                Overload("optional_or_optional", "optional(V).or(optional(V)) -> optional(V)", declared_only),
+                Overload("optional_orValue_value", "optional(V).orValue(V) -> V", declared_only),
                 Overload("list_first", "list(V).first() -> optional(V)", _first),
                 Overload("list_last", "list(V).last() -> optional(V)", _last),
                 Overload("optional_unwrap", "optional.unwrap(list(optional(V))) -> list(V)", _unwrap),
@@ -74,7 +70,7 @@ def functions() -> list[Function]:
             ]
         ),
         singleton(
-            index,
+            declared_only,
             [
                 ("list_optindex_optional_int", "_[?_](list(V), int) -> optional(V)"),
                 ("optional_list_optindex_optional_int", "_[?_](optional(list(V)), int) -> optional(V)"),
@@ -83,7 +79,7 @@ def functions() -> list[Function]:
             ],
         ),
         singleton(
-            index,
+            declared_only,
             [
                 ("optional_list_index_int", "_[_](optional(list(V)), int) -> optional(V)"),
                 ("optional_map_index_value", "_[_](optional(map(K, V)), K) -> optional(V)"),

@@ -25,6 +25,7 @@ from resourceapi.cel.values import (
     is_comparable,
     is_map,
     no_such_overload,
+    not_equal,
     type_name,
 )
 
@@ -202,14 +203,6 @@ def logical_not(value: Any) -> bool:
     raise no_such_overload()
 
 
-def not_equal(left: Any, right: Any) -> bool:
-    """`left != right`; what cannot be compared is not equal."""
-    try:
-        return not equal(left, right)
-    except CelEvalError:
-        return True
-
-
 def _ordering(function: str, decide: Callable[[int, int], bool]) -> Callable[[Any, Any], bool]:
     def run(left: Any, right: Any) -> bool:
         if not is_comparable(left):
@@ -229,8 +222,8 @@ def _in(value: Any, container: Any) -> bool:
     return contains(container, value)
 
 
-def index(*_: Any) -> Any:
-    """Only declared: the compiler turns indexing into access paths."""
+def declared_only(*_: Any) -> Any:
+    """Stands for what the compiler makes of a call itself: branches, access paths, lists and maps that grow."""
     raise no_such_overload()
 
 
@@ -247,10 +240,6 @@ def _type(value: Any) -> TypeValue:
 
 def _identity(value: Any) -> Any:
     return value
-
-
-def _declared_only(*_: Any) -> Any:
-    raise no_such_overload()
 
 
 def _not_strictly_false(value: Any) -> bool:
@@ -307,9 +296,9 @@ def _relation(name: str, function: str, run: Callable[[Any, Any], bool], mixed: 
 def functions(mixed_numbers: bool) -> list[Function]:
     """The operators and functions; with `mixed_numbers`, numbers of different types can be ordered."""
     return [
-        singleton(_declared_only, [("conditional", "_?_:_(bool, A, A) -> A")]),
-        singleton(_declared_only, [("logical_and", "_&&_(bool, bool) -> bool")]),
-        singleton(_declared_only, [("logical_or", "_||_(bool, bool) -> bool")]),
+        singleton(declared_only, [("conditional", "_?_:_(bool, A, A) -> A")]),
+        singleton(declared_only, [("logical_and", "_&&_(bool, bool) -> bool")]),
+        singleton(declared_only, [("logical_or", "_||_(bool, bool) -> bool")]),
         singleton(logical_not, [("logical_not", "!_(bool) -> bool")]),
         singleton(_not_strictly_false, [("not_strictly_false", "@not_strictly_false(bool) -> bool")]),
         singleton(equal, [("equals", "_==_(A, A) -> bool")]),
@@ -347,7 +336,7 @@ def functions(mixed_numbers: bool) -> list[Function]:
         _relation("less_equals", "_<=_", less_equals, mixed_numbers),
         _relation("greater", "_>_", greater, mixed_numbers),
         _relation("greater_equals", "_>=_", greater_equals, mixed_numbers),
-        singleton(index, [("index_list", "_[_](list(A), int) -> A"), ("index_map", "_[_](map(A, B), A) -> B")]),
+        singleton(declared_only, [("index_list", "_[_](list(A), int) -> A"), ("index_map", "_[_](map(A, B), A) -> B")]),
         singleton(_in, [("in_list", "@in(A, list(A)) -> bool"), ("in_map", "@in(A, map(A, B)) -> bool")]),
         singleton(
             length,

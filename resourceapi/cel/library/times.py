@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.gotext import go_quote
-from resourceapi.cel.values import MAX_INT, MIN_INT, Duration, Timestamp
+from resourceapi.cel.values import MAX_INT, MIN_INT, Duration, Timestamp, read_digits
+from resourceapi.objects.errors import quoted_text
 
 _NANOS = 10**9
 _UNITS = {
@@ -41,10 +41,10 @@ def parse_duration(text: str) -> int | None:
     total, position = 0, 0
     while position < len(rest):
         match = _TERM.match(rest, position)
-        if match is None or not (match[1] or match[3]) or len(match[1]) > 20:
+        if match is None or not (match[1] or match[3]):
             return None
         unit = _UNITS[match[4]]
-        total += int(match[1] or 0) * unit
+        total += read_digits(match[1]) * unit
         fraction = (match[3] or "")[:30]
         total += int(fraction or 0) * unit // 10 ** len(fraction)
         position = match.end()
@@ -134,7 +134,7 @@ def _offset(value: Timestamp, zone: str) -> int:
 
 def _atoi(text: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
-        raise CelEvalError(f"strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
+        raise CelEvalError(f"strconv.Atoi: parsing {quoted_text(text)}: invalid syntax")
     return int(text)
 
 

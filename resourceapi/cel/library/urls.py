@@ -9,9 +9,9 @@ from typing import Any
 
 from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.gotext import go_quote
 from resourceapi.cel.library.networks import AddressError, parse_address
 from resourceapi.cel.values import register_type
+from resourceapi.objects.errors import quoted_text
 
 _UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
 _PATH = _UNRESERVED | frozenset(b"$&+,/:;=@")
@@ -118,7 +118,7 @@ def _naming(text: str) -> Iterator[None]:
     try:
         yield
     except UrlError as error:
-        raise UrlError(f"parse {go_quote(text)}: {error}") from None
+        raise UrlError(f"parse {quoted_text(text)}: {error}") from None
 
 
 def _parse_host(scheme: str, host: str) -> str:
@@ -153,7 +153,7 @@ def _check_literal(text: str) -> None:
 
 def _check_port(port: str) -> None:
     if port and not re.fullmatch(r":[0-9]*", port):
-        raise UrlError(f"invalid port {go_quote(port)} after host")
+        raise UrlError(f"invalid port {quoted_text(port)} after host")
 
 
 def _is_host_escape(byte: int) -> bool:
@@ -175,12 +175,12 @@ def _unescape(text: str, may_be_escaped: Callable[[int], bool] | None = None) ->
             escape = raw[position : position + 3]
             value = int(escape[1:], 16) if _ESCAPE.fullmatch(escape) else -1
             if value < 0 or (may_be_escaped is not None and not may_be_escaped(value)):
-                raise UrlError(f"invalid URL escape {go_quote(escape.decode('utf-8', 'surrogateescape'))}")
+                raise UrlError(f"invalid URL escape {quoted_text(escape.decode('utf-8', 'surrogateescape'))}")
             plain.append(value)
             position += 3
             continue
         if may_be_escaped is not None and byte < 0x80 and byte not in _HOST:
-            raise UrlError(f"invalid character {go_quote(chr(byte))} in host name")
+            raise UrlError(f"invalid character {quoted_text(chr(byte))} in host name")
         plain.append(byte)
         position += 1
     return plain.decode("utf-8", "surrogateescape")

@@ -17,6 +17,7 @@ ATTRIBUTES = {
         Attribute(name="memory", quantity_value=Quantity.parse("10Gi")),
         Attribute(name="driverVersion", sem_ver_value="4.2.1-gen3"),
         Attribute(name="odd", sem_ver_value="not.a.version"),
+        Attribute(name="driver", string_value="foozer"),
         Attribute(name="empty"),
     )
 }
@@ -32,6 +33,7 @@ ATTRIBUTES = {
         ("device.vendor == 'example.org'", False),
         ("device.vendor == 'example.com' && device.model == 'foozer-1000'", True),
         ("device.vendor == 'example.com' && device.model == 'foozer-4000'", False),
+        ("device.driver == 'foozer'", True),
         ("device.numa == 0", True),
         ("device['numa'] < 1", True),
         ("device.memory.compareTo(quantity('10240Mi')) == 0", True),
@@ -52,6 +54,8 @@ def test_constraints(constraint: str | None, expected: bool) -> None:
     ("constraint", "text"),
     [
         ("device.speed > 1", "no such key: speed"),
+        ("device.attributes['example.com'].speed > 1", "no such key: attributes"),
+        ("device.capacity['example.com'].memory == 1", "no such key: capacity"),
         ("device.memory > 1", "no such overload"),
         ("device.bandwidth = '1G'", "Syntax error"),
         ("device.model", "must evaluate to bool"),

@@ -21,6 +21,7 @@ from tests.controlplane.scheduler.kit import (
     users,
 )
 from tests.dra_scenarios import scenario
+from tests.resourceapi.client.peer import Request, serving
 
 
 class Once:
@@ -175,3 +176,18 @@ async def test_a_cluster_with_controllers_of_its_own() -> None:
         await stand.until_bound("p")
         await stand.until_refused("q", 'pod "default/q": ResourceClaim not created yet')
         assert [each["metadata"]["name"] for each in await stand.all("ResourceClaim")] == ["c"]
+
+
+async def test_a_server_whose_versions_cannot_be_compared_ends_the_start() -> None:
+    async def answer(request: Request) -> None:
+        kinds = {"nodes": "NodeList", "pods": "PodList"}
+        kind = kinds.get(request.path.rpartition("/")[2], "ResourceClaimList")
+        await request.answer({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "x"}, "items": []})
+
+    async with serving(answer) as peer, asyncio.timeout(60) as patience:
+        client = Client(lambda: Credentials(server=peer.url), attempts=1)
+        with pytest.raises(ExceptionGroup) as failure:
+            await Scheduler(client).start()
+        assert failure.group_contains(ValueError, match="'x'")
+        assert not patience.expired()
+        client.close()

@@ -11,6 +11,7 @@ from resourceapi.client import Credentials
 from resourceapi.client.blocking import Client
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario
+from tests.resourceapi.client.peer import Request, serving
 
 NODE, DRIVER = "realnode", "driver.example.com"
 
@@ -78,6 +79,21 @@ def test_a_claim_that_is_allocated() -> None:
     ]
     assert [(user.resource, user.uid) for user in made.status.reserved_for] == [("pods", "p")]
     assert allocated_claim("c", DRIVER).metadata.uid
+
+
+async def test_a_server_whose_objects_are_none() -> None:
+    nonsense = {"apiVersion": "resource.k8s.io/v1", "metadata": {"name": "c1", "namespace": "default"}, "spec": []}
+
+    async def answer(request: Request) -> None:
+        items = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": {}, "items": [nonsense]}
+        await request.answer(nonsense | {"kind": "ResourceClaim"} if request.path.endswith("c1") else items)
+
+    async with serving(answer) as peer:
+        asked = ApiCluster(Client(lambda: Credentials(server=peer.url), attempts=1))
+        with pytest.raises(ClusterError, match=r"spec: json: cannot unmarshal array into Go struct field"):
+            await asked.get_claim("default", "c1")
+        with pytest.raises(ClusterError, match=r"spec: json: cannot unmarshal array into Go struct field"):
+            await asked.delete_slices(NODE)
 
 
 async def test_a_server_that_is_not_there() -> None:

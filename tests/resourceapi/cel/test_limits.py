@@ -118,6 +118,22 @@ def test_keys_behind_an_index_are_estimated_as_upstream_does(source: str, most: 
     assert compile_selector(source, device_environment()).max_cost == most
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{}1 == 1",
+        "-{}1 == -1",
+        "{}1u == 1u",
+        "int('-{}1') == -1",
+        "uint('{}1') == 1u",
+        "duration('{}1s') == duration('1s')",
+        "'%.{}1f'.format([1.5]) == '1.5'",
+    ],
+)
+def test_a_number_may_have_any_number_of_zeros_in_front(source: str) -> None:
+    assert run(source.format("0" * 5000)) is True
+
+
 def test_text_that_is_not_unicode_is_a_syntax_error() -> None:
     with pytest.raises(CelCompileError, match="1:2: Syntax error: the expression is not valid Unicode"):
         run("'\ud800'")

@@ -6,9 +6,10 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
@@ -81,7 +82,7 @@ def kubelet_folder(folder: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
-class Run:
+class Run(ABC):
     """One run; `checks` grows while it goes."""
 
     def __init__(self, seconds: float, tell: Callable[[Check], None]) -> None:
@@ -127,9 +128,22 @@ class Run:
         async with asyncio.timeout(self.seconds):
             return await call
 
-    async def while_it_runs(self, node: Node, process: PluginProcess, checks: Coroutine[Any, Any, None]) -> None:
+    @abstractmethod
+    async def check(self, node: Node, process: PluginProcess) -> None:
+        """Make all checks of a plugin that was started."""
+
+    async def try_out(self, node: Node, command: Sequence[str]) -> None:
+        """Start the plugin and check it, until it has ended. Raises OSError if it cannot be started."""
+        process = PluginProcess(command)
+        await process.start()
+        try:
+            await self._check_while_it_runs(node, process)
+        finally:
+            await process.terminate(self.seconds)
+
+    async def _check_while_it_runs(self, node: Node, process: PluginProcess) -> None:
         """Make the checks; a process that ends before it is told to ends them, too."""
-        making, ended = asyncio.create_task(checks), asyncio.create_task(process.ended())
+        making, ended = asyncio.create_task(self.check(node, process)), asyncio.create_task(process.ended())
         listening = asyncio.create_task(self._listen(node))
         try:
             await asyncio.wait([making, ended], return_when=asyncio.FIRST_COMPLETED)
