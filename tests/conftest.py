@@ -19,7 +19,7 @@ pytest.register_assert_rewrite("tests.kubelet.both")
 # Examples are the same in each run, and how long one takes is not judged: it is no fault that a machine is busy.
 settings.register_profile(
     "suite",
-    max_examples=50,
+    max_examples=25,
     derandomize=True,
     database=None,
     deadline=None,
