@@ -222,7 +222,7 @@ def test_thousands_end_one_by_one_or_together_while_others_take_whatever_there_i
 ) -> None:
     answer = bytes(50_000)
     containers = [
-        [lease(f"gpu-{number}-{container}", record=answer) for number in range(2000)] for container in range(4)
+        [lease(f"gpu-{number}-{container}", record=answer) for number in range(1000)] for container in range(4)
     ]
     block = 1024 if "small" in kind else 4096
     with mounted(tmp_path, "size=24m") if kind == "tmpfs" else mounted_ext4(tmp_path, 24, block) as disk:

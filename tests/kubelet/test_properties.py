@@ -221,4 +221,4 @@ class Newest(Kubelet):
 
 TestKubelet = Kubelet.TestCase
 TestNewest = Newest.TestCase
-TestKubelet.settings = TestNewest.settings = settings(max_examples=settings().max_examples // 5, stateful_step_count=20)
+TestKubelet.settings = TestNewest.settings = settings(max_examples=settings().max_examples // 3, stateful_step_count=20)

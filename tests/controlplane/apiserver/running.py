@@ -281,6 +281,7 @@ class Kubectl:
         self._program, self._folder = program, folder
         self._environment = {
             "PATH": os.environ["PATH"],
+            "GOGC": "off",  # as conftest.py has it for others
             "HOME": str(folder),
             "KUBECONFIG": str(kubeconfig),
             "KUBECACHEDIR": str(folder / ".cache"),

@@ -220,8 +220,8 @@ def test_who_never_reads_and_who_never_ends_a_request_keep_nobody_waiting(server
         assert again.send("GET", "/healthz").status == 200
 
 
-def _pod_of(number: int) -> dict[str, Any]:
-    containers = [{"name": f"c{each}", "image": "i"} for each in range(number)]
+def _pod_of(number: int, **members: Any) -> dict[str, Any]:
+    containers = [{"name": f"c{each}", "image": "i", **members} for each in range(number)]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}, "spec": {"containers": containers}}
 
 
@@ -229,7 +229,7 @@ def test_what_etcd_would_not_take_is_refused_and_stops_nobody(server: Running) -
     headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=60)
     with contextlib.closing(connection), server.http() as other:
-        connection.request("POST", PODS, json.dumps(_pod_of(40_000)).encode(), headers)
+        connection.request("POST", PODS, json.dumps(_pod_of(5000, args=["x" * 500])).encode(), headers)
         answered = 0
         while not select.select([connection.sock], [], [], 0)[0]:
             assert other.send("GET", "/api/v1/namespaces/default").status == 200
@@ -240,21 +240,21 @@ def test_what_etcd_would_not_take_is_refused_and_stops_nobody(server: Running) -
             500,
             "rpc error: code = ResourceExhausted desc = trying to send message larger than max",
         )
-        assert other.send("GET", f"{PODS}/p40000").status == 404
+        assert other.send("GET", f"{PODS}/p5000").status == 404
 
 
 @pytest.mark.parametrize("content", [MERGE, STRATEGIC, JSON_PATCH, APPLY])
 def test_a_patch_of_a_large_object_stops_nobody(server: Running, api: Http, content: str) -> None:
     """However short it is."""
-    api.ok("POST", PODS, _pod_of(3000))
+    api.ok("POST", PODS, _pod_of(2000))
     labels = {"metadata": {"labels": {"a": "b"}}}
     patch: Any = [{"op": "add", "path": "/metadata/labels", "value": {}}] if content == JSON_PATCH else labels
     if content == APPLY:
-        patch = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p3000", "labels": {"a": "b"}}}
+        patch = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p2000", "labels": {"a": "b"}}}
     headers = {"Authorization": "Bearer secret", "Content-Type": content}
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=60)
     with contextlib.closing(connection), server.http() as other:
-        connection.request("PATCH", f"{PODS}/p3000?fieldManager=me", json.dumps(patch).encode(), headers)
+        connection.request("PATCH", f"{PODS}/p2000?fieldManager=me", json.dumps(patch).encode(), headers)
         answered = 0
         while not select.select([connection.sock], [], [], 0)[0]:
             assert other.send("GET", "/api/v1/namespaces/default").status == 200
@@ -272,11 +272,11 @@ def test_ports_of_thousands_of_containers() -> None:
 
 
 def test_an_object_that_is_too_large_with_its_managed_fields_is_stored_without_them(api: Http) -> None:
-    assert "managedFields" in api.ok("POST", PODS, _pod_of(7000))["metadata"]
-    assert "managedFields" not in api.ok("POST", PODS, _pod_of(9000))["metadata"]
-    pod = api.send("PATCH", f"{PODS}/p9000", {"metadata": {"labels": {"a": "b"}}}, content=MERGE)
+    assert "managedFields" in api.ok("POST", PODS, _pod_of(1000, args=["x" * 370]))["metadata"]
+    assert "managedFields" not in api.ok("POST", PODS, _pod_of(3000, args=["x" * 370]))["metadata"]
+    pod = api.send("PATCH", f"{PODS}/p3000", {"metadata": {"labels": {"a": "b"}}}, content=MERGE)
     assert (pod.status, "managedFields" in pod.body["metadata"]) == (200, False)
-    grown = api.send("PATCH", f"{PODS}/p9000", {"metadata": {"annotations": {"a": "x" * 200_000}}}, content=MERGE)
+    grown = api.send("PATCH", f"{PODS}/p3000", {"metadata": {"annotations": {"a": "x" * 50_000}}}, content=MERGE)
     assert grown.status == 200
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}}
     path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

@@ -6,7 +6,7 @@ from tests.controlplane.apiserver.mutated_objects import Mutations, objects, ser
 from tests.controlplane.apiserver.running import APPLY, MERGE, Answer, Http, Plain, is_refused_as_by_the_reference
 
 OBJECTS = objects()
-_EACH = 8
+_EACH = 4
 """Mutations of each object in each way; `tests.e2e.compare_objects` sends more, to a real server, too."""
 
 

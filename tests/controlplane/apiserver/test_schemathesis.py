@@ -53,7 +53,7 @@ def test_no_fault(
 
         @given(case=schema(document).as_strategy(generation_mode=GenerationMode(mode), **aim))
         @settings(
-            max_examples=settings().max_examples // 10,
+            max_examples=settings().max_examples // 8,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )

@@ -164,7 +164,7 @@ def _two_of_each_name(paths: Iterable[str]) -> list[str]:
     by_name: dict[str, list[str]] = {}
     for path in paths:
         by_name.setdefault(path.rpartition("/")[2], []).append(path)
-    return [path for found in by_name.values() for path in (found[0], found[-1])]
+    return [path for found in by_name.values() for path in dict.fromkeys((found[0], found[-1]))]
 
 
 LINKS = ("device", "driver", "iommu_group", "master", "mdev_type", "physfn", "subsystem", "virtfn0")

@@ -5,7 +5,7 @@ import pytest
 from tests.nodeplug.two_fronts.life import Failure, live
 from tests.nodeplug.two_fronts.plan import plan
 
-LIVES, AT_ONCE = 40, 5  # more of them: python -m tests.nodeplug.two_fronts 10000
+LIVES, AT_ONCE = 20, 5  # more of them: python -m tests.nodeplug.two_fronts 10000
 
 
 @pytest.mark.parametrize("first", range(0, LIVES, AT_ONCE))
