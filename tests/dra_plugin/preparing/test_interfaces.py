@@ -576,7 +576,8 @@ async def test_what_the_node_talks_over_never_moves(network: Network, address: s
     for name in ("lo", "np0", "np1"):
         ip("link", "set", name, "up")
     here = address.partition("/")[0]
-    family = socket.AF_INET6 if ":" in here else socket.AF_INET
+    family, version = (socket.AF_INET6, "-6") if ":" in here else (socket.AF_INET, "-4")
+    await until(lambda: here in ip(version, "route", "show", "table", "local"))  # the kernel adds it a moment later
     with socket.create_server((here, 0), family=family) as server, socket.create_connection(server.getsockname()[:2]):
         for table in ("tcp", "tcp6"):
             content = Path(f"/proc/thread-self/net/{table}").read_bytes()
