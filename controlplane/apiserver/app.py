@@ -393,7 +393,7 @@ class Application:
             answer = subject_review(user, self._rest.clock())
         elif kind == "TokenReview":
             token = (question.get("spec") or {}).get("token")
-            found = self._authenticator.tokens.user(token) if isinstance(token, str) else None
+            found = self._authenticator.of_token(token.encode()) if isinstance(token, str) else None
             answer = token_review(question, found, AUDIENCE)
         elif kind == "SelfSubjectRulesReview":
             answer = rules_review(question, user, self._authorizer)

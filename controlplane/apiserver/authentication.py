@@ -36,13 +36,19 @@ class Authenticator:
         by_certificate: User | None = request.scope.get(USER)
         return _impersonated(by_certificate or self._own(_credential(request)), request.headers)
 
+    def of_token(self, token: bytes) -> User | None:
+        """Whose token this is: the server's own, or a service account's that holds; None for any other."""
+        if self._token and hmac.compare_digest(token, self._token.encode()):
+            return ADMIN
+        return self.tokens.user(token.decode("latin-1")) if token.count(b".") == 2 else None
+
     def _own(self, credential: bytes) -> User:
-        found = self.tokens.user(credential.decode("latin-1")) if credential.count(b".") == 2 else None
+        found = self.of_token(credential)
         if found is not None:
             return found
         if self.has_anonymous and not credential:
             return User(_ANONYMOUS, (UNAUTHENTICATED,))
-        if self._token and not hmac.compare_digest(credential, self._token.encode()):
+        if self._token:
             raise unauthorized()
         return ADMIN
 

@@ -63,6 +63,15 @@ def test_a_token_names_the_node_that_it_is_bound_to(admin: Http, server: Running
         assert me.ok("POST", WHO_AM_I, {})["status"]["userInfo"] == told["user"]
 
 
+def test_the_servers_own_token_is_reviewed_as_whom_it_lets_in(admin: Http, server: Running) -> None:
+    reviews = "/apis/authentication.k8s.io/v1/tokenreviews"
+    reviewed = admin.ok("POST", reviews, {"spec": {"token": server.server.token}})["status"]
+    assert reviewed["authenticated"] is True
+    assert reviewed["user"] == admin.ok("POST", WHO_AM_I, {})["status"]["userInfo"]
+    other = admin.ok("POST", reviews, {"spec": {"token": f"{server.server.token}x"}})["status"]
+    assert other == {"authenticated": False, "error": "[invalid bearer token]"}
+
+
 def test_a_token_of_a_pod_names_its_node_and_ends_with_the_pod(admin: Http, server: Running) -> None:
     containers = [{"name": "c", "image": "i"}]
     spec = {"serviceAccountName": "nodeplug", "nodeName": "n2", "containers": containers}
