@@ -108,12 +108,10 @@ def test_a_claims_metadata_come_and_go_without_libraries_for_compression(tmp_pat
         + f"""
 from pathlib import Path
 from nodeplug.deferred import _Deferred
-from dra_plugin.driver import ClaimRef
 from dra_plugin.preparing.metadata_files import MetadataFolder, RequestMetadata
-claim = ClaimRef("default", "mine", "uid")
 folder = MetadataFolder(Path({str(tmp_path)!r}), "nodeplug.dev")
-folder.write(claim, RequestMetadata("gpu", {{"metadata": {{"uid": "uid"}}}}))
-folder.remove(claim)
+folder.write("uid", RequestMetadata("gpu", {{"metadata": {{"uid": "uid"}}}}))
+folder.remove("uid")
 print(list(Path({str(tmp_path)!r}).iterdir()), type(sys.modules["shutil"]) is _Deferred)
 """
     )
