@@ -155,16 +155,15 @@ class DevicePluginServicer:
     async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
         """Lease the units asked for and answer what each container needs for them."""
         began = time.perf_counter()
+        requests = [[*r.devices_ids] for r in request.container_requests]  # protobuf makes each text anew when asked
         with self._span("Allocate", context) as span:
             if span.is_recorded:
-                span.set(DEVICES, [unit for r in request.container_requests for unit in r.devices_ids])
+                span.set(DEVICES, [*itertools.chain(*requests)])
             self._begin_call()
             try:
-                responses = await self._allocator.allocate([r.devices_ids for r in request.container_requests])
+                responses = await self._allocator.allocate(requests)
             except AllocationRefused as refusal:
-                raise self._refused(
-                    refusal, [unit for r in request.container_requests for unit in r.devices_ids]
-                ) from refusal
+                raise self._refused(refusal, itertools.chain(*requests)) from refusal
             finally:
                 self._end_call()
                 self._telemetry.allocate.observe(time.perf_counter() - began)

@@ -6,6 +6,7 @@ as it is asked for an attribute. To those who import it there is no difference.
 """
 
 import importlib
+import os
 import sys
 import typing
 from importlib.machinery import ModuleSpec
@@ -23,6 +24,7 @@ _MODULES = (
     "ipaddress",  # urllib.parse, and rules for claims that the API server applies
     "locale",  # subprocess, which asyncio imports
     "pickle",  # protobuf's containers
+    "platform",  # uuid, which msgspec imports
     "shutil",  # tempfile and ctypes.util; it brings the compression libraries
     "tempfile",  # ctypes.util, and certificates from a kubeconfig
     "textwrap",  # traceback
@@ -58,3 +60,5 @@ def defer_unused() -> None:
             sys.modules.setdefault(name, _Deferred(name))
         if isinstance(extensions := sys.modules["typing_extensions"], _Deferred):
             vars(extensions).update({name: getattr(typing, name) for name in _TYPING})
+        if isinstance(platform := sys.modules["platform"], _Deferred):
+            vars(platform)["system"] = lambda: os.uname().sysname  # which is all that uuid asks for

@@ -3,6 +3,7 @@
 Exit codes: 0 stopped by a signal, 1 it cannot work here, 2 the configuration is wrong, 3 another instance runs.
 """
 
+import gc
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ RUNTIME, CONFIGURATION, LOCKED = 1, 2, 3
 
 def run(path: Path, root: Path) -> int:
     """Offer the host's devices to the kubelet until SIGTERM or SIGINT; return the exit code."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(thresholds[0], 1_000)  # modules stay: to look at each once while they are loaded is enough
     defer_unused()
     path = path.absolute()  # as whoever asks from elsewhere is told
     from nodeplug.config import ConfigError
@@ -26,7 +29,6 @@ def run(path: Path, root: Path) -> int:
         print(error, file=sys.stderr)
         return CONFIGURATION
     import asyncio
-    import gc
     import logging
     import signal
 
@@ -42,6 +44,7 @@ def run(path: Path, root: Path) -> int:
     log = logging.getLogger("nodeplug")
     _share_one_arena()
     gc.freeze()  # modules stay: a full run of the collector takes 1 ms without them, 15 with, and calls wait for it
+    gc.set_threshold(*thresholds)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # else asyncio has a handler, and to replace that loads inspect
     telemetry = Telemetry()  # of the process: it outlives a daemon that starts anew
     file = ConfigFile(path, config, content, telemetry, labels=labels, stamped=stamped)

@@ -209,7 +209,10 @@ def _shown(value: AttributeValue) -> str:
     """Write a value that may come from a device (a USB product name) without its control characters."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in str(value)) or '""'
+    text = str(value)
+    if not text.isprintable():
+        text = "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
+    return text or '""'
 
 
 def _bracketed(selector: Selection) -> str:

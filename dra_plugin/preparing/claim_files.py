@@ -4,7 +4,7 @@ Rule: what a container mounts is there before the spec that mounts it, and goes 
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,7 +12,6 @@ import cdi
 from dra_plugin.driver import ClaimRef
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_record import Record
-from dra_plugin.preparing.metadata import MetadataError
 from dra_plugin.preparing.metadata_files import MetadataFolder
 from hostdevices import HostDevicesError
 
@@ -34,7 +33,7 @@ class ClaimFiles:
     def check(self, claim: ClaimRef) -> None:
         """Raise OSError, `MetadataError` or `CdiError` for a claim whose files could be neither made nor removed."""
         paths = [self._cdi.file(name) for name in self._names(claim.uid)]
-        for path in [*paths, self._metadata.file(claim, "any")] if self._metadata is not None else paths:
+        for path in [*paths, self._metadata.file(claim.uid, "any")] if self._metadata is not None else paths:
             try:
                 os.lstat(path)
             except (FileNotFoundError, NotADirectoryError):
@@ -61,15 +60,12 @@ class ClaimFiles:
         else:
             self._cdi.write(name, spec)
 
-    def remove(self, claim: ClaimRef) -> None:
-        """Remove a claim's files; none is fine. Raises OSError, `MetadataError` or `CdiError`.
-
-        Of a claim without a name only the CDI specs are found.
-        """
-        for name in self._names(claim.uid):
+    def remove(self, uid: str) -> None:
+        """Remove a claim's files; none is fine. Raises OSError or `CdiError`."""
+        for name in self._names(uid):
             self._cdi.remove(name)
-        if self._metadata is not None and claim.name:
-            self._metadata.remove(claim)
+        if self._metadata is not None:
+            self._metadata.remove(uid)
 
     def concerns(self, entry: str) -> bool:
         """Tell whether a file of this name in the CDI directory is one of ours."""
@@ -88,8 +84,8 @@ class ClaimFiles:
         """Tell whether somebody has changed or removed a CDI spec of a claim."""
         return any(map(self._cdi.is_touched, self._names(uid)))
 
-    def sync(self, records: Sequence[Record], kept: Sequence[ClaimRef] | None) -> list[str]:
-        """Put the files of these claims in place, and remove those of all but `kept`; None: of nobody.
+    def sync(self, records: Sequence[Record], kept: Collection[str] | None) -> list[str]:
+        """Put the files of these claims in place, and remove those of all but the claims `kept`; None: of nobody.
 
         Returns what went wrong, in words; the rest is done all the same.
         """
@@ -102,10 +98,10 @@ class ClaimFiles:
         if kept is None:
             return problems
         try:
-            self._cdi.keep([name for claim in kept for name in self._names(claim.uid)])
+            self._cdi.keep([name for uid in kept for name in self._names(uid)])
             if self._metadata is not None:
                 self._metadata.keep(kept)
-        except (OSError, MetadataError, cdi.CdiError) as error:
+        except (OSError, cdi.CdiError) as error:
             problems.append(f"files of claims that are over cannot be removed: {error}")
         return problems
 
@@ -113,8 +109,8 @@ class ClaimFiles:
         if self._metadata is None:
             return
         for each in record.metadata:
-            if anew or self._metadata.read(record.claim, each.request) is None:
-                self._metadata.write(record.claim, each)
+            if anew or self._metadata.read(record.claim.uid, each.request) is None:
+                self._metadata.write(record.claim.uid, each)
 
     def _specs(self, record: Record) -> dict[str, cdi.Spec]:
         """Return the specs that do not depend on where devices are now."""

@@ -99,21 +99,6 @@ def read_file(path: str | Path, *, validate: bool = True) -> DeviceMetadata:
         raise MetadataError(f"{path}: {error}") from None
 
 
-def owner_uid(path: str) -> str:
-    """Return the uid of the claim whose file this is; empty where that cannot be read.
-
-    It is in the first object, whatever version that has: what else there is need not be known to remove a file.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            first = next(_objects(file.read()), None)
-    except (OSError, UnicodeError, MetadataError):
-        return ""
-    metadata = first.get("metadata") if isinstance(first, dict) else None
-    uid = metadata.get("uid") if isinstance(metadata, dict) else None
-    return uid if isinstance(uid, str) else ""
-
-
 def read_request_folder(folder: Path) -> DeviceMetadata:
     """Return what all drivers say of one request: a container's `<claim>/<request>/` has a file of each.
 

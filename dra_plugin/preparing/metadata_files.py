@@ -1,8 +1,8 @@
 """The metadata files of claims on the host, and the CDI devices that mount them into containers.
 
-One file per claim and base request, in `<namespace>_<claim>/<request>`; a folder's name that would be longer than the
-255 bytes that a file system takes ends in a digest instead. Containers see the paths of KEP-5304 all the same. A CDI
-spec per claim has the devices of all its requests. Blocking: call from a thread.
+One file per claim and base request, `<uid>~<request>.json`, in one folder: to make a folder costs more than all the
+rest of a file. Containers see the paths of KEP-5304 all the same. A CDI spec per claim has the devices of all its
+requests. Blocking: call from a thread.
 
 Rule: removing what could not have been written is done at once. Nothing that was granted may be impossible to undo.
 
@@ -11,8 +11,7 @@ Source: DRA specification 7.2 to 7.5.
 
 import errno
 import os
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from dra_plugin.preparing.metadata import (
     MetadataError,
     RequestEntry,
     encode,
-    owner_uid,
     read_file,
 )
 from resourceapi.objects import ObjectMeta, to_dict, v1
@@ -38,10 +36,6 @@ POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """The annotation of generated claims: the name that the pod has for the claim."""
 
 _IN_CONTAINERS = "/var/run/kubernetes.io/dra-device-attributes"
-_FILE = "metadata.json"
-_LONGEST_NAME = 255  # bytes of a name in a folder
-
-
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
@@ -98,55 +92,46 @@ class MetadataFolder:
         self._path = os.fspath(path)
         self._driver = driver
 
-    def file(self, claim: ClaimRef, request: str) -> str:
-        """Return where the metadata of a base request lies. Raises `MetadataError` for names that are none."""
-        for name in (claim.namespace, claim.name, request):
+    def file(self, uid: str, request: str) -> str:
+        """Return where a claim's metadata of a base request lies. Raises `MetadataError` for names that are none."""
+        for name in (uid, request):
             if not name or "/" in name or "\0" in name or name.startswith("."):
-                raise MetadataError(f"claim {claim}: {name!r} cannot be a part of a path")
-        return f"{self._path}/{_folder_name(claim)}/{request}/{_FILE}"
+                raise MetadataError(f"claim {uid}: {name!r} cannot be a part of a path")
+        return f"{self._path}/{uid}~{request}.json"
 
-    def write(self, claim: ClaimRef, metadata: RequestMetadata) -> None:
+    def write(self, uid: str, metadata: RequestMetadata) -> None:
         """Put a request's file in place. Raises `MetadataError` with the request and the cause."""
         try:
-            path = self.file(claim, metadata.request)
-            _make_folders(path)
             # the claim's lease has it, too, and puts it back if a power cut has made it unreadable
-            cdi.replace_file(path, encode(metadata.content))
+            cdi.replace_file(self.file(uid, metadata.request), encode(metadata.content))
         except OSError as error:
             raise MetadataError(f'write metadata for request "{metadata.request}": {error}') from error
 
-    def read(self, claim: ClaimRef, request: str) -> DeviceMetadata | None:
-        """Return what a file of this very claim says; None where there is none or it cannot be read."""
+    def read(self, uid: str, request: str) -> DeviceMetadata | None:
+        """Return what a file says; None where there is none or it cannot be read."""
         try:
-            found = read_file(self.file(claim, request), validate=False)
+            return read_file(self.file(uid, request), validate=False)
         except MetadataError:
             return None
-        return found if found.metadata.uid == claim.uid else None
 
-    def remove(self, claim: ClaimRef) -> None:
-        """Remove a claim's files; none is fine. Those of a later claim of the same name stay. Raises OSError."""
-        try:
-            folder = self.file(claim, "any").removesuffix(f"/any/{_FILE}")
-        except MetadataError:
-            return  # it cannot have any
-        requests = _names(folder)
-        others = {x for x in requests if owner_uid(f"{folder}/{x}/{_FILE}") not in (claim.uid, "")}
-        for path in [f"{folder}/{x}" for x in requests if x not in others] if others else [folder]:
-            _remove(path)
+    def remove(self, uid: str) -> None:
+        """Remove a claim's files; none is fine. Raises OSError."""
+        for name in self._names():
+            if _uid_in(name) == uid:
+                self._remove(name)
 
-    def keep(self, claims: Sequence[ClaimRef]) -> None:
-        """Remove the files of all claims but these. Raises OSError."""
-        kept = set(map(_folder_name, claims))
-        for name in _names(self._path):
-            if name not in kept:
-                _remove(f"{self._path}/{name}")
+    def keep(self, uids: Collection[str]) -> None:
+        """Remove all files but those of these claims. Raises OSError."""
+        for name in self._names():
+            if _uid_in(name) not in uids:
+                self._remove(name)
 
     def cdi_spec(self, claim: ClaimRef, metadata: Sequence[RequestMetadata]) -> cdi.Spec:
         """Describe to the runtime where containers find the files of a claim."""
         devices = []
         for each in metadata:
             mount = cdi.Mount(
-                host_path=self.file(claim, each.request),
+                host_path=self.file(claim.uid, each.request),
                 container_path=self._in_container(claim, each),
                 options=("ro", "bind"),
             )
@@ -159,23 +144,17 @@ class MetadataFolder:
         folder = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{claim.name}"
         return f"{_IN_CONTAINERS}/{folder}/{metadata.request}/{self._driver}-metadata.json"
 
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self._path)
+        except OSError as error:
+            if error.errno in _NOTHING_THERE:
+                return []
+            raise
 
-def _folder_name(claim: ClaimRef) -> str:
-    name = os.fsencode(f"{claim.namespace}_{claim.name}")
-    if len(name) > _LONGEST_NAME:
-        from hashlib import blake2b  # here, for it loads OpenSSL
-
-        digest = b"~" + blake2b(name, digest_size=8).hexdigest().encode()  # a `~` is in no name of Kubernetes
-        name = name[: _LONGEST_NAME - len(digest)] + digest
-    return os.fsdecode(name)
-
-
-def _make_folders(path: str) -> None:
-    """Make the claim's folder and the request's, which most claims need: without asking first. Raises OSError."""
-    request = path.removesuffix(f"/{_FILE}")
-    for folder in (request.rpartition("/")[0], request):
-        with suppress(FileExistsError, FileNotFoundError):  # what is above them is missing at first, and made with them
-            os.mkdir(folder, 0o755)
+    def _remove(self, name: str) -> None:
+        with suppress(FileNotFoundError, IsADirectoryError):  # a folder is nothing that we have made
+            os.unlink(f"{self._path}/{name}")
 
 
 def _kind(driver: str) -> str:
@@ -186,27 +165,6 @@ def _device_name(uid: str, request: str) -> str:
     return f"{uid}_{request}"
 
 
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError as error:
-        if error.errno in _NOTHING_THERE:
-            return []
-        raise
-
-
-def _remove(path: str) -> None:
-    """Remove a folder, or whatever is in its place. Raises OSError.
-
-    Not with shutil, which brings libraries for compression. Links are removed, never followed.
-    """
-    try:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            os.unlink(path)
-            return
-        for name in os.listdir(path):
-            _remove(f"{path}/{name}")
-        os.rmdir(path)
-    except OSError as error:
-        if error.errno not in _NOTHING_THERE:
-            raise
+def _uid_in(name: str) -> str:
+    """Return the claim of a file by its name; a `~` is in no uid."""
+    return name.partition("~")[0]

@@ -184,7 +184,6 @@ class Preparer:
         for uid in dict.fromkeys(claim_of(lease).uid for lease in self._dra_leases()):
             async with self._turns.take([uid]):
                 is_done = await self._repair(uid) and is_done
-        # in the order of their leases: of two claims of one name the later has the metadata
         problems = await self._sync()
         for problem in problems:
             if problem not in self._problems:
@@ -252,7 +251,7 @@ class Preparer:
         async with self._work.alone():
             leases, kept = self._dra_leases(), None
             if self._has_old_files and self._ledger.is_complete and not any(map(_has_other_files, leases)):
-                kept = list(dict.fromkeys(map(_ref, leases)))
+                kept = {claim_of(lease).uid for lease in leases}
             idle = self._idle_records(leases)
             try:
                 problems = await self._work.in_thread(partial(self._files.sync, idle, kept))
@@ -376,7 +375,7 @@ class Preparer:
         record = record_of(leases[0]) if leases else None
         self._undone.add(claim.uid)
         with part("remove CDI and metadata"):
-            await self._work.write(partial(self._files.remove, record.claim if record else claim))
+            await self._work.write(partial(self._files.remove, claim.uid))
         self._described.pop(claim.uid, None)
         if record is not None and self._is_of_this_boot(leases):
             with part("restore hardware"):

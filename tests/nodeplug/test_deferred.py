@@ -33,6 +33,11 @@ def test_a_daemon_that_nobody_asks_does_not_carry_what_answers() -> None:
     assert output(_DAEMON).splitlines()[0] == str([f"nodeplug.control.{x}" for x in ("running", "sockets", "server")])
 
 
+def test_a_daemon_has_uuids_without_what_tells_platforms_apart() -> None:
+    code = "from nodeplug.deferred import _Deferred; import uuid; print(type(sys.modules['platform']) is _Deferred)"
+    assert output(f"{_DAEMON}{code}").splitlines()[-1] == "True"
+
+
 def test_what_is_loaded_before_stays_as_it_is() -> None:
     before = "import typing_extensions as t; has = dict(vars(t))"
     assert output(f"{before}{_DAEMON}print(vars(t) == has)").splitlines()[-1] == "True"
@@ -108,12 +113,10 @@ def test_a_claims_metadata_come_and_go_without_libraries_for_compression(tmp_pat
         + f"""
 from pathlib import Path
 from nodeplug.deferred import _Deferred
-from dra_plugin.driver import ClaimRef
 from dra_plugin.preparing.metadata_files import MetadataFolder, RequestMetadata
-claim = ClaimRef("default", "mine", "uid")
 folder = MetadataFolder(Path({str(tmp_path)!r}), "nodeplug.dev")
-folder.write(claim, RequestMetadata("gpu", {{"metadata": {{"uid": "uid"}}}}))
-folder.remove(claim)
+folder.write("uid", RequestMetadata("gpu", {{"metadata": {{"uid": "uid"}}}}))
+folder.remove("uid")
 print(list(Path({str(tmp_path)!r}).iterdir()), type(sys.modules["shutil"]) is _Deferred)
 """
     )
@@ -133,6 +136,7 @@ print(list(Path({str(tmp_path)!r}).iterdir()), type(sys.modules["shutil"]) is _D
             "import inspect; from typing_extensions import TypedDict, get_type_hints; print(inspect.isclass(len))",
             "False\n",
         ),
+        ("import platform as p; print(p.system(), p.python_implementation())", "Linux CPython\n"),
         ("import hmac, ssl; print(hmac.new(b'k', b'm', 'sha256').digest_size, ssl.HAS_TLSv1_3)", "32 True\n"),
     ],
 )

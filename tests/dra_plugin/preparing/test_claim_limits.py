@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dra_plugin.driver import ClaimRef
 from dra_plugin.preparing.claim_record import AllocatedDevice, Record, encode
@@ -154,66 +155,46 @@ def test_variables_that_are_not_a_claims_to_set(name: str) -> None:
         assert read(json.dumps(parameters), from_class=True).env == {name: "x"}
 
 
-LONG = [("default", "a" * 253), ("n" * 63, "b" * 253), ("default", "a" * 247), ("default", "a" * 248)]
-
-
 def metadata(claim: ClaimRef) -> RequestMetadata:
     meta = ObjectMeta(name=claim.name, namespace=claim.namespace, uid=claim.uid, generation=1)
     return RequestMetadata("gpu", to_dict(DeviceMetadata(metadata=meta)))
 
 
-@pytest.mark.parametrize(("namespace", "name"), LONG)
-def test_the_longest_names_have_files_and_they_go(tmp_path: Path, namespace: str, name: str) -> None:
+def test_the_longest_names_have_files_and_they_go(tmp_path: Path) -> None:
     """Their device was lost: writing failed after the lease was there, and so did undoing."""
     folder = MetadataFolder(tmp_path, DRIVER)
-    claim, other = ClaimRef(namespace, name, "u"), ClaimRef(namespace, name[:-1] + "c", "v")
+    claim, other = (ClaimRef("n" * 63, "a" * 253, uid * 128) for uid in "uv")
+    request = "r" * 63
     for each in (claim, other):
-        folder.write(each, metadata(each))
-        found = folder.read(each, "gpu")
+        folder.write(each.uid, replace(metadata(each), request=request))
+        found = folder.read(each.uid, request)
         assert found is not None
         assert to_dict(found) == metadata(each).content
-    assert folder.file(claim, "gpu") != folder.file(other, "gpu")
-    spec = folder.cdi_spec(claim, [RequestMetadata("gpu", {})])
+    spec = folder.cdi_spec(claim, [RequestMetadata(request, {})])
     (mount,) = spec.devices[0].container_edits.mounts
-    assert mount.host_path == folder.file(claim, "gpu")
-    assert f"/resourceclaims/{name}/gpu/" in mount.container_path
-    folder.keep([claim])
-    assert folder.read(other, "gpu") is None
-    assert folder.read(claim, "gpu") is not None
-    folder.remove(claim)
-    folder.remove(claim)
+    assert mount.host_path == folder.file(claim.uid, request)
+    assert f"/resourceclaims/{claim.name}/{request}/" in mount.container_path
+    folder.keep([claim.uid])
+    assert folder.read(other.uid, request) is None
+    assert folder.read(claim.uid, request) is not None
+    folder.remove(claim.uid)
+    folder.remove(claim.uid)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("namespace", "name"), [("default", "../../pwn"), ("default", ""), ("", "x"), ("a/b", "\0")])
-def test_what_cannot_have_files_is_removed_at_once(tmp_path: Path, namespace: str, name: str) -> None:
+@pytest.mark.parametrize("uid", ["../../pwn", "", "a/b", "\0"])
+def test_what_cannot_have_files_is_removed_at_once(tmp_path: Path, uid: str) -> None:
     folder = MetadataFolder(tmp_path, DRIVER)
     kept = ClaimRef("default", "kept", "k")
-    folder.write(kept, metadata(kept))
-    folder.remove(ClaimRef(namespace, name, "u"))
-    folder.keep([ClaimRef(namespace, name, "u"), kept])
-    assert folder.read(kept, "gpu") is not None
+    folder.write(kept.uid, metadata(kept))
+    folder.remove(uid)
+    folder.keep([uid, kept.uid])
+    assert folder.read(kept.uid, "gpu") is not None
 
 
-def test_other_things_in_the_place_of_a_folder_go_too(tmp_path: Path) -> None:
-    folder = MetadataFolder(tmp_path / "all", DRIVER)
-    claim = ClaimRef("default", "mine", "u")
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (tmp_path / "all").mkdir()
-    place = Path(folder.file(claim, "any")).parent.parent
-    place.symlink_to(outside)
-    folder.remove(claim)
-    place.write_text("x")
-    folder.remove(claim)
-    assert not place.exists()
-    assert outside.exists()
-
-
-def test_a_request_with_a_name_that_no_file_can_have_is_gone_already(tmp_path: Path) -> None:
-    folder = MetadataFolder(tmp_path / ("x" * 255) / ("y" * 255), DRIVER)
-    folder.remove(ClaimRef("default", "mine", "u"))
-    too_long = MetadataFolder(Path(f"{tmp_path}/{'z' * 300}"), DRIVER)
-    too_long.remove(ClaimRef("default", "mine", "u"))
-    too_long.keep([])
-    assert too_long.read(ClaimRef("default", "mine", "u"), "r" * 300) is None
+def test_a_folder_that_cannot_be_there_has_no_files(tmp_path: Path) -> None:
+    for path in (tmp_path / ("x" * 255) / ("y" * 255), Path(f"{tmp_path}/{'z' * 300}")):
+        folder = MetadataFolder(path, DRIVER)
+        folder.remove("u")
+        folder.keep([])
+        assert folder.read("u", "r" * 300) is None

@@ -18,8 +18,8 @@ WANTED = claim(result("misc-fuse", "a"), result("misc-kvm", "b"))
 FILES = [
     f"cdi/nodeplug-dra~nodeplug.dev~claim~{UID}.json",
     f"cdi/nodeplug-dra~nodeplug.dev~metadata~{UID}.json",
-    "plugin/dra-device-metadata/default_mine/a/metadata.json",
-    "plugin/dra-device-metadata/default_mine/b/metadata.json",
+    f"plugin/dra-device-metadata/{UID}~a.json",
+    f"plugin/dra-device-metadata/{UID}~b.json",
 ]
 SOME_FILES = [(), *((path,) for path in FILES), tuple(FILES[:2]), tuple(FILES)]
 
@@ -63,6 +63,7 @@ async def test_death_after_the_leases_were_ended_leaves_nothing(world: World) ->
     await world.prepare(WANTED)
     await world.ledger.end(world.ledger.leases())
     (world.cdi / ".nodeplug-dra~x.json.12345678.tmp").write_text("{")
+    (world.metadata / f".{UID}~a.json.12345678.tmp").write_text("{")
     (world.cdi / "nvidia.yaml").write_text("somebody's")
     await world.restart()
     assert world.files() == ["cdi/nvidia.yaml"]
@@ -217,7 +218,7 @@ async def test_two_claims_of_one_name_leave_nothing_of_either(world: World) -> N
     await world.prepare(old)
     await world.prepare(new)
     await world.unprepare(old)
-    assert sorted(x.name for x in (world.metadata / "default_mine").iterdir()) == ["a", "c"]
+    assert sorted(x.name for x in world.metadata.iterdir()) == [f"{uid(2)}~a.json", f"{uid(2)}~c.json"]
     await world.unprepare(new)
     assert world.files() == []
     assert not list(world.metadata.iterdir())

@@ -10,11 +10,10 @@ from dra_plugin.preparing.metadata import DeviceEntry, MetadataError
 from dra_plugin.preparing.metadata_files import POD_CLAIM_NAME, MetadataFolder, describe
 from hostdevices import Device
 from resourceapi.objects import v1
-from tests.dra_plugin.preparing.world import DRIVER, NODE, UID, World, claim, ref, resource, result
+from tests.dra_plugin.preparing.world import DRIVER, NODE, UID, World, claim, resource, result
 from tests.dra_scenarios import scenario
 
 INSIDE = "/var/run/kubernetes.io/dra-device-attributes"
-MINE = ref(claim())
 
 
 def entry(name: str = "misc-fuse", **attributes: str) -> DeviceEntry:
@@ -33,7 +32,7 @@ def folder(tmp_path: Path) -> MetadataFolder:
 
 def write(folder: MetadataFolder, *requests: str, devices: tuple[DeviceEntry, ...] = (entry(),)) -> None:
     for each in describe(claim(), [(request, device) for request in requests for device in devices]):
-        folder.write(MINE, each)
+        folder.write(UID, each)
 
 
 @scenario(21)
@@ -42,7 +41,7 @@ async def test_preparing_writes_a_stream_and_a_mount(world: World) -> None:
     path = f"{INSIDE}/resourceclaims/mine/gpu/{DRIVER}-metadata.json"
     inside = world.container(devices, "gpu")
     mount = inside.mounts[path]
-    assert mount.host_path == str(world.metadata / "default_mine/gpu/metadata.json")
+    assert mount.host_path == str(world.metadata / f"{UID}~gpu.json")
     assert mount.options == ("ro", "bind")
     first, second = inside.metadata(path)
     assert first == {
@@ -78,7 +77,7 @@ async def test_preparing_writes_a_stream_and_a_mount(world: World) -> None:
 @scenario(22)
 def test_a_device_without_attributes_is_listed(folder: MetadataFolder) -> None:
     write(folder, "gpu")
-    text = Path(folder.file(MINE, "gpu")).read_text()
+    text = Path(folder.file(UID, "gpu")).read_text()
     first = json.JSONDecoder().raw_decode(text)[0]
     assert first["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "misc-fuse"}]
 
@@ -155,47 +154,31 @@ async def test_unpreparing_removes_everything_and_can_be_repeated(world: World) 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a\0b", ".hidden"])
 def test_names_that_lead_elsewhere_are_refused(folder: MetadataFolder, name: str) -> None:
-    for claim_ref, request in (
-        (ClaimRef("default", name, "u"), "gpu"),
-        (MINE, name),
-        (ClaimRef(name, "a", "u"), "gpu"),
-    ):
+    for uid, request in ((name, "gpu"), (UID, name)):
         with pytest.raises(MetadataError, match="cannot be a part of a path"):
-            folder.file(claim_ref, request)
+            folder.file(uid, request)
 
 
-@pytest.mark.parametrize(
-    ("content", "stays"),
-    [
-        ('{"apiVersion": "metadata.resource.k8s.io/v9", "kind": "Other", "metadata": {"uid": "later"}} {', True),
-        ('{"apiVersion": "metadata.resource.k8s.io/v9", "kind": "Other", "metadata": {"uid": "' + UID + '"}}', False),
-        ('{"apiVersion": "metadata.resource.k8s.io/v9", "kind": "Other", "metadata": []}', False),
-        ("[1]", False),
-        ("", False),
-    ],
-)
-def test_a_file_stays_that_says_it_is_of_a_later_claim(folder: MetadataFolder, content: str, stays: bool) -> None:
-    """Also in a version that is not known here: another version of ours may have written it."""
-    write(folder, "gpu")
-    file = Path(folder.file(MINE, "gpu"))
-    file.write_text(content)
-    folder.remove(MINE)
-    assert file.exists() is stays
-    assert file.parent.parent.exists() is stays
-
-
-def test_whatever_is_in_a_claims_folder_goes_and_links_are_not_followed(folder: MetadataFolder, tmp_path: Path) -> None:
+def test_what_else_is_in_the_folder_goes_but_folders_and_links_are_not_followed(
+    folder: MetadataFolder, tmp_path: Path
+) -> None:
     kept = tmp_path / "kept"
     (kept / "inside").mkdir(parents=True)
     write(folder, "gpu")
-    mine = Path(folder.file(MINE, "gpu")).parents[1]
-    (mine / "gpu/deeper/still").mkdir(parents=True)
-    (mine / "gpu/deeper/file").touch()
-    (mine / "gpu/link").symlink_to(kept)
-    (mine / "other").symlink_to(kept)
-    folder.remove(MINE)
-    assert not mine.exists()
-    mine.symlink_to(kept)
-    folder.remove(MINE)
-    assert not mine.is_symlink()
+    place = Path(folder.file(UID, "gpu")).parent
+    (place / "somebodys/folder").mkdir(parents=True)
+    (place / "file").touch()
+    for name in ("link", f"{UID}~link.json"):
+        (place / name).symlink_to(kept)
+    folder.remove(UID)
+    assert sorted(x.name for x in place.iterdir()) == ["file", "link", "somebodys"]
+    folder.keep([UID])
+    assert [x.name for x in place.iterdir()] == ["somebodys"]
     assert (kept / "inside").is_dir()
+
+
+def test_a_claim_whose_uid_begins_like_anothers_keeps_its_files(folder: MetadataFolder) -> None:
+    for uid in ("u", "u.2", "u_gpu"):
+        folder.write(uid, describe(claim(), [("gpu", entry())])[0])
+    folder.remove("u")
+    assert [folder.read(uid, "gpu") is None for uid in ("u", "u.2", "u_gpu")] == [True, False, False]

@@ -98,9 +98,9 @@ class Life:
         holders = {lease.owner.removeprefix("claim/") for lease in leases if lease.api == "dra"}
         assert self.answers.keys() <= holders  # no prepared claim is lost
         files = {path.name.rpartition("~")[2].removesuffix(".json") for path in self.world.cdi.glob("[!.]*")}
-        folders = {path.name for path in self.world.metadata.glob("*")}
+        metadata = {path.name.partition("~")[0] for path in self.world.metadata.glob("*")}
         assert files == holders  # no file is stale, none is missing
-        assert folders == {f"default_{x.metadata.name}" for x in CLAIMS if x.metadata.uid in holders}
+        assert metadata == holders
 
 
 numbers = st.integers(0, len(CLAIMS) - 1)

@@ -34,7 +34,6 @@ class Claim(Struct, eq=False):
     ended: bool = False  # its pod is over, the kubelet will have it unprepared
     forgotten: bool = False  # the kubelet knows nothing of it any more
     asked: bool = False  # somebody has asked for it, so the node may know it
-    is_contested: bool = False  # another claim of its name was there, too: its metadata may be the other's
     disturbed: bool = False  # what was answered may be wrong by now: a reboot, another device in the place of one
     moves: Mapping[str, object] = {}  # of its devices' nodes, when it was answered
     takes: Mapping[str, Takes] = {}  # by unit, when it was answered
@@ -102,8 +101,6 @@ class Cluster:
     def add_claim(self, name: str, uid: str, results: Sequence[v1.DeviceRequestAllocationResult]) -> Claim:
         """Make a claim that the scheduler gave `results`."""
         claim = Claim(name, uid, self.uid(), tuple(results), _body(name, uid, results))
-        for other in self.claims:
-            other.is_contested = other.is_contested or other.name == name
         self.claims.append(claim)
         return claim
 

@@ -86,12 +86,10 @@ def leases_have_files(
     for uid in uids:
         if specs[uid] != len(_CLAIM_FILES) and (uid in complete or not specs[uid]):
             raise Broken(f"files: leases of {sorted(uids)}, CDI files of {dict(specs)}")
-    with_metadata = {x.name for x in folder.metadata.iterdir()} if folder.metadata.exists() else set()
-    needed = {f"default_{x.name}" for x in known if not x.is_contested}
-    if not needed <= with_metadata or (
-        are_all and len(known) == len(uids) and with_metadata - {f"default_{x.name}" for x in known}
-    ):
-        raise Broken(f"metadata: leases of {[str(x.ref) for x in known]}, folders {sorted(with_metadata)}")
+    with_metadata = {x.name.partition("~")[0] for x in folder.metadata.glob("[!.]*")}
+    needed = {x.uid for x in known}
+    if not needed <= with_metadata or (are_all and len(known) == len(uids) and with_metadata - needed):
+        raise Broken(f"metadata: leases of {[str(x.ref) for x in known]}, files of {sorted(with_metadata)}")
     found = runtime.described()
     for claim in known:
         if claim.answer is not None:
@@ -100,10 +98,9 @@ def leases_have_files(
 
 def nothing_is_half_written(folder: Folder, daemon: Daemon) -> None:
     """No file is left that was being written when the process died, but of a front that does not run any more."""
-    if left := [
-        x.name for x in folder.cdi.glob(".*") if daemon.dra is not None or not x.name.startswith(".nodeplug-dra~")
-    ]:
-        raise Broken(f"half written: {left}")
+    of_claims = [*folder.cdi.glob(".nodeplug-dra~*"), *folder.metadata.glob(".*")]
+    if left := {*folder.cdi.glob(".*"), *of_claims} - {*(of_claims if daemon.dra is None else ())}:
+        raise Broken(f"half written: {[x.name for x in left]}")
 
 
 def listed_as_it_is(
@@ -198,8 +195,8 @@ def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device] | No
     for name in (x for device in claim.answer for x in device.cdi_device_ids):
         if found is not None and name not in found:
             raise Broken(f"lost: {claim.name} was told {name}, which no CDI file has")
-    for request in {x.request for x in claim.results} if not claim.is_contested else ():
-        path = folder.metadata / f"default_{claim.name}" / request / "metadata.json"
+    for request in {x.request for x in claim.results}:
+        path = folder.metadata / f"{claim.uid}~{request}.json"
         try:
             said, _ = json.JSONDecoder().raw_decode(path.read_text())
         except (OSError, ValueError) as error:

@@ -363,7 +363,7 @@ class Steps(Node):
             await self._stop_kubelet()
         with self.disk.unwatched():
             shutil.rmtree(self.folder.cdi, ignore_errors=True)
-            for path in self.folder.metadata.rglob("metadata.json"):
+            for path in self.folder.metadata.glob("*.json"):
                 if rng.random() < 0.5:
                     path.write_text("")
             if rng.random() < 0.3:
