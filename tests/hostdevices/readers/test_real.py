@@ -39,7 +39,7 @@ def test_every_interface_is_found(here: Inventory) -> None:
 
 def test_nodes_are_those_of_this_machine(here: Inventory) -> None:
     for device in here.devices.values():
-        for node in device.devnodes:
+        for node in device.devnodes if device.kind != "loop" else ():  # other tests make and remove those
             status = os.stat(node.path)
             assert (os.major(status.st_rdev), os.minor(status.st_rdev)) == (node.major, node.minor)
 
