@@ -11,12 +11,20 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from controlplane.apiserver import discovery, health, listing
-from controlplane.apiserver.authentication import Authenticator
-from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
+from controlplane.apiserver.access.authentication import Authenticator
+from controlplane.apiserver.access.authorization import Authorizer, attributes_of, refusal
+from controlplane.apiserver.access.identity import Caller, User
+from controlplane.apiserver.access.reviews import (
+    access_review,
+    kind_of_review,
+    rules_review,
+    subject_review,
+    token_review,
+)
+from controlplane.apiserver.access.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.bodies import LONG, apart, body_of, kind_checked, read_to_its_end
 from controlplane.apiserver.decoding import decode
 from controlplane.apiserver.drafts import write_apart
-from controlplane.apiserver.identity import Caller, User
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
@@ -35,12 +43,11 @@ from controlplane.apiserver.negotiation import (
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
-from controlplane.apiserver.pod_streams import STREAMS, refuse_stream
-from controlplane.apiserver.pods import bind, evict
+from controlplane.apiserver.pods.binding import bind, evict
+from controlplane.apiserver.pods.streams import STREAMS, refuse_stream
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.responses import answered, form_of, listed, refused, warn, written_apart
 from controlplane.apiserver.rest import Outcome, Rest
-from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
 from controlplane.apiserver.scale import scale_of, unregistered
 from controlplane.apiserver.scaling import patch_scale, put_scale, scale_target
 from controlplane.apiserver.status import (
@@ -57,7 +64,6 @@ from controlplane.apiserver.status import (
 )
 from controlplane.apiserver.stored_size import refuse_early
 from controlplane.apiserver.target import Target
-from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.views import View
 from controlplane.apiserver.watching import watch
 

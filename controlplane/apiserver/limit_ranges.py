@@ -5,11 +5,11 @@ Source: kubernetes.io "Limit Ranges"; k8s.io/kubernetes plugin/pkg/admission/lim
 
 from collections.abc import Iterator, Mapping
 
-from controlplane.apiserver.grace import PODS
 from controlplane.apiserver.kinds import Kind, Plain
-from controlplane.apiserver.pod_resources import Amounts, together
+from controlplane.apiserver.pods.grace import PODS
+from controlplane.apiserver.pods.resources import Amounts, together
 from controlplane.apiserver.quota_usage import VOLUME_CLAIMS
-from controlplane.apiserver.resource_rules import quantity
+from controlplane.apiserver.rules.resource_rules import quantity
 from controlplane.apiserver.status import forbidden
 from controlplane.apiserver.store import Store
 from resourceapi.objects import Quantity

@@ -10,12 +10,12 @@ pkg/controller/resourcequota.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controlplane.apiserver.grace import PODS
 from controlplane.apiserver.kinds import Kind, Plain, Registry
-from controlplane.apiserver.pod_resources import Amounts, added
+from controlplane.apiserver.pods.grace import PODS
+from controlplane.apiserver.pods.resources import Amounts, added
 from controlplane.apiserver.quota_scopes import is_in_scope, is_terminating
 from controlplane.apiserver.quota_usage import CLAIMS, VOLUME_CLAIMS, Usage, is_counted, missing
-from controlplane.apiserver.resource_rules import quantity
+from controlplane.apiserver.rules.resource_rules import quantity
 from controlplane.apiserver.service_addresses import SERVICES
 from controlplane.apiserver.status import ApiError, forbidden
 from controlplane.apiserver.store import Store

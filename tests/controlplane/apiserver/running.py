@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from controlplane.apiserver import Server, protobuf, write_kubeconfig
-from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
+from controlplane.apiserver.definitions.custom_kinds import KIND_ID as DEFINITIONS
 from controlplane.apiserver.options import DeleteOptions
 from controlplane.apiserver.protobuf import wire
 from controlplane.apiserver.server import FIRST_NAMESPACES
