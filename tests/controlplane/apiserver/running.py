@@ -263,6 +263,17 @@ def device_class(name: str = "gpu", **metadata: Any) -> Plain:
     }
 
 
+def wait_for_end(api: Http, name: str) -> None:
+    """Wait until a device class is gone."""
+    found = api.send("GET", f"{CLASSES}/{name}")
+    if found.status == 404:
+        return
+    version = found.body["metadata"]["resourceVersion"]
+    selector = f"metadata.name={name}"
+    with api.watch(CLASSES, resourceVersion=version, fieldSelector=selector, timeoutSeconds="10") as events:
+        assert any(event["type"] == "DELETED" for event in events)
+
+
 def claim(name: str = "one", **metadata: Any) -> Plain:
     """A claim for one device."""
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
