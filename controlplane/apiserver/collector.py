@@ -33,15 +33,15 @@ class Collector:
             for reference in obj["metadata"].get("ownerReferences") or ():
                 dependents.setdefault(reference["uid"], []).append((kind, obj))
         for kind, seen in list(self._objects()):
-            obj = self._now(kind, seen)
-            if obj is None:
+            current = self._now(kind, seen)
+            if current is None:
                 continue
-            metadata = obj["metadata"]
+            metadata = current["metadata"]
             owners = metadata.get("ownerReferences") or ()
             if owners and not any(each["uid"] in live for each in owners):
-                self._delete(kind, obj, DeleteOptions(uid=metadata["uid"]))
+                self._delete(kind, current, DeleteOptions(uid=metadata["uid"]))
             elif metadata.get("deletionTimestamp"):
-                self._finish(kind, obj, dependents.get(metadata["uid"], []))
+                self._finish(kind, current, dependents.get(metadata["uid"], []))
         self._seen = version
         return self._store.version != version
 

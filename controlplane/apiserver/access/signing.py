@@ -57,20 +57,26 @@ class Signer:
         self._authority, self._key = authority, key
 
     async def run(self) -> None:
-        """Look at each request that is written; end it by cancelling."""
+        """Look at each request that is written; end it by cancelling. What fails is tried again after the next one."""
         subscription = self._store.subscribe(KIND_ID)
         try:
             while True:
                 subscription.take()
-                for request in list(self._store.objects(KIND_ID)):
-                    try:
-                        await self._consider(request)
-                    except ApiError as error:  # it has changed meanwhile, and comes again
-                        log.info("%s %s: %s", PLURAL, request["metadata"]["name"], error)
-                await self._store.commit()
+                try:
+                    await self._consider_all()
+                    await self._store.commit()
+                except Exception:
+                    log.exception("%s could not be looked at", PLURAL)
                 await subscription.changed.wait()
         finally:
             self._store.unsubscribe(subscription)
+
+    async def _consider_all(self) -> None:
+        for request in list(self._store.objects(KIND_ID)):
+            try:
+                await self._consider(request)
+            except ApiError as error:  # it has changed meanwhile, and comes again
+                log.info("%s %s: %s", PLURAL, request["metadata"]["name"], error)
 
     async def _consider(self, request: Plain) -> None:
         has_outcome = conditions_of(request, DENIED) or conditions_of(request, FAILED)
