@@ -45,10 +45,9 @@ class Quotas:
 
     def charged(self, charge: Charge) -> list[Plain]:
         """The quotas that a write changes, as they are with it; raises ApiError, 403, for what is too much."""
-        quotas = list(self._store.objects(QUOTAS, charge.namespace)) if charge.namespace else []
-        if not quotas or not _is_measured(charge):
+        if not charge.namespace or not _is_measured(charge):
             return []
-        changed = (self._charge(quota, charge) for quota in quotas)
+        changed = (self._charge(quota, charge) for quota in self._store.objects(QUOTAS, charge.namespace))
         return [each for each in changed if each is not None]
 
     def counted(self, quota: Plain) -> Plain | None:
