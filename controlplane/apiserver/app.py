@@ -22,7 +22,7 @@ from controlplane.apiserver.access.reviews import (
     token_review,
 )
 from controlplane.apiserver.access.tokens import ACCOUNTS, AUDIENCE
-from controlplane.apiserver.bodies import LONG, apart, body_of, kind_checked, read_to_its_end
+from controlplane.apiserver.bodies import LONG, apart, body_of, kind_checked, question_of, read_to_its_end
 from controlplane.apiserver.decoding import decode
 from controlplane.apiserver.drafts import write_apart
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
@@ -267,7 +267,7 @@ class Application:
             options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
             form = self._form(request, target.kind)
             kind, write = ("Binding", bind) if target.subresource == "binding" else ("Eviction", evict)
-            body = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind)
+            body = await question_of(request, kind)
             await write_apart(self._rest, target, 0, lambda rest: write(rest, target, body, options))
             await self._store.commit()
             return Response(written({**success(), "code": 201}, form), 201, media_type=form.media_type)
@@ -381,12 +381,14 @@ class Application:
         form = self._form(request, target.kind)
         page = listing.list_page(self._store, target, list_options(request.query_params))
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
-        for obj in page.objects:
-            metadata = obj["metadata"]
-            one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
-            if self._store.get(one.kind.table, one.key) is not None:  # the list may be of an older version
-                self._rest.delete(one, options)
-        await self._store.commit()
+        try:
+            for obj in page.objects:
+                metadata = obj["metadata"]
+                one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
+                if self._store.get(one.kind.table, one.key) is not None:  # the list may be of an older version
+                    self._rest.delete(one, options)
+        finally:  # also those before one that a policy keeps
+            await self._store.commit()
         value = View(form, target, "", self._rest.clock).many(page.objects, page.metadata)
         return Response(await written_apart(value, form), media_type=form.media_type)
 
@@ -394,12 +396,12 @@ class Application:
         if request.method != "POST":
             raise method_not_allowed()
         user: User = request.state.caller.user
-        question = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind, api_version)
+        question = await question_of(request, kind, api_version)
         if kind == "SelfSubjectReview":
             answer = subject_review(user, self._rest.clock())
         elif kind == "TokenReview":
             token = (question.get("spec") or {}).get("token")
-            found = self._authenticator.of_token(token.encode()) if isinstance(token, str) else None
+            found = self._authenticator.of_token(token.encode()) if token else None
             answer = token_review(question, found, AUDIENCE)
         elif kind == "SelfSubjectRulesReview":
             answer = rules_review(question, user, self._authorizer)
@@ -411,8 +413,7 @@ class Application:
         """A token for a service account."""
         if request.method != "POST":
             raise method_not_allowed()
-        media_type, data = request.headers.get("Content-Type", ""), await body_of(request)
-        asked = read_body(data, media_type, "TokenRequest", "authentication.k8s.io/v1")
+        asked = await question_of(request, "TokenRequest", "authentication.k8s.io/v1")
         return answered(request, self._authenticator.tokens.issue(target.namespace, target.name, asked), 201)
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:

@@ -4,7 +4,6 @@ Source: k8s.io/api authentication/v1 and authorization/v1.
 """
 
 from datetime import datetime
-from typing import Any
 
 from controlplane.apiserver.access.authorization import Attributes, Authorizer
 from controlplane.apiserver.access.identity import User
@@ -46,7 +45,7 @@ def access_review(kind: str, question: Plain, asker: User, authorizer: Authorize
 
 def rules_review(question: Plain, asker: User, authorizer: Authorizer) -> Plain:
     """The answer to all that one may do in a namespace. Raises ApiError."""
-    namespace = _text(question.get("spec") or {}, "namespace")
+    namespace = (question.get("spec") or {}).get("namespace")
     if not namespace:
         raise bad_request("no namespace on request")
     rules, missing = authorizer.rules(asker, namespace)
@@ -91,21 +90,15 @@ def _info(user: User) -> Plain:
 
 
 def _user_of(spec: Plain) -> User:
-    extra = {str(key): tuple(map(str, values or ())) for key, values in (spec.get("extra") or {}).items()}
-    return User(str(spec.get("user") or ""), tuple(spec.get("groups") or ()), str(spec.get("uid") or ""), extra)
+    extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
+    return User(spec.get("user") or "", tuple(spec.get("groups") or ()), spec.get("uid") or "", extra)
 
 
 def _attributes(spec: Plain) -> Attributes:
     resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if isinstance(resource, dict):
-        return Attributes(
-            *(_text(resource, name) for name in ("verb", "group", "resource", "subresource", "namespace", "name"))
-        )
-    if isinstance(other, dict):
-        return Attributes(_text(other, "verb"), path=_text(other, "path"))
+    if resource is not None:
+        names = ("verb", "group", "resource", "subresource", "namespace", "name")
+        return Attributes(*(resource.get(name) or "" for name in names))
+    if other is not None:
+        return Attributes(other.get("verb") or "", path=other.get("path") or "")
     raise bad_request("exactly one of nonResourceAttributes or resourceAttributes must be specified")
-
-
-def _text(value: Plain, name: str) -> str:
-    found: Any = value.get(name)
-    return found if isinstance(found, str) else ""
