@@ -3,7 +3,7 @@
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.options import DeleteOptions, WriteOptions
+from controlplane.apiserver.options import DeleteOptions, WriteOptions, delete_options
 from controlplane.apiserver.preconditions import check_uid
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.status import ApiError, bad_request, conflict
@@ -77,18 +77,16 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
     if _object(eviction.get("metadata")).get("name") != target.name:
         raise bad_request("name in URL does not match name in Eviction object")
     pod = rest.get(one)
-    asked = eviction.get("deleteOptions") or {}
-    preconditions = (asked.get("preconditions") if isinstance(asked, dict) else None) or {}
-    uid = str(preconditions.get("uid") or "") if isinstance(preconditions, dict) else ""
-    if uid:
-        check_uid(one, pod, uid, is_dry_run=options.dry_run)
-    if options.dry_run:
+    asked = delete_options({}, [], _object(eviction.get("deleteOptions")))
+    is_dry_run = options.dry_run or asked.dry_run  # `kubectl drain` says it within
+    if asked.uid:
+        check_uid(one, pod, asked.uid, is_dry_run=is_dry_run)
+    if is_dry_run:
         return Outcome(pod)
     if not pod["metadata"].get("deletionTimestamp"):
         why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
         _set_condition(rest, target, pod, {"type": _DISRUPTED, **why}, "eviction")
-    grace = asked.get("gracePeriodSeconds") if isinstance(asked, dict) else None
-    return rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"], grace=grace if type(grace) is int else None))
+    return rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"], grace=asked.grace))
 
 
 def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, manager: str) -> None:
