@@ -1,8 +1,9 @@
-"""Kinds that components and manifests ask for, and on which the server itself never acts: checked, stored and returned.
+"""Kinds that components and manifests ask for, and that no controller here acts on: checked, stored and returned.
 
 kube-scheduler's informers, a kubelet's and a controller manager's start only when each of their lists is answered;
-charts of drivers bring accounts, roles and DaemonSets. Nothing acts on them: no pod is made from a Deployment. Roles
-count where the server is asked to (`authorization`), policies always (`admission`). Source: the requests of these
+charts of drivers bring accounts, roles and DaemonSets. No pod is made from a Deployment. Some count when others are
+written: roles where the server is asked to (`access.authorization`), policies (`admission`), quotas (`quotas`), limit
+ranges (`limit_ranges`), classes of priorities and runtimes (`pods.admission`). Source: the requests of these
 components, k8s.io/api.
 """
 
