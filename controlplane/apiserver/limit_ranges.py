@@ -68,7 +68,7 @@ def _filled(container: Plain, usual: Mapping[str, Plain], what: str, told: list[
         more = {name: amount for name, amount in usual[member].items() if name not in has}
         if more:
             filled[member] = has | more
-            told.append(f"{', '.join(sorted(more))} {word} for {what} {container['name']}")
+            told.append(f"{', '.join(sorted(more))} {word} for {what} {container.get('name') or ''}")
     return {**container, "resources": filled} if filled != resources else container
 
 
