@@ -2,6 +2,9 @@
 
 async with Server(data=path) as server: ...     `server.url`, `server.token`
 write_kubeconfig(path, server.url, server.token, server.ca)
+
+A request goes from `app` (HTTP) to `rest` (the verbs), which asks a kind's `Rules` and the `store`. `access` says who
+may ask, `pods`, `definitions` and `rules` what objects must be, `protobuf` how clients in Go write them.
 """
 
 from controlplane.apiserver.journal import JournalError

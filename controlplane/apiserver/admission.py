@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from controlplane.apiserver.authorization import Attributes, Authorizer
-from controlplane.apiserver.identity import User, account
+from controlplane.apiserver.access.authorization import Attributes, Authorizer
+from controlplane.apiserver.access.identity import User, account
 from controlplane.apiserver.kinds import Kind, Plain, Registry
 from controlplane.apiserver.labels import is_selected
 from controlplane.apiserver.policies import Denial, Policy

@@ -11,12 +11,20 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from controlplane.apiserver import discovery, health, listing
-from controlplane.apiserver.authentication import Authenticator
-from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
-from controlplane.apiserver.bodies import LONG, apart, body_of, kind_checked, read_to_its_end
+from controlplane.apiserver.access.authentication import Authenticator
+from controlplane.apiserver.access.authorization import Authorizer, attributes_of, refusal
+from controlplane.apiserver.access.identity import Caller, User
+from controlplane.apiserver.access.reviews import (
+    access_review,
+    kind_of_review,
+    rules_review,
+    subject_review,
+    token_review,
+)
+from controlplane.apiserver.access.tokens import ACCOUNTS, AUDIENCE
+from controlplane.apiserver.bodies import LONG, apart, body_of, kind_checked, question_of, read_to_its_end
 from controlplane.apiserver.decoding import decode
 from controlplane.apiserver.drafts import write_apart
-from controlplane.apiserver.identity import Caller, User
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
@@ -35,12 +43,11 @@ from controlplane.apiserver.negotiation import (
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
-from controlplane.apiserver.pod_streams import STREAMS, refuse_stream
-from controlplane.apiserver.pods import bind, evict
+from controlplane.apiserver.pods.binding import bind, evict
+from controlplane.apiserver.pods.streams import STREAMS, refuse_stream
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.responses import answered, form_of, listed, refused, warn, written_apart
 from controlplane.apiserver.rest import Outcome, Rest
-from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
 from controlplane.apiserver.scale import scale_of, unregistered
 from controlplane.apiserver.scaling import patch_scale, put_scale, scale_target
 from controlplane.apiserver.status import (
@@ -57,7 +64,6 @@ from controlplane.apiserver.status import (
 )
 from controlplane.apiserver.stored_size import refuse_early
 from controlplane.apiserver.target import Target
-from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.views import View
 from controlplane.apiserver.watching import watch
 
@@ -261,7 +267,7 @@ class Application:
             options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
             form = self._form(request, target.kind)
             kind, write = ("Binding", bind) if target.subresource == "binding" else ("Eviction", evict)
-            body = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind)
+            body = await question_of(request, kind)
             await write_apart(self._rest, target, 0, lambda rest: write(rest, target, body, options))
             await self._store.commit()
             return Response(written({**success(), "code": 201}, form), 201, media_type=form.media_type)
@@ -375,12 +381,14 @@ class Application:
         form = self._form(request, target.kind)
         page = listing.list_page(self._store, target, list_options(request.query_params))
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
-        for obj in page.objects:
-            metadata = obj["metadata"]
-            one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
-            if self._store.get(one.kind.table, one.key) is not None:  # the list may be of an older version
-                self._rest.delete(one, options)
-        await self._store.commit()
+        try:
+            for obj in page.objects:
+                metadata = obj["metadata"]
+                one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
+                if self._store.get(one.kind.table, one.key) is not None:  # the list may be of an older version
+                    self._rest.delete(one, options)
+        finally:  # also those before one that a policy keeps
+            await self._store.commit()
         value = View(form, target, "", self._rest.clock).many(page.objects, page.metadata)
         return Response(await written_apart(value, form), media_type=form.media_type)
 
@@ -388,12 +396,12 @@ class Application:
         if request.method != "POST":
             raise method_not_allowed()
         user: User = request.state.caller.user
-        question = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind, api_version)
+        question = await question_of(request, kind, api_version)
         if kind == "SelfSubjectReview":
             answer = subject_review(user, self._rest.clock())
         elif kind == "TokenReview":
             token = (question.get("spec") or {}).get("token")
-            found = self._authenticator.of_token(token.encode()) if isinstance(token, str) else None
+            found = self._authenticator.of_token(token.encode()) if token else None
             answer = token_review(question, found, AUDIENCE)
         elif kind == "SelfSubjectRulesReview":
             answer = rules_review(question, user, self._authorizer)
@@ -405,8 +413,7 @@ class Application:
         """A token for a service account."""
         if request.method != "POST":
             raise method_not_allowed()
-        media_type, data = request.headers.get("Content-Type", ""), await body_of(request)
-        asked = read_body(data, media_type, "TokenRequest", "authentication.k8s.io/v1")
+        asked = await question_of(request, "TokenRequest", "authentication.k8s.io/v1")
         return answered(request, self._authenticator.tokens.issue(target.namespace, target.name, asked), 201)
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:

@@ -1,8 +1,9 @@
-"""Kinds that components and manifests ask for, and on which the server itself never acts: checked, stored and returned.
+"""Kinds that components and manifests ask for, and that no controller here acts on: checked, stored and returned.
 
 kube-scheduler's informers, a kubelet's and a controller manager's start only when each of their lists is answered;
-charts of drivers bring accounts, roles and DaemonSets. Nothing acts on them: no pod is made from a Deployment. Roles
-count where the server is asked to (`authorization`), policies always (`admission`). Source: the requests of these
+charts of drivers bring accounts, roles and DaemonSets. No pod is made from a Deployment. Some count when others are
+written: roles where the server is asked to (`access.authorization`), policies (`admission`), quotas (`quotas`), limit
+ranges (`limit_ranges`), classes of priorities and runtimes (`pods.admission`). Source: the requests of these
 components, k8s.io/api.
 """
 
@@ -11,10 +12,15 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
-from controlplane.apiserver import (
+from controlplane.apiserver import columns
+from controlplane.apiserver.admission import GROUP
+from controlplane.apiserver.auxiliary_columns import SHOWN
+from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
+from controlplane.apiserver.open_kinds import open_kind
+from controlplane.apiserver.open_rules import Advance, Part, as_written
+from controlplane.apiserver.rules import (
     auxiliary_rules,
     auxiliary_warnings,
-    columns,
     core_rules,
     endpoint_rules,
     quota_rules,
@@ -28,20 +34,15 @@ from controlplane.apiserver import (
     workload_rules,
     workload_status_rules,
 )
-from controlplane.apiserver.admission import GROUP
-from controlplane.apiserver.autoscaler_rules import check_autoscaler, check_autoscaler_status
-from controlplane.apiserver.auxiliary_columns import SHOWN
-from controlplane.apiserver.claim_rules import check_claim, check_claim_status
-from controlplane.apiserver.job_rules import check_job_status
-from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
-from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.open_rules import Advance, Part, as_written
-from controlplane.apiserver.policy_rules import check_binding, check_policy
-from controlplane.apiserver.quota_rules import check_quota_status, named_limits
-from controlplane.apiserver.service_rules import check_service, check_service_status, without_other_types_fields
-from controlplane.apiserver.storage_rules import with_driver_generation
-from controlplane.apiserver.traffic_rules import check_ingress_status
-from controlplane.apiserver.volume_rules import check_volume, no_check, with_phase_time
+from controlplane.apiserver.rules.autoscaler_rules import check_autoscaler, check_autoscaler_status
+from controlplane.apiserver.rules.claim_rules import check_claim, check_claim_status
+from controlplane.apiserver.rules.job_rules import check_job_status
+from controlplane.apiserver.rules.policy_rules import check_binding, check_policy
+from controlplane.apiserver.rules.quota_rules import check_quota_status, named_limits
+from controlplane.apiserver.rules.service_rules import check_service, check_service_status, without_other_types_fields
+from controlplane.apiserver.rules.storage_rules import with_driver_generation
+from controlplane.apiserver.rules.traffic_rules import check_ingress_status
+from controlplane.apiserver.rules.volume_rules import check_volume, no_check, with_phase_time
 from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
 from resourceapi.objects.release import Release
 

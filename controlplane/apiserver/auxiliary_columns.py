@@ -21,7 +21,6 @@ from controlplane.apiserver.kinds import Column, Plain
 from resourceapi.objects import Quantity, QuantityError
 
 _MOST = 3  # items of a list that are shown
-_ADDRESS_WIDTH = 16
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _JOB_STATES = (

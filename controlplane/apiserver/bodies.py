@@ -7,12 +7,14 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
+from controlplane.apiserver import protobuf
 from controlplane.apiserver.json_faults import shown
 from controlplane.apiserver.kinds import Plain, Registry
-from controlplane.apiserver.negotiation import MAX_BODY, why_no_type
+from controlplane.apiserver.negotiation import MAX_BODY, read_body, why_no_type
+from controlplane.apiserver.protobuf.messages import TYPE_MEMBERS
 from controlplane.apiserver.status import bad_request, too_large
 from controlplane.apiserver.target import Target
-from resourceapi.objects import quoted_text
+from resourceapi.objects import DecodeError, quoted_text
 
 LONG = 64 * 1024
 """Bytes of a body that takes a while to read."""
@@ -36,6 +38,19 @@ async def apart(size: int, read: Callable[..., T], *values: Any) -> T:
     if size < LONG:
         return read(*values)
     return await asyncio.to_thread(read, *values)
+
+
+async def question_of(request: Request, kind: str, api_version: str = "v1") -> Plain:
+    """A body that is not stored, of the types of its kind; raises ApiError 400."""
+    value = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind, api_version)
+    message = protobuf.message_of(api_version, kind)
+    try:
+        if message is not None:
+            protobuf.as_go_writes(message, {name: item for name, item in value.items() if name not in TYPE_MEMBERS})
+    except DecodeError as error:
+        version = api_version.rpartition("/")[2]
+        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {error.reason}') from None
+    return value
 
 
 def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) -> Plain:

@@ -10,25 +10,25 @@ from functools import partial
 from typing import Any
 
 from controlplane.apiserver import columns
-from controlplane.apiserver.authorization import Authorizer
+from controlplane.apiserver.access.authorization import Authorizer
+from controlplane.apiserver.access.certificates import certificates_kind
 from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
-from controlplane.apiserver.certificates import certificates_kind
-from controlplane.apiserver.core_rules import check_config_map, check_secret
-from controlplane.apiserver.definitions import definition_kind
-from controlplane.apiserver.event_rules import check_event
+from controlplane.apiserver.definitions.custom_kinds import definition_kind
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.open_rules import Part, as_written
-from controlplane.apiserver.pod_admission import readmitted
-from controlplane.apiserver.pod_changes import check_pod
-from controlplane.apiserver.pod_defaults import with_addresses_in_sync, with_pod_defaults
-from controlplane.apiserver.pod_features import without_disabled
-from controlplane.apiserver.pod_parts import PARTS
-from controlplane.apiserver.pod_rules import check_node
-from controlplane.apiserver.pod_status_rules import status_part
-from controlplane.apiserver.pod_warnings import pod_warnings
-from controlplane.apiserver.service_defaults import with_node_defaults
+from controlplane.apiserver.pods.admission import readmitted
+from controlplane.apiserver.pods.changes import check_pod
+from controlplane.apiserver.pods.defaults import with_addresses_in_sync, with_pod_defaults
+from controlplane.apiserver.pods.features import without_disabled
+from controlplane.apiserver.pods.parts import PARTS
+from controlplane.apiserver.pods.spec_rules import check_node
+from controlplane.apiserver.pods.status_rules import status_part
+from controlplane.apiserver.pods.warnings import pod_warnings
+from controlplane.apiserver.rules.core_rules import check_config_map, check_secret
+from controlplane.apiserver.rules.event_rules import check_event
+from controlplane.apiserver.rules.service_defaults import with_node_defaults
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import ErrorList, KubernetesObject, older, v1
 from resourceapi.objects.errors import Token

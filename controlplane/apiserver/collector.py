@@ -32,13 +32,16 @@ class Collector:
         for kind, obj in self._objects():
             for reference in obj["metadata"].get("ownerReferences") or ():
                 dependents.setdefault(reference["uid"], []).append((kind, obj))
-        for kind, obj in list(self._objects()):
-            metadata = obj["metadata"]
+        for kind, seen in list(self._objects()):
+            current = self._now(kind, seen)
+            if current is None:
+                continue
+            metadata = current["metadata"]
             owners = metadata.get("ownerReferences") or ()
             if owners and not any(each["uid"] in live for each in owners):
-                self._delete(kind, obj, DeleteOptions(uid=metadata["uid"]))
+                self._delete(kind, current, DeleteOptions(uid=metadata["uid"]))
             elif metadata.get("deletionTimestamp"):
-                self._finish(kind, obj, dependents.get(metadata["uid"], []))
+                self._finish(kind, current, dependents.get(metadata["uid"], []))
         self._seen = version
         return self._store.version != version
 
@@ -81,7 +84,10 @@ class Collector:
         except ApiError:
             return  # gone already, or another one by now: the next round sees it
 
-    def _disown(self, kind: Kind, obj: Plain, uid: str) -> None:
+    def _disown(self, kind: Kind, seen: Plain, uid: str) -> None:
+        obj = self._now(kind, seen)
+        if obj is None:
+            return
         metadata = {**obj["metadata"]}
         kept = [each for each in metadata.pop("ownerReferences") if each["uid"] != uid]
         if kept:
@@ -94,6 +100,11 @@ class Collector:
         if kept:
             metadata["finalizers"] = kept
         self._rest.replace(kind, {**obj, "metadata": metadata})
+
+    def _now(self, kind: Kind, seen: Plain) -> Plain | None:
+        """An object as this round has left it; None if it is gone."""
+        metadata = seen["metadata"]
+        return self._store.get(kind.table, (metadata.get("namespace", ""), metadata["name"]))
 
     def _objects(self) -> Iterator[tuple[Kind, Plain]]:
         for kind in self._registry:

@@ -1,6 +1,7 @@
 """What of a cluster's controllers runs here after changes: the garbage collector, and the one that counts quotas."""
 
 import asyncio
+import logging
 from contextlib import suppress
 
 from controlplane.apiserver.collector import Collector
@@ -9,6 +10,8 @@ from controlplane.apiserver.rest import Rest
 from controlplane.apiserver.status import ApiError
 
 _MANAGER = "kube-controller-manager"
+
+log = logging.getLogger(__name__)
 
 
 class Controllers:
@@ -20,26 +23,30 @@ class Controllers:
         self._counted = 0
 
     async def run(self) -> None:
-        """Run for ever; end it by cancelling."""
+        """Run for ever; end it by cancelling. What fails, as on a full disk, is tried again after the next change."""
         subscription = self._store.subscribe()
+        subscription.changed.set()  # a server that was killed may have left something to do
         try:
             while True:
                 await subscription.changed.wait()
                 await asyncio.sleep(self._delay)
                 subscription.changed.clear()
-                while self._collector.collect() or self._count():
+                try:
+                    while self._collector.collect() or await self._count():
+                        await self._store.commit()
                     await self._store.commit()
-                await self._store.commit()
+                except Exception:
+                    log.exception("the controllers of the cluster could not finish")
         finally:
             self._store.unsubscribe(subscription)
 
-    def _count(self) -> bool:
-        """Have quotas say what is used; returns whether that changed anything."""
+    async def _count(self) -> bool:
+        """Have quotas say what is used; returns whether anything has changed meanwhile."""
         version = self._store.version
         for quota in list(self._store.objects(QUOTAS)) if version != self._counted else ():
-            counted = self._rest.quotas.counted(quota)
+            counted = await asyncio.to_thread(self._rest.quotas.counted, quota)  # thousands of pods take their time
             if counted is not None:
-                with suppress(ApiError):  # a policy's: as long as there is that, it stays uncounted
+                with suppress(ApiError):  # a write was charged to it meanwhile: next time; or a policy refuses
                     self._rest.tell_used(counted, _MANAGER)
         self._counted = version
         return self._store.version != version

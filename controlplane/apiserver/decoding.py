@@ -9,8 +9,8 @@ from typing import Any
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Decoded, Plain
 from controlplane.apiserver.options import WriteOptions
-from controlplane.apiserver.owner_references import without_repeated_owners
 from controlplane.apiserver.patch import STRATEGIC_MERGE_PATCH, Patch, undecoded_to_apply
+from controlplane.apiserver.rules.owner_references import without_repeated_owners
 from controlplane.apiserver.status import ApiError, bad_request, go_name, internal, invalid
 from controlplane.apiserver.target import Target
 from resourceapi.objects import DecodeError, ErrorList

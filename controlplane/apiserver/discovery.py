@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from controlplane.apiserver.access.reviews import REVIEWS
 from controlplane.apiserver.kinds import Kind, Plain, Registry
-from controlplane.apiserver.reviews import REVIEWS
 from resourceapi.objects.release import Release
 
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]

@@ -6,10 +6,10 @@ Source: k8s.io/kubernetes, pkg/apis/events/v1/conversion.go.
 import re
 
 from controlplane.apiserver import columns, protobuf
-from controlplane.apiserver.event_rules import check_strict_event
 from controlplane.apiserver.kinds import Column, Decoded, Kind, Plain, Served
 from controlplane.apiserver.message_schemas import kind_schema
 from controlplane.apiserver.open_rules import OpenRules
+from controlplane.apiserver.rules.event_rules import check_strict_event
 
 GROUP = "events.k8s.io"
 _API_VERSION = f"{GROUP}/v1"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from controlplane.apiserver.identity import SERVER, Caller
+from controlplane.apiserver.access.identity import SERVER, Caller
 from resourceapi.objects.release import Release
 
 Plain = dict[str, Any]

@@ -5,11 +5,11 @@ Source: kubernetes.io "Limit Ranges"; k8s.io/kubernetes plugin/pkg/admission/lim
 
 from collections.abc import Iterator, Mapping
 
-from controlplane.apiserver.grace import PODS
 from controlplane.apiserver.kinds import Kind, Plain
-from controlplane.apiserver.pod_resources import Amounts, together
+from controlplane.apiserver.pods.grace import PODS
+from controlplane.apiserver.pods.resources import Amounts, together
 from controlplane.apiserver.quota_usage import VOLUME_CLAIMS
-from controlplane.apiserver.resource_rules import quantity
+from controlplane.apiserver.rules.resource_rules import quantity
 from controlplane.apiserver.status import forbidden
 from controlplane.apiserver.store import Store
 from resourceapi.objects import Quantity
@@ -68,7 +68,7 @@ def _filled(container: Plain, usual: Mapping[str, Plain], what: str, told: list[
         more = {name: amount for name, amount in usual[member].items() if name not in has}
         if more:
             filled[member] = has | more
-            told.append(f"{', '.join(sorted(more))} {word} for {what} {container['name']}")
+            told.append(f"{', '.join(sorted(more))} {word} for {what} {container.get('name') or ''}")
     return {**container, "resources": filled} if filled != resources else container
 
 

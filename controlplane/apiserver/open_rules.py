@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controlplane.apiserver import protobuf
-from controlplane.apiserver.definition_expressions import check_object, has_rules
-from controlplane.apiserver.embedded import check_embedded, coerce, has_embedded
+from controlplane.apiserver.definitions.embedded import check_embedded, coerce, has_embedded
+from controlplane.apiserver.definitions.expressions import check_object, has_rules
+from controlplane.apiserver.definitions.pruning import NEW, check_items, prune, with_defaults, without_nulls
+from controlplane.apiserver.definitions.schema_validation import check
 from controlplane.apiserver.go_values import in_order, numbers_as_read
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
-from controlplane.apiserver.schema_validation import check
 from controlplane.apiserver.sent_empties import lost_empties, with_empties
 from controlplane.apiserver.status import go_name, invalid, telling
-from controlplane.apiserver.structural import NEW, check_items, prune, with_defaults, without_nulls
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
 from resourceapi.objects.codec import json_fields
 from resourceapi.objects.json_value import json_equal

@@ -3,10 +3,10 @@
 Source: kubernetes.io "Resource Quotas"; k8s.io/kubernetes pkg/quota/v1/evaluator/core.
 """
 
-from controlplane.apiserver.grace import PODS
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.labels import is_selected
-from controlplane.apiserver.pod_admission import quality_of
+from controlplane.apiserver.pods.admission import quality_of
+from controlplane.apiserver.pods.grace import PODS
 from controlplane.apiserver.quota_usage import VOLUME_CLAIMS
 
 

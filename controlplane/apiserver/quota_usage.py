@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from controlplane.apiserver.grace import PODS
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.pod_resources import Amounts, amounts_of_pod
-from controlplane.apiserver.resource_rules import HUGE_PAGES, quantity
+from controlplane.apiserver.pods.grace import PODS
+from controlplane.apiserver.pods.resources import Amounts, amounts_of_pod
+from controlplane.apiserver.rules.resource_rules import HUGE_PAGES, quantity
 from controlplane.apiserver.service_addresses import SERVICES
 from controlplane.apiserver.store import Store
 from resourceapi.objects import Quantity, v1

@@ -10,12 +10,12 @@ pkg/controller/resourcequota.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controlplane.apiserver.grace import PODS
 from controlplane.apiserver.kinds import Kind, Plain, Registry
-from controlplane.apiserver.pod_resources import Amounts, added
+from controlplane.apiserver.pods.grace import PODS
+from controlplane.apiserver.pods.resources import Amounts, added
 from controlplane.apiserver.quota_scopes import is_in_scope, is_terminating
 from controlplane.apiserver.quota_usage import CLAIMS, VOLUME_CLAIMS, Usage, is_counted, missing
-from controlplane.apiserver.resource_rules import quantity
+from controlplane.apiserver.rules.resource_rules import quantity
 from controlplane.apiserver.service_addresses import SERVICES
 from controlplane.apiserver.status import ApiError, forbidden
 from controlplane.apiserver.store import Store
@@ -45,10 +45,9 @@ class Quotas:
 
     def charged(self, charge: Charge) -> list[Plain]:
         """The quotas that a write changes, as they are with it; raises ApiError, 403, for what is too much."""
-        quotas = list(self._store.objects(QUOTAS, charge.namespace)) if charge.namespace else []
-        if not quotas or not _is_measured(charge):
+        if not charge.namespace or not _is_measured(charge):
             return []
-        changed = (self._charge(quota, charge) for quota in quotas)
+        changed = (self._charge(quota, charge) for quota in self._store.objects(QUOTAS, charge.namespace))
         return [each for each in changed if each is not None]
 
     def counted(self, quota: Plain) -> Plain | None:

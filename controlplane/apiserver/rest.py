@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 from controlplane.apiserver.admission import Admission, Write
 from controlplane.apiserver.apply import apply, untyped
 from controlplane.apiserver.decoding import configuration, decode, decode_patched, in_namespace
-from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
-from controlplane.apiserver.definitions import Definitions
+from controlplane.apiserver.definitions.custom_kinds import KIND_ID as DEFINITIONS
+from controlplane.apiserver.definitions.custom_kinds import Definitions
 from controlplane.apiserver.fieldsets import NotInSchema
 from controlplane.apiserver.finalizers import finalizers_for, is_finished, with_finalizers
 from controlplane.apiserver.go_values import go_text, in_order
-from controlplane.apiserver.grace import PODS, is_graceful, seconds_to_end
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.limit_ranges import check_limits
 from controlplane.apiserver.managed import (
@@ -40,8 +39,9 @@ from controlplane.apiserver.patch import (
     json_patch,
     merge_patch,
 )
-from controlplane.apiserver.pod_admission import admitted, check_admitted
-from controlplane.apiserver.pod_profiles import with_armor
+from controlplane.apiserver.pods.admission import admitted, check_admitted
+from controlplane.apiserver.pods.grace import PODS, is_graceful, seconds_to_end
+from controlplane.apiserver.pods.profiles import with_armor
 from controlplane.apiserver.preconditions import (
     NAMESPACES,
     check_kind,

@@ -6,7 +6,6 @@ Who owns the number of replicas is kept as if the scale were an object of its ow
 import json
 from collections.abc import Callable
 
-from controlplane.apiserver.auxiliary_rules import not_negative
 from controlplane.apiserver.decoding import configuration, decode_patched, in_namespace
 from controlplane.apiserver.kinds import Decoded, Plain, ScalePaths
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed
@@ -14,6 +13,7 @@ from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, patched
 from controlplane.apiserver.preconditions import check_name, check_uid
 from controlplane.apiserver.rest import Outcome, Rest
+from controlplane.apiserver.rules.auxiliary_rules import not_negative
 from controlplane.apiserver.scale import (
     API_VERSION,
     SCALE,

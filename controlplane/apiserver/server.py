@@ -12,28 +12,28 @@ from pathlib import Path
 
 import uvicorn
 
+from controlplane.apiserver.access.authentication import Authenticator
+from controlplane.apiserver.access.authorization import AlwaysAllow, AuthorizationMode, Rbac, first_roles
+from controlplane.apiserver.access.certificates import GROUP, PLURAL
+from controlplane.apiserver.access.peers import telling_peers
+from controlplane.apiserver.access.signing import Signer
+from controlplane.apiserver.access.tls import Certificate, TlsError, make_certificate
+from controlplane.apiserver.access.tokens import Tokens
 from controlplane.apiserver.admission import Admission
 from controlplane.apiserver.app import Application
-from controlplane.apiserver.authentication import Authenticator
-from controlplane.apiserver.authorization import AlwaysAllow, AuthorizationMode, Rbac, first_roles
 from controlplane.apiserver.builtin import install
-from controlplane.apiserver.certificates import GROUP, PLURAL
 from controlplane.apiserver.controllers import Controllers
-from controlplane.apiserver.definitions import Definitions, kind_of
+from controlplane.apiserver.definitions.custom_kinds import Definitions, kind_of
 from controlplane.apiserver.journal import FileJournal
 from controlplane.apiserver.kinds import Plain, Registry
 from controlplane.apiserver.options import WriteOptions
-from controlplane.apiserver.peers import telling_peers
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.quota_usage import Usage
 from controlplane.apiserver.quotas import Quotas
 from controlplane.apiserver.rest import MANAGER, Rest
-from controlplane.apiserver.signing import Signer
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.target import Target
-from controlplane.apiserver.tls import Certificate, TlsError, make_certificate
-from controlplane.apiserver.tokens import Tokens
 from resourceapi.objects import v1
 from resourceapi.objects.release import LATEST, Release
 

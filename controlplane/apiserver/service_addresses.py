@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.service_rules import (
+from controlplane.apiserver.rules.service_rules import (
     NO_CLUSTER_IP,
     PREFER,
     REQUIRE,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from controlplane.apiserver.identity import SERVER, Caller
+from controlplane.apiserver.access.identity import SERVER, Caller
 from controlplane.apiserver.kinds import Key, Kind
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from controlplane.apiserver.authorization import Authorizer
-from controlplane.apiserver.claim_writers import check_status_writer
+from controlplane.apiserver.access.authorization import Authorizer
+from controlplane.apiserver.access.claim_writers import check_status_writer
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, WriteContext
 from controlplane.apiserver.sent_empties import empties, with_empties
 from controlplane.apiserver.status import invalid

@@ -9,6 +9,7 @@ from controlplane.k8srm.load import ObjectName
 from controlplane.k8srm.schedule import Api
 from resourceapi.client import ClientError, Refused
 from resourceapi.client.blocking import Client, Resource
+from resourceapi.objects import DecodeError
 
 Plain = dict[str, Any]
 
@@ -89,7 +90,7 @@ class ClientApi(Api):
 def _translated(attempt: str) -> Iterator[None]:
     try:
         yield
-    except ClientError as error:
+    except (ClientError, DecodeError) as error:
         raise K8srmError(f"cannot {attempt}: {error}") from error
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from nodeplug.commands.allocate_input import AllocatorInput, InputError, with_objects
 from resourceapi.client import ClientError, Refused, from_kubeconfig
 from resourceapi.client.blocking import Client
-from resourceapi.objects import KubernetesObject
+from resourceapi.objects import DecodeError, KubernetesObject
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 
@@ -22,7 +22,7 @@ def read_server(kubeconfig: Path) -> AllocatorInput:
             return with_objects(AllocatorInput(), _objects(client))
         finally:
             client.close()
-    except ClientError as error:
+    except (ClientError, DecodeError) as error:
         raise InputError(f"--kubeconfig {kubeconfig}: {error}") from None
 
 

@@ -16,7 +16,7 @@ from resourceapi.objects.release import DEFAULT_VERSION, RELEASES, Version
 
 if TYPE_CHECKING:
     from controlplane.apiserver import Server
-    from controlplane.apiserver.authorization import AuthorizationMode
+    from controlplane.apiserver.access.authorization import AuthorizationMode
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -19,7 +19,7 @@ from checkpoint.lease import Book
 from deviceplugin.limits import why_too_long
 from deviceplugin.units import size_of
 from folderwatch import is_there
-from hostdevices import HealthTracker, Host, HostDevicesError, Problem, scan
+from hostdevices import HealthTracker, Host, HostDevicesError, Inventory, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import CONFIGURATION_FILE, Output, output_option, root_option
@@ -108,30 +108,7 @@ def check(
         sys.exit(CONFIGURATION)
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
-    if any(resource.userspace for resource in config.resources):
-        from nodeplug.driver_files import driver_files
-
-        inventory = driver_files(config, host, made=False).enrich(inventory)
-    if pipes := [resource.mps for resource in config.resources if resource.mps]:
-        from userspace import with_mps
-
-        inventory = with_mps(host, inventory, pipes, config.settings.driver_root)
-    inventory = with_vhost_net(host, inventory, config.resources)
-    if config.settings.nvml and host.root.is_dir():
-        import asyncio
-
-        from nvml import look_once
-
-        settings = config.settings
-        inventory = asyncio.run(look_once(host, settings.driver_root, settings.ignored_xids, inventory))
-    if may_have_uplinks(config) and host.root == Path("/"):
-        from nodeplug.ways_out import with_ways_out
-
-        inventory = with_ways_out(host, inventory)
-    if (profiles := ddp_profiles(config)) is not None and host.root == Path("/"):
-        inventory = profiles.enrich(inventory)
-    if (probes := own_probes(config)) is not None and host.root == Path("/"):
-        inventory = probes.enrich(inventory)
+    inventory = _enriched(inventory, config, host)
     assignment = assign(inventory, config.resources)
     problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
     too_long = {
@@ -163,6 +140,35 @@ def check(
         click.echo(f"{file}: it has no resource for this node: nothing would be offered", err=True)
     if too_long:
         sys.exit(CONFIGURATION)
+
+
+def _enriched(inventory: Inventory, config: Config, host: Host) -> Inventory:
+    """Return the inventory with what its configuration has others asked of devices, as far as they are here."""
+    if any(resource.userspace for resource in config.resources):
+        from nodeplug.driver_files import driver_files
+
+        inventory = driver_files(config, host, made=False).enrich(inventory)
+    if pipes := [resource.mps for resource in config.resources if resource.mps]:
+        from userspace import with_mps
+
+        inventory = with_mps(host, inventory, pipes, config.settings.driver_root)
+    inventory = with_vhost_net(host, inventory, config.resources)
+    if config.settings.nvml and host.root.is_dir():
+        import asyncio
+
+        from nvml import look_once
+
+        settings = config.settings
+        inventory = asyncio.run(look_once(host, settings.driver_root, settings.ignored_xids, inventory))
+    if may_have_uplinks(config) and host.root == Path("/"):
+        from nodeplug.ways_out import with_ways_out
+
+        inventory = with_ways_out(host, inventory)
+    if (profiles := ddp_profiles(config)) is not None and host.root == Path("/"):
+        inventory = profiles.enrich(inventory)
+    if (probes := own_probes(config)) is not None and host.root == Path("/"):
+        inventory = probes.enrich(inventory)
+    return inventory
 
 
 def _labels(words: Sequence[str]) -> dict[str, str] | None:

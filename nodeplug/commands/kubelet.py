@@ -3,7 +3,7 @@
 import asyncio
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from hostdevices.shown import shown
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Version
 from kubelet.control import ControlServer, Request
 from kubelet.dramanager import ApiCluster, Cluster
+from kubelet.events import Event
 from kubelet.node import check_folder
 from kubelet.pods.cgroups import CgroupDriver
 from kubelet.topology import Policy, Scope
@@ -232,8 +233,7 @@ async def _run(new_node: Callable[[Cluster | None], Node], cluster: AbstractAsyn
         loop.add_signal_handler(number, stopped.set)
     async with cluster as client, AsyncExitStack() as stack:
         node = new_node(None if client is None else ApiCluster(client))
-        await stack.enter_async_context(background(_print_events(node)))
-        await asyncio.sleep(0)  # it listens before anything happens
+        await stack.enter_async_context(background(_print(node.events())))  # which listen from here on
         in_cluster = None if client is None else ClusterNode(node, client)
         control = ControlServer(node)
         await control.start()  # before the first pod runs: whoever sees that may ask for more
@@ -245,8 +245,8 @@ async def _run(new_node: Callable[[Cluster | None], Node], cluster: AbstractAsyn
         await until_first(working)
 
 
-async def _print_events(node: Node) -> None:
-    async for event in node.events():
+async def _print(events: AsyncIterator[Event]) -> None:
+    async for event in events:
         if event.kind == "status":
             continue  # `kubelet status` shows the details
         click.echo(shown(" ".join(filter(None, (event.kind, event.about, event.text))), _LONGEST_EVENT))

@@ -22,7 +22,7 @@ from nodeplug.commands.kubelet_status import pod_status
 from resourceapi.client import ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
 from resourceapi.client.blocking import Client
-from resourceapi.objects import format_time
+from resourceapi.objects import DecodeError, format_time
 from resourceapi.objects.core import Pod, PodStatus
 from resourceapi.objects.release import RELEASES
 
@@ -141,7 +141,7 @@ class ClusterNode:
         for step in self._steps():
             try:
                 await step
-            except ClientError as error:
+            except (ClientError, DecodeError) as error:
                 failed = True
                 log.warning("cannot tell the cluster: %s", error)
                 if not isinstance(error, Refused):  # nobody answers
@@ -273,7 +273,7 @@ class ClusterNode:
             return
         try:
             await self._events.record(pod.metadata, type_, reason, message, _now())
-        except ClientError as error:
+        except (ClientError, DecodeError) as error:
             log.info("event %s of pod %s: %s", reason, about_pod, error)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

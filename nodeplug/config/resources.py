@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, convert, structs
+from msgspec import UNSET, UnsetType, convert, structs
 
 import cdi
 from deviceplugin.limits import why_too_long
@@ -16,7 +16,7 @@ from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
 from nodeplug.config.kinds import check_kinds
 from nodeplug.config.mps import mps_env, mps_mounts
-from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Select
+from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Select, Texts
 from nodeplug.config.selectors import check_glob, check_path, grouping, selection
 from nodeplug.config.settings import Settings
 from nodeplug.config.shares import shares_entry
@@ -86,30 +86,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     if entry.api != "dra" and (why := why_too_long(1, entry.shares)):
         document.at((*path, "shares"), why)
     shares = tuple(shares_entry(document, (*path, "sharesOf", i), x) for i, x in enumerate(entry.shares_of))
-    if entry.reset and entry.is_shared:
-        document.at((*path, "reset"), "a reset would hit the other containers that share the device")
-    if len(set(entry.permissions)) < len(entry.permissions):
-        document.at((*path, "permissions"), f"{entry.permissions} says a permission twice")
-    nodes = () if entry.nodes is UNSET else (entry.nodes,) if isinstance(entry.nodes, str) else entry.nodes
-    for i, glob in enumerate(nodes):
-        check_glob(document, (*path, "nodes") if isinstance(entry.nodes, str) else (*path, "nodes", i), glob)
-    if entry.nodes == ():
-        document.at((*path, "nodes"), "an empty list fits no node", "leave it out for all of a device's nodes")
-    if entry.api == "dra" and entry.ids is not UNSET:
-        hint = "leave it out; `dra.attributes` say more of a device"
-        document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
-    if entry.api == "dra" and entry.evict_after_seconds is not UNSET:
-        message = "claims have taints for this"
-        document.at((*path, "evictAfterSeconds"), message, "set `dra: {taint: NoExecute}`", key=True)
-    if entry.identity == "port" and entry.group is not UNSET:
-        document.at((*path, "identity"), "a group is known by what its members have in common", "leave one out")
-    by_name = entry.cdi is True or entry.access is not UNSET or entry.userspace is not UNSET
-    needs_cdi = entry.api != "dra" and by_name
-    if entry.userspace is not UNSET and entry.cdi is False and entry.api != "dra":
-        document.at((*path, "userspace"), "only CDI can bring a driver's files", "leave `cdi: false` out", key=True)
-    if needs_cdi and not _CDI_KIND.fullmatch(entry.name):
-        message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
-        document.at((*path, "name"), message)
+    _check_keys_together(document, path, entry)
+    nodes = _nodes(document, (*path, "nodes"), entry.nodes)
     container_path = _container_path(document, (*path, "containerPath"), entry.container_path, group)
     env, annotations = _env(document, path, entry.env), _annotations(document, path, entry.annotations)
     mounts = _mounts(document, (*path, "mounts"), entry.mounts, settings)
@@ -127,9 +105,6 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     if entry.compat is not UNSET and selector is not None:
         is_auxiliary = entry.ids == "auxiliary"
         wanted = expected(document, (*path, "compat"), entry.compat, entry.name, selector, is_auxiliary=is_auxiliary)
-    if entry.additional_info and (entry.compat != "sriov" or entry.api == "dra"):
-        hint = "only `compat: sriov` has that variable, and only in the device plugin API"
-        document.at((*path, "additionalInfo"), "no variable of this resource's has it", hint, key=True)
     if selector is None or document.is_wrong(path):
         return None
     if entry.api != "device-plugin":
@@ -229,6 +204,41 @@ def why_not_a_name(name: str) -> str:
     if len(rest) > 63 or not _NAME_PART.fullmatch(rest):
         return "after the slash there must be letters, digits, dots, dashes and underscores, at most 63"
     return ""
+
+
+def _check_keys_together(document: Document, path: Path, entry: ResourceEntry) -> None:
+    """Add findings about keys of one resource that do not go together."""
+    if entry.reset and entry.is_shared:
+        document.at((*path, "reset"), "a reset would hit the other containers that share the device")
+    if len(set(entry.permissions)) < len(entry.permissions):
+        document.at((*path, "permissions"), f"{entry.permissions} says a permission twice")
+    if entry.api == "dra" and entry.ids is not UNSET:
+        hint = "leave it out; `dra.attributes` say more of a device"
+        document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
+    if entry.api == "dra" and entry.evict_after_seconds is not UNSET:
+        message = "claims have taints for this"
+        document.at((*path, "evictAfterSeconds"), message, "set `dra: {taint: NoExecute}`", key=True)
+    if entry.identity == "port" and entry.group is not UNSET:
+        document.at((*path, "identity"), "a group is known by what its members have in common", "leave one out")
+    by_name = entry.cdi is True or entry.access is not UNSET or entry.userspace is not UNSET
+    needs_cdi = entry.api != "dra" and by_name
+    if entry.userspace is not UNSET and entry.cdi is False and entry.api != "dra":
+        document.at((*path, "userspace"), "only CDI can bring a driver's files", "leave `cdi: false` out", key=True)
+    if needs_cdi and not _CDI_KIND.fullmatch(entry.name):
+        message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
+        document.at((*path, "name"), message)
+    if entry.additional_info and (entry.compat != "sriov" or entry.api == "dra"):
+        hint = "only `compat: sriov` has that variable, and only in the device plugin API"
+        document.at((*path, "additionalInfo"), "no variable of this resource's has it", hint, key=True)
+
+
+def _nodes(document: Document, path: Path, said: Texts | UnsetType) -> tuple[str, ...]:
+    nodes = () if said is UNSET else (said,) if isinstance(said, str) else said
+    for i, glob in enumerate(nodes):
+        check_glob(document, path if isinstance(said, str) else (*path, i), glob)
+    if said == ():
+        document.at(path, "an empty list fits no node", "leave it out for all of a device's nodes")
+    return nodes
 
 
 def _check_name(document: Document, path: Path, name: str) -> None:

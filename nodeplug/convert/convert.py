@@ -1,5 +1,6 @@
 """Reads another plugin's file, finds out whose it is, and converts it."""
 
+import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -124,7 +125,7 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
     items = (
         _with_name(item) for each in zip(found.parts, documents, strict=True) for item in _items(*each, domain, host)
     )
-    resources = tuple(_as_ours(with_danger(with_one_owner(items), host)))
+    resources = _as_ours(with_danger(with_one_owner(items), host))
     return Conversion(source, _plugins(found), resources, tuple(found.others))
 
 
@@ -155,19 +156,19 @@ def _with_name(item: Offered | LeftOut) -> Offered | LeftOut:
     return LeftOut(name, f"that cannot be a resource name: {why}") if why else item
 
 
-def _as_ours(items: Iterable[Offered | LeftOut]) -> Iterator[Offered | LeftOut]:
-    """Yield the resources; what our own file cannot say, alone or beside those before, is left out in its words."""
+def _as_ours(items: Iterable[Offered | LeftOut]) -> list[Offered | LeftOut]:
+    """Return the resources; what our own file cannot say, alone or beside those before, is left out in its words."""
     known = list(items)
-    if not _why_not(known):
-        yield from known
-        return
-    taken: list[Offered | LeftOut] = []
-    for item in known:
-        if isinstance(item, Offered) and (why := _why_not([*taken, item])):
-            yield LeftOut(item.resource["name"], why)
-            continue
-        taken.append(item)
-        yield item
+    if _why_not(known):
+        known = [_unless_wrong(item, [item]) for item in known]
+    while _why_not(known):  # two are in each other's way
+        last = bisect.bisect_left(range(len(known)), True, key=lambda last: bool(_why_not(known[: last + 1])))
+        known[last] = _unless_wrong(known[last], known[: last + 1])
+    return known
+
+
+def _unless_wrong(item: Offered | LeftOut, among: list[Offered | LeftOut]) -> Offered | LeftOut:
+    return LeftOut(item.resource["name"], why) if isinstance(item, Offered) and (why := _why_not(among)) else item
 
 
 def _why_not(items: list[Offered | LeftOut]) -> str:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from controlplane.apiserver import Server, protobuf, write_kubeconfig
-from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
+from controlplane.apiserver.definitions.custom_kinds import KIND_ID as DEFINITIONS
 from controlplane.apiserver.options import DeleteOptions
 from controlplane.apiserver.protobuf import wire
 from controlplane.apiserver.server import FIRST_NAMESPACES
@@ -261,6 +261,17 @@ def device_class(name: str = "gpu", **metadata: Any) -> Plain:
         "metadata": {"name": name, **metadata},
         "spec": {"selectors": [selector]},
     }
+
+
+def wait_for_end(api: Http, name: str) -> None:
+    """Wait until a device class is gone."""
+    found = api.send("GET", f"{CLASSES}/{name}")
+    if found.status == 404:
+        return
+    version = found.body["metadata"]["resourceVersion"]
+    selector = f"metadata.name={name}"
+    with api.watch(CLASSES, resourceVersion=version, fieldSelector=selector, timeoutSeconds="10") as events:
+        assert any(event["type"] == "DELETED" for event in events)
 
 
 def claim(name: str = "one", **metadata: Any) -> Plain:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from controlplane.apiserver.authorization import first_roles
+from controlplane.apiserver.access.authorization import first_roles
 from resourceapi.manifests import read_documents
 from tests.controlplane.apiserver.running import CLASSES, MERGE, Http, Running
 from tests.controlplane.scheduler.kit import claim, device_class, node, request, slice_

@@ -113,6 +113,16 @@ def test_deletes_show_what_was_there(api: Http) -> None:
     api.ok("DELETE", f"{MAPS}/lose")
 
 
+def test_what_goes_before_a_refused_one_of_a_collection_is_shown_to_watchers() -> None:
+    with Running(collect_after=None) as running, running.http() as api, running.http() as watcher:
+        use(api, "keep", {}, validations=[{"expression": "request.operation != 'DELETE' || oldObject.data.a != 'b'"}])
+        for name in "ab":
+            made = write(api, name, {"a": name}).body["metadata"]
+        with watcher.watch(MAPS, resourceVersion=made["resourceVersion"], timeoutSeconds="5") as events:
+            assert api.send("DELETE", MAPS).status == 422
+            assert [(each["type"], each["object"]["metadata"]["name"]) for each in events] == [("DELETED", "a")]
+
+
 def test_expressions_are_compiled_when_they_are_written(api: Http) -> None:
     sources = ("object.spec +", "1", "request.who == ''", "variables.none == 1")
     refused = api.send("POST", POLICIES, policy("bad", validations=[{"expression": each} for each in sources]))

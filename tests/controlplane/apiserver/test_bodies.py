@@ -1,11 +1,15 @@
 """Bodies that are no object: refused in the words of Go's decoders, which clients' tests look for."""
 
+from typing import Any
+
 import pytest
 
 from controlplane.apiserver.json_faults import shown, why_no_json
 from tests.controlplane.apiserver.running import Http
 
-MAPS = "/api/v1/namespaces/default/configmaps"
+CORE = "/api/v1/namespaces/default"
+MAPS, TOKEN = f"{CORE}/configmaps", f"{CORE}/serviceaccounts/default/token"
+AUTHENTICATION, AUTHORIZATION = "/apis/authentication.k8s.io/v1", "/apis/authorization.k8s.io/v1"
 
 
 @pytest.mark.parametrize(
@@ -76,3 +80,27 @@ def test_members_that_upstreams_type_has_not_are_dropped_and_told(api: Http) -> 
     made = api.send("POST", pods, pod)
     assert (made.status, len(made.warnings), "colour" in made.body) == (201, 3, False)
     assert made.body["spec"]["containers"][0]["devices"] == [{"name": "a"}]  # the prototype's, beside upstream's
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body", "why"),
+    [
+        (TOKEN, "TokenRequest", {"spec": "x"}, "string into Go struct field TokenRequest.spec"),
+        (
+            TOKEN,
+            "TokenRequest",
+            {"spec": {"audiences": 5}},
+            "number into Go struct field",
+        ),
+        (f"{AUTHENTICATION}/tokenreviews", "TokenReview", {"spec": []}, "array into Go struct field TokenReview.spec"),
+        (f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", {"spec": {"groups": 3}}, "number into Go"),
+        (f"{AUTHORIZATION}/selfsubjectrulesreviews", "SelfSubjectRulesReview", {"spec": 1}, "number into Go struct"),
+        (f"{CORE}/pods/p/binding", "Binding", {"target": {"name": 7}}, "number into Go struct field ObjectReference"),
+    ],
+)
+def test_questions_are_of_their_types(api: Http, path: str, kind: str, body: dict[str, Any], why: str) -> None:
+    refused = api.send("POST", path, body)
+    assert refused.status == 400
+    assert refused.message.startswith(
+        f'{kind} in version "v1" cannot be handled as a {kind}: json: cannot unmarshal {why}'
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import logging
 import os
 import signal
 import subprocess
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.apiserver import JournalError, Server, ServerError
-from tests.controlplane.apiserver.running import CLASSES, Http, Running, device_class
+from controlplane.apiserver import JournalError, Server, ServerError, controllers
+from tests.controlplane.apiserver.running import CLASSES, Http, Running, device_class, wait_for_end
 from tests.held import HeldSince
+from tests.small_disk import fill, mounted
 
 
 def test_objects_and_versions_survive_a_restart(tmp_path: Path) -> None:
@@ -69,6 +71,42 @@ def test_a_killed_server_has_lost_nothing_acknowledged(tmp_path: Path) -> None:
     with Running(data=data) as running, running.http() as api:
         found = {item["metadata"]["name"] for item in api.ok("GET", CLASSES)["items"]}
     assert set(acknowledged) <= found
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_an_ended_server_left_to_do_is_done_by_the_next(tmp_path: Path, is_full: bool) -> None:
+    """Also where its disk is full at first: with the first change for which there is room."""
+    (tmp_path / "disk").mkdir()
+    with mounted(tmp_path / "disk", "size=2m") as disk:
+        data = disk / "objects"
+        with Running(data=data, collect_after=None) as running, running.http() as api:
+            owner = api.ok("POST", CLASSES, device_class("owner"))["metadata"]
+            reference = {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "DeviceClass",
+                "name": "owner",
+                "uid": owner["uid"],
+            }
+            api.ok("POST", CLASSES, device_class("child", ownerReferences=[reference]))
+            api.ok("DELETE", f"{CLASSES}/owner")
+        has_failed = threading.Event()
+        log = logging.getLogger(controllers.__name__)
+
+        def seen(_: logging.LogRecord) -> bool:
+            has_failed.set()
+            return True
+
+        log.addFilter(seen)
+        rest = fill(disk) if is_full else None
+        try:
+            with Running(data=data, collect_after=0.0) as running, running.http() as api:
+                if rest is not None:
+                    assert has_failed.wait(30)
+                    rest.unlink()
+                    api.ok("POST", CLASSES, device_class("other"))
+                wait_for_end(api, "child")
+        finally:
+            log.removeFilter(seen)
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from controlplane.apiserver import storage_rules
-from controlplane.apiserver.pod_changes import check_pod
-from controlplane.apiserver.pod_status_rules import status_part
-from controlplane.apiserver.port_warnings import port_warnings
-from controlplane.apiserver.traffic_rules import check_ingress_status
+from controlplane.apiserver.pods.changes import check_pod
+from controlplane.apiserver.pods.port_warnings import port_warnings
+from controlplane.apiserver.pods.status_rules import status_part
+from controlplane.apiserver.rules import storage_rules
+from controlplane.apiserver.rules.traffic_rules import check_ingress_status
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import MAX_DEPTH
 from resourceapi.objects.release import LATEST

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.apiserver.image_names import pull_policy
-from controlplane.apiserver.pod_features import without_disabled
+from controlplane.apiserver.pods.features import without_disabled
+from controlplane.apiserver.rules.image_names import pull_policy
 from resourceapi.objects.release import RELEASES
 from tests.controlplane.apiserver.running import MERGE, Http
 from tests.controlplane.apiserver.test_rules import BASE, CONTAINER, refused

@@ -171,6 +171,11 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "other"}}
     answer = api.send("POST", f"{PODS}/e/eviction", body)
     assert (answer.status, answer.message) == (400, "name in URL does not match name in Eviction object")
+    dry = {"metadata": {"name": "e"}, "deleteOptions": {"dryRun": ["All"]}}
+    api.ok("POST", f"{PODS}/e/eviction", body | dry)
+    assert "deletionTimestamp" not in api.ok("GET", f"{PODS}/e")["metadata"], "as `kubectl drain --dry-run` has it"
+    wrong = api.send("POST", f"{PODS}/e/eviction", body | dry | {"deleteOptions": {"gracePeriodSeconds": "1"}})
+    assert (wrong.status, "cannot unmarshal string" in wrong.message) == (400, True)
     done = api.ok("POST", f"{PODS}/e/eviction", body | {"metadata": {"name": "e"}})
     assert (done["status"], done["code"]) == ("Success", 201)
     assert not _is_there(api, "e")

@@ -8,15 +8,15 @@ import pytest
 from controlplane.apiserver.auxiliary import auxiliary_kinds
 from controlplane.apiserver.columns import age_text
 from controlplane.apiserver.compare import compare
+from controlplane.apiserver.definitions.pruning import check_items, prune, with_defaults, without_nulls
+from controlplane.apiserver.definitions.schema_validation import check
+from controlplane.apiserver.definitions.string_formats import is_formatted
 from controlplane.apiserver.fieldsets import NotInSchema, field_set, from_fields_v1, shown, to_fields_v1
 from controlplane.apiserver.history import Expired
 from controlplane.apiserver.kinds import version_rank
 from controlplane.apiserver.patch import merge_patch
-from controlplane.apiserver.schema_validation import check
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import strategic_merge
-from controlplane.apiserver.string_formats import is_formatted
-from controlplane.apiserver.structural import check_items, prune, with_defaults, without_nulls
 from controlplane.apiserver.tables import table
 from controlplane.apiserver.typed_values import check_types
 from resourceapi.objects import ErrorList

@@ -179,6 +179,8 @@ def test_containers_get_what_a_limit_range_says(api: Http) -> None:
         " container c"
     }
     assert made["status"]["qosClass"] == "Burstable"
+    nameless = api.send("POST", PODS, _object("Pod", "b", {"containers": [{"image": "i"}]}))
+    assert nameless.message == 'Pod "b" is invalid: spec.containers[0].name: Required value'
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, Http, Running, claim, device_class
+from tests.controlplane.apiserver.running import (
+    APPLY,
+    CLAIMS,
+    CLASSES,
+    MERGE,
+    Http,
+    Running,
+    claim,
+    device_class,
+    wait_for_end,
+)
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -223,28 +233,17 @@ def _owned(name: str, owner: dict[str, Any], **more: Any) -> dict[str, Any]:
     return device_class(name, ownerReferences=[reference])
 
 
-def _gone(api: Http, name: str) -> None:
-    """Wait for the end of an object."""
-    found = api.send("GET", f"{CLASSES}/{name}")
-    if found.status == 404:
-        return
-    version = found.body["metadata"]["resourceVersion"]
-    selector = f"metadata.name={name}"
-    with api.watch(CLASSES, resourceVersion=version, fieldSelector=selector, timeoutSeconds="10") as events:
-        assert any(event["type"] == "DELETED" for event in events)
-
-
 def test_dependents_go_with_their_owner(api: Http) -> None:
     """In the background; first, when the owner waits for them."""
     owner = api.ok("POST", CLASSES, device_class("owner"))
     api.ok("POST", CLASSES, _owned("child", owner))
     api.ok("DELETE", f"{CLASSES}/owner")
-    _gone(api, "child")
+    wait_for_end(api, "child")
     owner = api.ok("POST", CLASSES, device_class("owner"))
     api.ok("POST", CLASSES, _owned("child", owner, blockOwnerDeletion=True))
     marked = api.ok("DELETE", f"{CLASSES}/owner", propagationPolicy="Foreground")
     assert marked["metadata"]["finalizers"] == ["foregroundDeletion"]
-    _gone(api, "owner")
+    wait_for_end(api, "owner")
     assert api.send("GET", f"{CLASSES}/child").status == 404
 
 
@@ -253,8 +252,22 @@ def test_orphans_stay(api: Http) -> None:
     owner = api.ok("POST", CLASSES, device_class("owner"))
     api.ok("POST", CLASSES, _owned("child", owner))
     api.ok("DELETE", f"{CLASSES}/owner", propagationPolicy="Orphan")
-    _gone(api, "owner")
+    wait_for_end(api, "owner")
     assert "ownerReferences" not in api.ok("GET", f"{CLASSES}/child")["metadata"]
+
+
+def test_an_orphan_of_two_owners_stays() -> None:
+    """It loses both references, whoever goes first."""
+    with Running(collect_after=0.5) as running, running.http() as api:
+        owners = [api.ok("POST", CLASSES, device_class(name)) for name in ("a", "b")]
+        references = [each["metadata"]["ownerReferences"][0] for each in (_owned("child", owner) for owner in owners)]
+        api.ok("POST", CLASSES, device_class("child", ownerReferences=references))
+        for name in "ab":
+            api.ok("DELETE", f"{CLASSES}/{name}", propagationPolicy="Orphan")
+        for name in "ab":
+            wait_for_end(api, name)
+        child = api.ok("GET", f"{CLASSES}/child")
+        assert "ownerReferences" not in child["metadata"]
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 from msgspec.structs import replace
 
 from controlplane.apiserver import Server
-from controlplane.apiserver.authorization import AuthorizationMode
+from controlplane.apiserver.access.authorization import AuthorizationMode
 from controlplane.apiserver.kinds import Kind
 from controlplane.scheduler import Scheduler
 from resourceapi.client import AsyncClient, Credentials, Refused

@@ -1,0 +1,99 @@
+"""Who a request is from: by a certificate, by the server's own token, by a service account's; and as whom.
+
+Source: kubernetes.io "Authenticating", "User impersonation".
+"""
+
+import base64
+import contextlib
+import hmac
+import urllib.parse
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from controlplane.apiserver.access.identity import ADMIN, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User
+from controlplane.apiserver.access.peers import USER
+from controlplane.apiserver.access.tokens import Tokens
+from controlplane.apiserver.status import bad_request, forbidden, unauthorized
+from resourceapi.objects import quoted_text
+
+_EXTRA = "impersonate-extra-"
+_ANONYMOUS = "system:anonymous"
+
+
+class Authenticator:
+    """Knows the server's token, if it has one, and those of service accounts. Without a token everybody is ADMIN.
+
+    `has_anonymous`: who shows no credential is let in as nobody, where somebody else says what nobody may do.
+    """
+
+    def __init__(self, token: str, tokens: Tokens, *, has_anonymous: bool) -> None:
+        self._token, self.tokens = token, tokens
+        self.has_anonymous = has_anonymous and bool(token)
+
+    def user(self, request: Request) -> User:
+        """Whom a request is from. Raises ApiError 401, or 403 for who may not speak for others."""
+        by_certificate: User | None = request.scope.get(USER)
+        return _impersonated(by_certificate or self._own(_credential(request)), request.headers)
+
+    def of_token(self, token: bytes) -> User | None:
+        """Whose token this is: the server's own, or a service account's that holds; None for any other."""
+        if self._token and hmac.compare_digest(token, self._token.encode()):
+            return ADMIN
+        return self.tokens.user(token.decode("latin-1")) if token.count(b".") == 2 else None
+
+    def _own(self, credential: bytes) -> User:
+        found = self.of_token(credential)
+        if found is not None:
+            return found
+        if self.has_anonymous and not credential:
+            return User(_ANONYMOUS, (UNAUTHENTICATED,))
+        if self._token:
+            raise unauthorized()
+        return ADMIN
+
+
+def _impersonated(user: User, headers: Headers) -> User:
+    """The user that the headers ask for; only an administrator may ask."""
+    name, uid = headers.get("Impersonate-User", ""), headers.get("Impersonate-Uid", "")
+    groups = [*headers.getlist("Impersonate-Group")]
+    extra: dict[str, list[str]] = {}
+    for header, value in headers.items():
+        if header.startswith(_EXTRA):
+            extra.setdefault(urllib.parse.unquote(header.removeprefix(_EXTRA)), []).append(value)
+    if not name:
+        if uid or groups or extra:
+            raise bad_request(_without_user(uid, groups, extra))
+        return user
+    if MASTERS not in user.groups:
+        why = f'User "{user.name}" cannot impersonate resource "users" in API group "" at the cluster scope'
+        raise forbidden("", "users", name, why)
+    parts = name.split(":")
+    if not groups and parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{parts[2]}"]
+    of_all = UNAUTHENTICATED if name == _ANONYMOUS else AUTHENTICATED
+    if not {AUTHENTICATED, UNAUTHENTICATED} & {*groups}:
+        groups.append(of_all)
+    told = {key: tuple(values) for key, values in extra.items()}
+    return User(name, tuple(groups), uid, told)
+
+
+def _without_user(uid: str, groups: list[str], extra: dict[str, list[str]]) -> str:
+    """Why nobody can be meant, with Go's syntax for who was."""
+    shown = ", ".join(f"{quoted_text(key)}:{_texts(extra[key])}" for key in sorted(extra))
+    members = f"Extra:map[string][]string{{{shown}}}" if extra else "Extra:map[string][]string(nil)"
+    found = f'&user.DefaultInfo{{Name:"", UID:{quoted_text(uid)}, Groups:{_texts(groups)}, {members}}}'
+    return f"requested {found} without impersonating a user name"
+
+
+def _texts(texts: list[str]) -> str:
+    return f"[]string{{{', '.join(map(quoted_text, texts))}}}" if texts else "[]string(nil)"
+
+
+def _credential(request: Request) -> bytes:
+    """The bearer token, or the password."""
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(text, validate=True).partition(b":")[2]
+    return text.strip().encode() if scheme.lower() == "bearer" else b""

@@ -1,0 +1,44 @@
+"""Who a client is by the certificate that it showed: one of the server's own authority, or the handshake had failed.
+
+ASGI has no place for it, so each connection's application adds it to the scope. Source: kubernetes.io
+"Authenticating" (X509 client certificates).
+"""
+
+import asyncio
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from controlplane.apiserver.access.identity import AUTHENTICATED, User
+
+USER = "nodeplug.user"
+"""Where the scope has the user."""
+
+
+def telling_peers(protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
+    """An HTTP protocol of uvicorn's that says whose certificate a connection has."""
+
+    class TellingPeers(protocol):  # type: ignore[misc,valid-type]  # uvicorn chooses which
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            certificate = transport.get_extra_info("peercert")
+            if certificate:
+                self.app: ASGIApp = _with_user(self.app, user_of(certificate))
+
+    return TellingPeers
+
+
+def user_of(certificate: dict[str, Any]) -> User:
+    """The user that a certificate names: the common name, with organizations as groups."""
+    found: dict[str, list[str]] = {}
+    for (name, value), *_ in certificate.get("subject", ()):
+        found.setdefault(name, []).append(value)
+    common = found.get("commonName") or [""]
+    return User(common[-1], (*found.get("organizationName", ()), AUTHENTICATED))
+
+
+def _with_user(app: ASGIApp, user: User) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, USER: user}, receive, send)
+
+    return answer

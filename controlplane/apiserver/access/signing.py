@@ -1,0 +1,198 @@
+"""Signs the certificate requests of a cluster's own signers, once they are approved, with the server's own authority.
+
+Kubelets that ask for a certificate with which to be a client are approved if they may ask. Source: kubernetes.io
+"Certificates and Certificate Signing Requests" (signers), "TLS bootstrapping"; the wording is upstream's.
+"""
+
+import asyncio
+import base64
+import logging
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from controlplane.apiserver.access.authorization import Attributes, Authorizer
+from controlplane.apiserver.access.certificates import (
+    APPROVAL,
+    APPROVED,
+    CLIENT_SIGNER,
+    DENIED,
+    FAILED,
+    GROUP,
+    KIND_ID,
+    PLURAL,
+    conditions_of,
+    pem_of,
+    user_of,
+)
+from controlplane.apiserver.access.identity import MASTERS, Caller, User
+from controlplane.apiserver.access.pkcs10 import CertificateRequest, read_request
+from controlplane.apiserver.access.tls import TlsError, sign
+from controlplane.apiserver.kinds import Kind, Plain
+from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.rest import Rest
+from controlplane.apiserver.status import ApiError
+from controlplane.apiserver.target import Target
+
+KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+KUBELET_SERVING = "kubernetes.io/kubelet-serving"
+_MANAGER = "kube-controller-manager"
+_CALLER = Caller(User("system:kube-controller-manager", (MASTERS,)), "update")
+_NODES, _NODE = ("system:nodes",), "system:node:"
+_DAY, _LONGEST_DAYS = 86400, 365
+_DNS = re.compile(r"[A-Za-z0-9*_.-]+\Z")  # nothing else gets into openssl's configuration
+_KEY_USAGES = {"digital signature": "digitalSignature", "key encipherment": "keyEncipherment"}
+_PURPOSES = {"client auth": "clientAuth", "server auth": "serverAuth"}
+
+log = logging.getLogger(__name__)
+
+
+class Signer:
+    """The signers and the approver; `authority` and `key` are PEM."""
+
+    def __init__(self, rest: Rest, kind: Kind, authorizer: Authorizer, authority: str, key: str) -> None:
+        self._rest, self._store, self._kind = rest, rest.store, kind
+        self._authorizer = authorizer
+        self._authority, self._key = authority, key
+
+    async def run(self) -> None:
+        """Look at each request that is written; end it by cancelling. What fails is tried again after the next one."""
+        subscription = self._store.subscribe(KIND_ID)
+        try:
+            while True:
+                subscription.take()
+                try:
+                    await self._consider_all()
+                    await self._store.commit()
+                except Exception:
+                    log.exception("%s could not be looked at", PLURAL)
+                await subscription.changed.wait()
+        finally:
+            self._store.unsubscribe(subscription)
+
+    async def _consider_all(self) -> None:
+        for request in list(self._store.objects(KIND_ID)):
+            try:
+                await self._consider(request)
+            except ApiError as error:  # it has changed meanwhile, and comes again
+                log.info("%s %s: %s", PLURAL, request["metadata"]["name"], error)
+
+    async def _consider(self, request: Plain) -> None:
+        has_outcome = conditions_of(request, DENIED) or conditions_of(request, FAILED)
+        signer = request["spec"].get("signerName")
+        if has_outcome or (request.get("status") or {}).get("certificate") or signer not in _RULES:
+            return
+        wanted = read_request(pem_of(request))
+        why = _RULES[signer](wanted, frozenset(request["spec"].get("usages") or ()))
+        if not conditions_of(request, APPROVED):
+            if signer == KUBELET_CLIENT and not why:
+                self._approve(request, wanted)
+            return
+        try:
+            certificate = "" if why else await self._signed(request, wanted)
+        except TlsError as error:
+            why = str(error)
+        if why:
+            failed = {"type": FAILED, "status": "True", "reason": "SignerValidationFailure", "message": why}
+            self._write(request, "status", {"conditions": [*_conditions(request), failed]})
+        else:
+            encoded = base64.b64encode(certificate.encode()).decode()
+            self._write(request, "status", {**request["status"], "certificate": encoded})
+
+    def _approve(self, request: Plain, wanted: CertificateRequest) -> None:
+        """If who asks may: for its own node, or for any."""
+        user = user_of(request)
+        for part, is_meant, message in (
+            ("selfnodeclient", user.name == wanted.common_name, "self kubelet client"),
+            ("nodeclient", True, "kubelet client"),
+        ):
+            if is_meant and self._authorizer.decide(user, Attributes("create", GROUP, PLURAL, part)).is_allowed:
+                text = f"Auto approving {message} certificate after SubjectAccessReview."
+                condition = {"type": APPROVED, "status": "True", "reason": "AutoApproved", "message": text}
+                self._write(request, APPROVAL, {"conditions": [condition]})
+                return
+
+    async def _signed(self, request: Plain, wanted: CertificateRequest) -> str:
+        seconds = request["spec"].get("expirationSeconds") or _LONGEST_DAYS * _DAY
+        days = min(_LONGEST_DAYS, -(-seconds // _DAY))
+        extensions = _extensions(wanted, request["spec"].get("usages") or ())
+        with tempfile.TemporaryDirectory(prefix="apiserver-") as folder:
+            arguments = (Path(folder), self._authority, self._key, pem_of(request), extensions, days)
+            return await asyncio.to_thread(sign, *arguments)
+
+    def _write(self, request: Plain, part: str, status: Plain) -> None:
+        metadata = request["metadata"]
+        target = Target(self._kind, "v1", "", metadata["name"], part, _CALLER)
+        self._rest.update(target, {**request, "status": status}, WriteOptions(), _MANAGER)
+
+
+def _conditions(request: Plain) -> list[Plain]:
+    return list((request.get("status") or {}).get("conditions") or ())
+
+
+def _extensions(wanted: CertificateRequest, usages: list[str] | tuple[str, ...]) -> str:
+    names = [*(f"DNS:{name}" for name in wanted.dns), *(f"IP:{address}" for address in wanted.addresses)]
+    lines = ["basicConstraints=critical,CA:FALSE"]
+    for extension, known in (("keyUsage=critical", _KEY_USAGES), ("extendedKeyUsage", _PURPOSES)):
+        found = [known[usage] for usage in usages if usage in known]
+        if found:
+            lines.append(f"{extension}{',' if '=' in extension else '='}{','.join(found)}")
+    if names:
+        lines.append(f"subjectAltName={','.join(names)}")
+    return "\n".join(lines) + "\n"
+
+
+def _why_no_client(wanted: CertificateRequest, usages: frozenset[str]) -> str:
+    if wanted.dns or wanted.addresses or wanted.emails or wanted.uris:
+        return "subjectAltNames are not signed for clients"
+    if "client auth" not in usages:
+        return "usages did not match [client auth]"
+    return ""
+
+
+def _why_no_kubelet_client(wanted: CertificateRequest, usages: frozenset[str]) -> str:
+    if wanted.organizations != _NODES:
+        return "subject organization is not system:nodes"
+    for what, found in (
+        ("DNS", wanted.dns),
+        ("Email", wanted.emails),
+        ("IP", wanted.addresses),
+        ("URI", wanted.uris),
+    ):
+        if found:
+            return f"{what} subjectAltNames are not allowed"
+    if not wanted.common_name.startswith(_NODE):
+        return "subject common name does not begin with system:node:"
+    return _why_not_for(usages, "client auth")
+
+
+def _why_no_kubelet_server(wanted: CertificateRequest, usages: frozenset[str]) -> str:
+    if wanted.organizations != _NODES:
+        return "subject organization is not system:nodes"
+    if not wanted.dns and not wanted.addresses:
+        return "DNS or IP subjectAltName is required"
+    for what, found in (("Email", wanted.emails), ("URI", wanted.uris)):
+        if found:
+            return f"{what} subjectAltNames are not allowed"
+    strange = next((name for name in wanted.dns if not _DNS.match(name)), None)
+    if strange is not None:
+        return f"DNS subjectAltName {strange!r} is none"
+    if not wanted.common_name.startswith(_NODE):
+        return "subject common name does not begin with system:node:"
+    return _why_not_for(usages, "server auth")
+
+
+def _why_not_for(usages: frozenset[str], purpose: str) -> str:
+    required = {"digital signature", purpose}
+    if usages in (required, required | {"key encipherment"}):
+        return ""
+    return f"usages did not match [{' '.join(sorted(required | {'key encipherment'}))}]"
+
+
+_RULES: dict[str, Callable[[CertificateRequest, frozenset[str]], str]] = {
+    CLIENT_SIGNER: _why_no_client,
+    KUBELET_CLIENT: _why_no_kubelet_client,
+    KUBELET_SERVING: _why_no_kubelet_server,
+}
+"""Why a signer does not sign a request; empty if it does."""

@@ -1,0 +1,274 @@
+"""x-kubernetes-validations: rules in CEL that a definition's schema has for its objects.
+
+Source: kubernetes.io "Validation rules" of custom resources; the wording is kube-apiserver's. What a rule could cost
+at the most is not estimated; what rules do cost is bounded.
+"""
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from controlplane.apiserver.definitions.pruning import NEW, items_before
+from controlplane.apiserver.definitions.shape import as_go_has_it
+from controlplane.apiserver.definitions.structural import field_of, unsupported
+from controlplane.apiserver.definitions.types import Fields, type_of, value_of
+from controlplane.apiserver.kinds import Plain, Schema, WriteContext
+from resourceapi.cel import CelError, CelEvalError, Environment, Expression, compile_expression
+from resourceapi.cel.environment import CURRENT, build_environment
+from resourceapi.cel.types import BOOL, DYN, STRING, optional_of
+from resourceapi.cel.values import NONE, Optional
+from resourceapi.objects import ErrorList, ErrorType, FieldError
+from resourceapi.objects.json_value import json_equal
+
+RULES = "x-kubernetes-validations"
+MAX_BUDGET = 10_000_000
+"""What all rules may cost for one write."""
+_BLOCKING = frozenset(
+    (
+        ErrorType.NOT_SUPPORTED,
+        ErrorType.REQUIRED,
+        ErrorType.TOO_LONG,
+        ErrorType.TOO_MANY,
+        ErrorType.TYPE_INVALID,
+    )
+)
+_WITHOUT_VALUE = (ErrorType.FORBIDDEN, ErrorType.REQUIRED)
+_NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
+    " validation"
+)
+_REASONS = {each.reason: each for each in ErrorType}
+_RULE_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+_TEXTS = ("rule", "message", "messageExpression", "fieldPath")
+_LINES = re.compile(r"[\n\r]")
+
+
+class _Rule(NamedTuple):
+    expression: Expression
+    message_expression: Expression | None
+    is_transition: bool
+    asks_at_first: bool
+
+
+def has_rules(schema: Any) -> bool:
+    """Whether there is a rule anywhere in a schema."""
+    if isinstance(schema, Mapping):
+        return bool(schema.get(RULES)) or any(map(has_rules, schema.values()))
+    return isinstance(schema, list) and any(map(has_rules, schema))
+
+
+def check_rule_words(errors: ErrorList, path: str, schema: Schema) -> None:
+    """What is wrong with the rules of one place of a schema, to which `path` leads, before they are read."""
+    for index, said in enumerate(schema.get(RULES) or ()):
+        _check_words(errors, f"{path}.{RULES}[{index}]", said, schema)
+
+
+def check_rule_programs(errors: ErrorList, path: str, schema: Schema, *, is_root: bool, unknown: str = "") -> None:
+    """What is wrong with the expressions of the rules of one place.
+
+    `unknown` leads to what is around the place and cannot tell what its members were before; empty where all can.
+    """
+    for index, said in enumerate(schema.get(RULES) or ()):
+        here, shown = f"{path}.{RULES}[{index}]", as_go_has_it(said, "ValidationRule")
+        without_message = _rule_or_fault({**said, "messageExpression": ""}, schema, is_root=is_root)
+        rule = _rule_or_fault(said, schema, is_root=is_root)
+        if isinstance(without_message, CelError):
+            errors.invalid(f"{here}.rule", shown, str(without_message))
+        elif isinstance(rule, CelError):
+            said_of = "messageExpression " if str(rule).startswith("compilation failed") else ""
+            errors.invalid(f"{here}.messageExpression", shown, f"{said_of}{rule}")
+        if isinstance(without_message, CelError) or not without_message.is_transition:
+            if said.get("optionalOldSelf") is not None:
+                text = "may not be set if oldSelf is not used in rule"
+                errors.invalid(f"{here}.optionalOldSelf", said["optionalOldSelf"], text)
+        elif unknown:
+            text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {unknown}"
+            errors.invalid(f"{here}.rule", said["rule"], text)
+
+
+def _check_words(errors: ErrorList, path: str, said: Plain, schema: Schema) -> None:
+    """What is wrong with a rule before it is read."""
+    rule, message, of_message, field_path = (str(said.get(name) or "") for name in _TEXTS)
+    if not rule.strip():
+        errors.required(f"{path}.rule", "rule is not specified")
+    elif message and not message.strip():
+        errors.invalid(f"{path}.message", message, "must be non-empty if specified")
+    elif _LINES.search(message.strip()):
+        errors.invalid(f"{path}.message", message, "must not contain line breaks")
+    elif _LINES.search(rule.strip()) and not message.strip():
+        errors.required(f"{path}.message", "message must be specified if rule contains line breaks")
+    if of_message and not of_message.strip():
+        errors.required(f"{path}.messageExpression", "messageExpression must be non-empty if specified")
+    if said.get("reason") is not None and said["reason"] not in _RULE_REASONS:
+        errors.not_supported(f"{path}.reason", said["reason"], list(_RULE_REASONS))
+    if field_path and not field_path.strip():
+        errors.invalid(f"{path}.fieldPath", field_path, "must be non-empty if specified")
+    if _LINES.search(field_path):
+        errors.invalid(f"{path}.fieldPath", field_path, "must not contain line breaks")
+    if field_path and not unsupported(schema) and field_of(schema, field_path)[1] is None:
+        errors.invalid(f"{path}.fieldPath", field_path, "must be a valid path")
+
+
+def check_object(errors: ErrorList, schema: Schema, new: Plain, old: Plain | None, context: WriteContext) -> None:
+    """Add what the rules have against an object; some of what is in `errors` before keeps them from being asked.
+
+    What they have against a part that an update leaves as it was is only warned of (KEP-4008).
+    """
+    if any(each.type in _BLOCKING for each in errors):
+        errors.append(FieldError(ErrorType.INVALID, "<nil>", f"Invalid value: null: {_NOT_CHECKED}"))
+        return
+    try:
+        before = NEW if old is None else old
+        _Walk(errors, context).visit(new, before, schema, "", None if old is None else (new, old))
+    except _OutOfBudgetError:
+        text = "validation failed due to running out of cost budget, no further validation rules will be run"
+        errors.append(FieldError(ErrorType.INVALID, "<nil>", f"Invalid value: {text}"))
+
+
+class _OutOfBudgetError(Exception):
+    """The rules of one write cost too much."""
+
+
+class _Place(NamedTuple):
+    """A value with rules, and what these are given."""
+
+    value: Any
+    schema: Schema
+    path: str
+    given: Mapping[str, Any]
+    old: Any
+    pair: tuple[Any, Any] | None
+
+
+_Programs = list[tuple[Mapping[str, Any], _Rule | CelError]]
+"""Rules as a definition says them, each with its program or why it has none."""
+_Pair = tuple[Any, Any]
+"""The innermost value around a place, or at it, of which is known what it was before, and what it was."""
+
+
+class _Walk:
+    def __init__(self, errors: ErrorList, context: WriteContext) -> None:
+        self._errors, self._told = errors, context.told
+        self._tells_values = context.release.rules_tell_values
+        self._left = MAX_BUDGET
+        self._known: dict[int, _Programs] = {}  # by the identity of a place's schema
+
+    def visit(self, value: Any, old: Any, schema: Schema, path: str, pair: _Pair | None) -> None:
+        """Ask the rules of a value, then those of what is in it; `old` is `NEW` where there was none."""
+        if value is None:
+            return
+        if schema.get(RULES):
+            place = _Place(value, schema, path, {"self": value_of(value, schema)}, NEW if old is None else old, pair)
+            for said, rule in self._programs(schema, is_root=not path):
+                if isinstance(rule, CelError):
+                    kind = schema.get("type", "")
+                    self._errors.invalid(path or "<nil>", kind, f"rule compile error: {rule}")
+                else:
+                    self._ask(said, rule, place)
+        if isinstance(value, dict):
+            known, extra = schema.get("properties") or {}, schema.get("additionalProperties")
+            for name, item in value.items():
+                child = known.get(name, extra)
+                if isinstance(child, Mapping):
+                    before = old.get(name, NEW) if isinstance(old, dict) else NEW
+                    here = f"{path}.{name}" if path else name
+                    self.visit(item, before, child, here, _pair_of(item, before, pair))
+        elif isinstance(value, list) and isinstance(items := schema.get("items"), Mapping):
+            was = items_before(old, schema)
+            for index, item in enumerate(value):
+                before = was(item)
+                self.visit(item, before, items, f"{path}[{index}]", _pair_of(item, before, pair))
+
+    def _programs(self, schema: Schema, *, is_root: bool) -> _Programs:
+        """Return the rules of a place of the schema, found once for all of a list's items."""
+        known = self._known.get(id(schema))
+        if known is None:
+            known = [(each, _rule_or_fault(each, schema, is_root=is_root)) for each in schema[RULES]]
+            self._known[id(schema)] = known
+        return known
+
+    def _ask(self, said: Mapping[str, Any], rule: _Rule, place: _Place) -> None:
+        if rule.is_transition and place.old is NEW and not rule.asks_at_first:
+            return
+        given, schema = place.given, place.schema
+        if rule.asks_at_first:
+            given = {**given, "oldSelf": NONE if place.old is NEW else Optional(value_of(place.old, schema))}
+        elif place.old is not NEW:
+            given = {**given, "oldSelf": value_of(place.old, schema)}
+        text, message = str(said["rule"]).strip(), str(said.get("message") or "").strip()
+        try:
+            if self._value(rule.expression, given) is True:
+                return
+        except CelEvalError as error:
+            told = f"{error} evaluating rule: {message or text}"
+            self._errors.invalid(place.path or "<nil>", schema.get("type", ""), told)
+            return
+        message = self._message(rule, given) or message or f"failed rule: {text}"
+        reason = _REASONS.get(str(said.get("reason") or ""), ErrorType.INVALID)
+        if reason not in _WITHOUT_VALUE and (not self._tells_values or not isinstance(place.value, dict | list)):
+            shown = place.value if self._tells_values else schema.get("type", "")
+            message = f"{msgspec.json.encode(shown).decode()}: {message}"
+        where = (place.path + str(said.get("fieldPath") or "")).removeprefix(".")
+        found = FieldError(reason, where or "<nil>", f"{reason.value[1]}: {message}")
+        if not rule.is_transition and place.pair is not None and json_equal(*place.pair):
+            self._told.append(str(found))
+        else:
+            self._errors.append(found)
+
+    def _message(self, rule: _Rule, given: Mapping[str, Any]) -> str:
+        """What the rule's expression for a message says; empty where it has none, fails or says two lines."""
+        if rule.message_expression is None:
+            return ""
+        try:
+            found = self._value(rule.message_expression, given)
+        except CelEvalError:
+            return ""
+        return found.strip() if isinstance(found, str) and "\n" not in found else ""
+
+    def _value(self, expression: Expression, given: Mapping[str, Any]) -> Any:
+        value, cost = expression.evaluate(given)
+        self._left -= cost
+        if self._left < 0:
+            raise _OutOfBudgetError
+        return value
+
+
+def _rule(said: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rule:
+    """A rule as a program. Raises CelError."""
+    text, told = str(said.get("rule") or ""), str(said.get("messageExpression") or "")
+    return _compiled(text, told, msgspec.json.encode(schema), is_root, said.get("optionalOldSelf") is True)
+
+
+def _rule_or_fault(said: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rule | CelError:
+    """A rule of a definition that was stored; the one that stored it may have known more of CEL."""
+    try:
+        return _rule(said, schema, is_root=is_root)
+    except CelError as error:
+        return error
+
+
+@functools.lru_cache(maxsize=256)
+def _environment(schema: bytes, is_root: bool, asks_at_first: bool) -> Environment:
+    fields: Fields = {}
+    of_self = type_of(msgspec.json.decode(schema), fields, is_root=is_root)
+    before = optional_of(of_self) if asks_at_first else of_self
+    return build_environment(CURRENT, variables={"self": of_self, "oldSelf": before}, fields=fields)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(rule: str, message_expression: str, schema: bytes, is_root: bool, asks_at_first: bool) -> _Rule:
+    environment = _environment(schema, is_root, asks_at_first)
+    expression = compile_expression(rule, environment)
+    if expression.type not in (BOOL, DYN):
+        raise CelError("cel expression must evaluate to a bool")
+    told = compile_expression(message_expression, environment) if message_expression else None
+    if told is not None and told.type not in (STRING, DYN):
+        raise CelError("messageExpression must evaluate to a string")
+    return _Rule(expression, told, "oldSelf" in expression.names, asks_at_first)
+
+
+def _pair_of(value: Any, before: Any, around: _Pair | None) -> _Pair | None:
+    return around if before is NEW else (value, before)

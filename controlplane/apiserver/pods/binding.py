@@ -1,0 +1,106 @@
+"""Binding a pod to a node, and evicting it."""
+
+from typing import Any
+
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.options import DeleteOptions, WriteOptions, delete_options
+from controlplane.apiserver.preconditions import check_uid
+from controlplane.apiserver.rest import Outcome, Rest
+from controlplane.apiserver.status import ApiError, bad_request, conflict
+from controlplane.apiserver.target import Target
+from resourceapi.objects import ErrorList, ObjectMeta, format_time, from_dict, to_dict
+from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.names import dns_subdomain
+
+_SCHEDULED = "PodScheduled"
+_DISRUPTED = "DisruptionTarget"
+_TOLD = ("annotations", "labels")
+
+
+def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> Outcome:
+    """Put a pod on the node that a Binding names, say so in its status, and give it the Binding's labels.
+
+    That counts as no generation and makes no field manager, as on a real server. Raises ApiError, also for a pod that
+    is on a node, or that is another one than the Binding means by its uid.
+    """
+    metadata, where = (_object(binding.get(name)) for name in ("metadata", "target"))
+    if metadata.get("name") != target.name:
+        raise bad_request("name in URL does not match name in Binding object")
+    node = where.get("name") or ""
+    _check_node(where.get("kind") or "", node, is_name_checked=rest.release.checks_bound_nodes)
+    one = target._replace(subresource="")
+    pod = rest.get(one)
+    if metadata.get("uid"):
+        check_uid(one, pod, str(metadata["uid"]), is_dry_run=options.dry_run)
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    why = ""
+    if pod["metadata"].get("deletionTimestamp"):
+        why = f"pod {target.name} is being deleted, cannot be assigned to a host"
+    elif spec.get("nodeName"):
+        why = f'pod {target.name} is already assigned to node "{spec["nodeName"]}"'
+    elif spec.get("schedulingGates"):
+        why = f"pod {target.name} has non-empty .spec.schedulingGates"
+    if why:
+        raise conflict("", "pods/binding", target.name, why)
+    if options.dry_run:
+        return Outcome(pod)
+    told = {name: {**(pod["metadata"].get(name) or {}), **_object(metadata.get(name))} for name in _TOLD}
+    known = from_dict(ObjectMeta, {**pod["metadata"], **{name: texts for name, texts in told.items() if texts}})
+    bound = {
+        **pod,
+        "metadata": to_dict(known),
+        "spec": {**spec, "nodeName": node},
+        "status": _with_condition(rest, status, {"type": _SCHEDULED}),
+    }
+    return Outcome(rest.put(target.kind, target.key, bound))
+
+
+def _check_node(kind: str, name: str, *, is_name_checked: bool) -> None:
+    errors = ErrorList()
+    if kind not in ("", "Node"):
+        errors.not_supported("target.kind", kind, ["Node", "<empty>"])
+    if not name:
+        errors.required("target.name")
+    elif not errors and is_name_checked:
+        complaints(errors, "target.name", name, dns_subdomain(name))
+    if errors:
+        texts = list(map(str, errors))
+        raise ApiError(500, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+
+
+def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) -> Outcome:
+    """Delete a pod as an Eviction asks for; the pod says why. There are no PodDisruptionBudgets here.
+
+    Raises ApiError, also for another pod than the Eviction means by its uid.
+    """
+    one = target._replace(subresource="")
+    if _object(eviction.get("metadata")).get("name") != target.name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    pod = rest.get(one)
+    asked = delete_options({}, [], _object(eviction.get("deleteOptions")))
+    is_dry_run = options.dry_run or asked.dry_run  # `kubectl drain` says it within
+    if asked.uid:
+        check_uid(one, pod, asked.uid, is_dry_run=is_dry_run)
+    if is_dry_run:
+        return Outcome(pod)
+    if not pod["metadata"].get("deletionTimestamp"):
+        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+        _set_condition(rest, target, pod, {"type": _DISRUPTED, **why}, "eviction")
+    return rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"], grace=asked.grace))
+
+
+def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, manager: str) -> None:
+    """Have a pod's status say from now on that a condition is true."""
+    told = {**pod, "status": _with_condition(rest, pod.get("status") or {}, condition)}
+    rest.update(target._replace(subresource="status"), told, WriteOptions(), manager)
+
+
+def _with_condition(rest: Rest, status: Plain, condition: Plain) -> Plain:
+    """A status that says from now on that a condition is true."""
+    others = [each for each in status.get("conditions") or () if each.get("type") != condition["type"]]
+    times = {"lastProbeTime": None, "lastTransitionTime": format_time(rest.clock())}
+    return {**status, "conditions": [*others, {**condition, "status": "True", **times}]}
+
+
+def _object(value: Any) -> Plain:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,208 @@
+"""What a container of a pod must be, be it an ordinary one, one that runs before the others, or one that joins later.
+
+Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateContainerCommon and those that call it).
+"""
+
+from collections.abc import Iterator, Sequence, Set
+from typing import NamedTuple
+
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.pods.probes import check_life, check_no_life
+from controlplane.apiserver.pods.rights import check_rights
+from controlplane.apiserver.pods.variables import check_variables
+from controlplane.apiserver.pods.volumes import Volumes, check_mounts
+from controlplane.apiserver.rules.ports import check_port, port_name
+from controlplane.apiserver.rules.resource_rules import check_requirements
+from controlplane.apiserver.rules.words import check_known
+from resourceapi.objects import ErrorList
+from resourceapi.objects.field_rules import complaints, dns_label
+
+PROTOCOLS = ["SCTP", "TCP", "UDP"]
+_PULL = ["Always", "IfNotPresent", "Never"]
+_MESSAGES = ["File", "FallbackToLogsOnError"]
+_RESIZED = ["cpu", "memory"]
+_RESIZE = ["NotRequired", "RestartContainer"]
+_RESTART = ["Always", "Never", "OnFailure"]
+_ACTIONS = ["Restart", "RestartAllContainers"]
+_OPERATORS = ["In", "NotIn"]
+_MOST_RULES, _MOST_CODES = 20, 255
+_NOT_LATER = ("ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules")
+_NO_LIFE_LATER = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+_LATER = "cannot be set for an Ephemeral Container"
+
+
+def containers_of(spec: Plain, path: str) -> Iterator[tuple[str, Plain]]:
+    """All containers of a pod with their places, in upstream's order."""
+    for member in ("initContainers", "containers", "ephemeralContainers"):
+        for index, each in enumerate(spec.get(member) or ()):
+            yield f"{path}.{member}[{index}]", each
+
+
+def check_containers(errors: ErrorList, spec: Plain, path: str, volumes: Volumes, claims: Set[str]) -> None:
+    """All containers of a pod; `claims` are the names by which they refer to its claims."""
+    around, here = _Around(spec, volumes, claims), f"{path}.containers"
+    ordinary = spec.get("containers") or ()
+    if not ordinary:
+        errors.required(here)
+    names: set[str] = set()
+    for index, each in enumerate(ordinary):
+        _check_common(errors, each, f"{here}[{index}]", around)
+        _check_once(errors, each, f"{here}[{index}]", names)
+        check_life(errors, each, f"{here}[{index}]", spec.get("terminationGracePeriodSeconds"))
+        _check_restart(errors, each, f"{here}[{index}]")
+    _check_host_ports(errors, ordinary, here)
+    here = f"{path}.initContainers"
+    for index, each in enumerate(spec.get("initContainers") or ()):
+        _check_first(errors, each, f"{here}[{index}]", around, names)
+        _check_host_ports(errors, [each], here)  # they run one by one; upstream names the first of them
+    others = {*names}
+    for index, each in enumerate(spec.get("ephemeralContainers") or ()):
+        _check_later(errors, each, f"{path}.ephemeralContainers[{index}]", around, names, others)
+
+
+def check_images(errors: ErrorList, spec: Plain, path: str) -> None:
+    """What is asked of the images of a pod, and not of those of a template."""
+    for member in ("containers", "initContainers"):
+        for index, each in enumerate(spec.get(member) or ()):
+            _check_image(errors, each, f"{path}.{member}[{index}]")
+
+
+class _Around(NamedTuple):
+    """What a container is checked against: its pod's spec, volumes and claims."""
+
+    spec: Plain
+    volumes: Volumes
+    claims: Set[str]
+
+
+def _check_image(errors: ErrorList, container: Plain, path: str) -> None:
+    image = container.get("image") or ""
+    if image != image.strip():
+        errors.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
+
+
+def _check_once(errors: ErrorList, container: Plain, path: str, names: set[str]) -> None:
+    name = container.get("name") or ""
+    if name in names:
+        errors.duplicate(f"{path}.name", name)
+    names.add(name)
+
+
+def _check_first(errors: ErrorList, container: Plain, path: str, around: _Around, names: set[str]) -> None:
+    """A container that runs before the ordinary ones, or beside them from then on."""
+    _check_common(errors, container, path, around)
+    is_beside = container.get("restartPolicy") == "Always"
+    _check_restart(errors, container, path)
+    _check_once(errors, container, path, names)
+    if is_beside:
+        check_life(errors, container, path, around.spec.get("terminationGracePeriodSeconds"))
+    else:
+        check_no_life(errors, container, path)
+        for index, each in enumerate(container.get("resizePolicy") or ()):
+            if each.get("restartPolicy") == "RestartContainer":
+                why = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                errors.invalid(f"{path}.resizePolicy[{index}].restartPolicy", "RestartContainer", why)
+
+
+def _check_later(
+    errors: ErrorList, container: Plain, path: str, around: _Around, names: set[str], others: set[str]
+) -> None:
+    """A container that joins a pod which runs; `others` are those that it may join."""
+    _check_common(errors, container, path, around)
+    _check_image(errors, container, path)
+    _check_once(errors, container, path, names)
+    target = container.get("targetContainerName") or ""
+    if target and target not in others:
+        errors.not_found(f"{path}.targetContainerName", target)
+    for member in (*_NOT_LATER, *_NO_LIFE_LATER):
+        if container.get(member):
+            errors.forbidden(f"{path}.{member}", _LATER)
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        for member in ("subPath", "subPathExpr"):
+            if mount.get(member):
+                errors.forbidden(f"{path}.volumeMounts[{index}].{member}", _LATER)
+
+
+def _check_common(errors: ErrorList, container: Plain, path: str, around: _Around) -> None:
+    spec, context = around.spec, container.get("securityContext") or {}
+    if container.get("name"):
+        dns_label(errors, f"{path}.name", container["name"])
+    else:
+        errors.required(f"{path}.name")
+    if not container.get("image"):
+        errors.required(f"{path}.image")
+    check_known(errors, f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _MESSAGES)
+    _check_ports(errors, container.get("ports") or (), f"{path}.ports")
+    check_variables(errors, container, path)
+    check_mounts(errors, container, path, around.volumes)
+    check_known(errors, f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
+    check_requirements(errors, container.get("resources") or {}, f"{path}.resources", around.claims)
+    _check_resizing(errors, container, f"{path}.resizePolicy", is_final=spec.get("restartPolicy") == "Never")
+    check_rights(errors, context, f"{path}.securityContext", is_host_user=spec.get("hostUsers") is not False)
+
+
+def _check_ports(errors: ErrorList, ports: Sequence[Plain], path: str) -> None:
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        here, name = f"{path}[{index}]", port.get("name") or ""
+        problems = port_name(name) if name else []
+        complaints(errors, f"{here}.name", name, problems)
+        if not problems and name and name in names:
+            errors.duplicate(f"{here}.name", name)
+        names.add(name)
+        if not port.get("containerPort"):
+            errors.required(f"{here}.containerPort")
+        else:
+            check_port(errors, f"{here}.containerPort", port["containerPort"])
+        if port.get("hostPort"):
+            check_port(errors, f"{here}.hostPort", port["hostPort"])
+        check_known(errors, f"{here}.protocol", port.get("protocol"), PROTOCOLS)
+
+
+def _check_host_ports(errors: ErrorList, containers: Sequence[Plain], path: str) -> None:
+    """Ports of the host, each of which one container can have."""
+    seen: set[str] = set()
+    for number, container in enumerate(containers):
+        for index, port in enumerate(container.get("ports") or ()):
+            if port.get("hostPort"):
+                shown = f"{port.get('protocol')}/{port.get('hostIP') or ''}/{port['hostPort']}"
+                if shown in seen:
+                    errors.duplicate(f"{path}[{number}].ports[{index}].hostPort", shown)
+                seen.add(shown)
+
+
+def _check_resizing(errors: ErrorList, container: Plain, path: str, *, is_final: bool) -> None:
+    """What happens when amounts change; `is_final`: the pod's containers never start again."""
+    seen: set[str] = set()
+    for index, each in enumerate(container.get("resizePolicy") or ()):
+        name, policy = each.get("resourceName") or "", each.get("restartPolicy") or ""
+        if name in seen:
+            errors.duplicate(f"{path}[{index}]", name)
+        seen.add(name)
+        check_known(errors, path, name, _RESIZED)
+        check_known(errors, path, policy, _RESIZE)
+        if is_final and policy != "NotRequired":
+            errors.invalid(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
+
+
+def _check_restart(errors: ErrorList, container: Plain, path: str) -> None:
+    """When a container starts again that ended, which may depend on how it did."""
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
+    if policy is None:
+        if rules:
+            errors.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
+    elif policy not in _RESTART:
+        errors.not_supported(f"{path}.restartPolicy", policy, _RESTART)
+    if len(rules) > _MOST_RULES:
+        errors.too_many(f"{path}.restartPolicyRules", len(rules), _MOST_RULES)
+    for index, rule in enumerate(rules):
+        here, codes = f"{path}.restartPolicyRules[{index}]", rule.get("exitCodes")
+        if rule.get("action") not in _ACTIONS:
+            errors.not_supported(f"{here}.action", rule.get("action") or "", _ACTIONS)
+        if codes is None:
+            errors.required(f"{here}.exitCodes", "must be specified")
+            continue
+        if codes.get("operator") not in _OPERATORS:
+            errors.not_supported(f"{here}.exitCodes.operator", codes.get("operator") or "", _OPERATORS)
+        if len(codes.get("values") or ()) > _MOST_CODES:
+            errors.too_many(f"{here}.exitCodes.values", len(codes["values"]), _MOST_CODES)

@@ -1,0 +1,47 @@
+"""Addresses and ranges of them, as fields have them that were there before anybody was strict.
+
+Source: k8s.io/apimachinery pkg/util/validation/ip.go; k8s.io/kubernetes pkg/apis/core/validation (ValidateEndpointIP).
+"""
+
+import ipaddress
+
+from controlplane.apiserver.pods.spec_rules import NO_NETWORK
+from resourceapi.objects import ErrorList
+from resourceapi.objects.release import Release
+
+_LINK_LOCAL = {4: ipaddress.ip_network("169.254.0.0/16"), 6: ipaddress.ip_network("fe80::/10")}
+_LINK_LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def network_of(text: str) -> Network | None:
+    """The range that a text means; None if it means none. Masks are not numbers for Go, and there is no zone."""
+    address, _, bits = text.partition("/")
+    if not (bits.isdecimal() and bits.isascii()) or "%" in address:
+        return None
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def check_range(errors: ErrorList, path: str, text: str, release: Release) -> None:
+    """A range of addresses."""
+    network = network_of(text)
+    if network is None:
+        errors.invalid(path, text, NO_NETWORK)
+    elif release.is_strict_about_ranges and ipaddress.ip_address(text.partition("/")[0]) != network.network_address:
+        errors.invalid(path, text, "must not have bits set beyond the prefix length")
+
+
+def check_reachable(errors: ErrorList, path: str, text: str) -> None:
+    """An address that others can reach; `text` is one."""
+    address = ipaddress.ip_address(text)
+    if address.is_unspecified:
+        errors.invalid(path, text, f"may not be unspecified ({text})")
+    if address.is_loopback:
+        errors.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    if address in _LINK_LOCAL[address.version]:
+        errors.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    if address in _LINK_LOCAL_GROUPS[address.version]:
+        errors.invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
