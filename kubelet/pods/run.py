@@ -232,7 +232,7 @@ class PodRun:
         return "Running"
 
     def terminate(self) -> None:
-        """Nothing runs any more, nor is restarted: tell the last phase, and of app containers that waited, their loss.
+        """Nothing runs any more, nor is restarted: tell the last phase, and how app containers ended that waited.
 
         Source: the kubelet's `getPhase` with `podIsTerminal`, and `TerminatePod`.
         """
@@ -240,8 +240,10 @@ class PodRun:
         if self._is_initialized(apps):
             for each in apps:
                 if not _has_ended(each):
-                    self._set_container(each.name, ContainerState(terminated=LOST))
-        self.set(phase="Succeeded" if all(map(_has_succeeded, apps)) else "Failed")
+                    lost = ContainerState(terminated=LOST)
+                    self._set_container(each.name, each.last_state if each.restart_count else lost)
+        ended = (self.container_status(each.name) for each in apps)
+        self.set(phase="Succeeded" if all(map(_has_succeeded, ended)) else "Failed")
 
     def _is_initialized(self, apps: Sequence[ContainerStatus]) -> bool:
         """Tell whether app containers could start once: the last init container ended well, or one of them did."""

@@ -180,6 +180,23 @@ async def test_a_deleted_pod_whose_containers_ended_well_has_succeeded(folder: P
         assert (await removing).phase == "Succeeded"
 
 
+async def test_a_container_of_a_deleted_pod_that_waits_for_its_next_start_shows_how_it_ended(
+    folder: Path,
+) -> None:
+    led = pod("p", container("c"), uid="u")
+    async with Node(folder) as node:
+        await node.admit(led)
+        await node.stop()
+        await node.lose_sandbox(led)
+        assert node.status(led).container_statuses[0].state.waiting is not None
+        removing = asyncio.create_task(node.remove(led, until_gone=True))
+        await node.start()
+        last = await removing
+    (ended,) = last.container_statuses
+    assert ended.state.terminated is not None
+    assert (last.phase, ended.state.terminated.reason, ended.restart_count) == ("Failed", "Error", 1)
+
+
 async def test_a_container_that_a_deleted_pod_could_not_start_is_lost(folder: Path) -> None:
     led = pod("p", container("c", claims=["x"]), claims={"x": "missing"}, uid="u")
     async with Node(folder) as node:
