@@ -4,6 +4,7 @@ What a plugin sees is a kubelet: registration, lists, admission of pods one afte
 with what the checkpoint remembers. Pods and their containers outlive a restart of the kubelet, as they do on a node.
 """
 
+import math
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -268,13 +269,18 @@ class Node:
         run.lose_sandbox()
         return await self._workers.sync(run)
 
-    async def remove(self, pod: Pod | str, *, force: bool = False) -> None:
+    async def remove(self, pod: Pod | str, *, force: bool = False, until_gone: bool = False) -> PodStatus:
         """Delete a pod from the node, also while the kubelet is stopped, which ends it when it hears of it.
 
-        A pod with claims goes when they are unprepared; the first attempt is waited for. With `force` it goes at once,
-        and the claims are unprepared later.
+        A pod with claims goes when they are unprepared; the first attempt is waited for, or `until_gone` as many as it
+        takes. With `force` it goes at once, and the claims are unprepared later. Returns its status as of then, the
+        last one of a pod that is gone. Raises `NodeError`.
         """
-        await self._workers.remove(self._workers.find(pod), force=force)
+        run = self._workers.find(pod)
+        await self._workers.remove(run, force=force)
+        if until_gone:
+            await self.until(lambda: not run.is_named, math.inf)
+        return run.status
 
     async def sync(self, pod: Pod | str) -> PodStatus:
         """Look after a pod now: prepare and start what waits, and read the health of its devices."""

@@ -190,8 +190,9 @@ class DriverConformance(Run):
             return {}
         finally:
             watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+            await asyncio.wait([watching])  # or the cancellation of these checks could be taken for that of the task
+            if not watching.cancelled():
+                watching.result()
 
     async def _claim_and_restarts(self, node: Node, device: str) -> None:
         info = await self._claim("verify", device)

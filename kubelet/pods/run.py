@@ -4,7 +4,7 @@ Containers, sandbox and status belong to the node and outlive the kubelet; the s
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +30,12 @@ UNSEEN = PodStatus(phase="Pending")
 _SUCCESS = "Completed"
 _FAILURE = "Error"
 _KILLED = 137  # exit code of a container that was killed
+LOST = ContainerStateTerminated(
+    exit_code=_KILLED,
+    reason="ContainerStatusUnknown",
+    message="The container could not be located when the pod was terminated",
+)
+"""How the kubelet tells of a container that waited when its pod was terminated."""
 
 
 class PodRun:
@@ -224,6 +230,27 @@ class PodRun:
         if any(map(_awaits_first_start, [*brief, *lasting])) or any(each and each.state.running for each in brief):
             return "Pending"
         return "Running"
+
+    def terminate(self) -> None:
+        """Nothing runs any more, nor is restarted: tell the last phase, and how app containers ended that waited.
+
+        Source: the kubelet's `getPhase` with `podIsTerminal`, and `TerminatePod`.
+        """
+        apps = [self.container_status(each.name) for each in self.pod.spec.containers]
+        if self._is_initialized(apps):
+            for each in apps:
+                if not _has_ended(each):
+                    lost = ContainerState(terminated=LOST)
+                    self._set_container(each.name, each.last_state if each.restart_count else lost)
+        ended = (self.container_status(each.name) for each in apps)
+        self.set(phase="Succeeded" if all(map(_has_succeeded, ended)) else "Failed")
+
+    def _is_initialized(self, apps: Sequence[ContainerStatus]) -> bool:
+        """Tell whether app containers could start once: the last init container ended well, or one of them did."""
+        init = self.pod.spec.init_containers
+        if not init or any(_has_ended(each) or each.restart_count for each in apps):
+            return True
+        return _has_succeeded(self.container_status(init[-1].name))
 
     def _restart_container(self, status: ContainerStatus) -> None:
         waiting = ContainerState(waiting=ContainerStateWaiting())

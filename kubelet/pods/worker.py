@@ -177,7 +177,7 @@ class PodWorker:
             self._unprepare_failures += 1
             return FIRST_UNPREPARE_RETRY if self._unprepare_failures == 1 else UNPREPARE_RETRY_PERIOD
         run.meet(Change.UNPREPARED)
-        if not run.is_deleted:
-            run.set(phase=run.phase())
+        if run.is_named:  # else nobody is told of it any more
+            run.terminate()
         self._on_terminated(run)
         return None

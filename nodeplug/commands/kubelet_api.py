@@ -54,7 +54,7 @@ class ClusterNode:
         self._lease = NodeLease(node, client)
         self._bound: dict[str, Pod] = {}  # uid -> what the server has
         self._admitted: dict[str, Pod] = {}  # uid -> what the kubelet was given
-        self._ending: set[str] = set()  # uids of those that are being removed
+        self._ending: dict[str, PodStatus | None] = {}  # uid of one that is being removed -> its last status, once gone
         self._told: dict[str, Json] = {}  # uid -> the status that the server was told
         self._told_of_node: Json = {}
         self._untold: deque[tuple[str, str, str, str]] = deque()  # events: pod, type, reason, message
@@ -175,26 +175,26 @@ class ClusterNode:
 
     async def _look_after(self, uid: str) -> None:
         """Tell of a pod, or end it where it is deleted or not there any more."""
-        pod = self._bound.get(uid)
-        run = next((status for found, status in self._node.pods() if found.uid == uid), None)
-        if pod is not None and run is not None and run != UNSEEN:  # else the kubelet has nothing to say of it
-            await self._tell_of_pod(pod, run)
+        pod, last = self._bound.get(uid), self._ending.get(uid)
+        status = last or next((status for found, status in self._node.pods() if found.uid == uid), UNSEEN)
+        if pod is not None and status != UNSEEN:  # else the kubelet has nothing to say of it
+            await self._tell_of_pod(pod, status)
         if pod is not None and not _is_deleted(pod):
             return
-        if run is not None:
-            if uid not in self._ending:
-                self._ending.add(uid)
-                self._begin(self._remove(self._admitted[uid]))
-        elif uid in self._ending:
+        if uid not in self._ending:
+            self._ending[uid] = None
+            self._begin(self._remove(self._admitted[uid]))
+        elif last is not None:
             if pod is not None:
                 await self._delete(pod)
-            self._ending.discard(uid)
-            del self._admitted[uid]
+            del self._ending[uid], self._admitted[uid]
             self._told.pop(uid, None)
 
     async def _remove(self, pod: Pod) -> None:
-        with contextlib.suppress(KubeletError):  # it is gone already
-            await self._node.remove(pod)
+        try:
+            self._ending[pod.uid] = await self._node.remove(pod, until_gone=True)
+        except KubeletError:  # it is gone already
+            self._ending[pod.uid] = UNSEEN
         self._changed.set()
 
     async def _tell_of_pod(self, pod: Pod, status: PodStatus) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubelet import Release
+from kubelet.pods.run import LOST
 from resourceapi.objects import to_dict
 from resourceapi.objects.core import Container, ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodStatus
 
@@ -22,7 +23,7 @@ def pod_status(pod: Pod, status: PodStatus, release: Release, before: Json, now:
     told: Json = {"phase": status.phase, "startTime": before.get("startTime", now)} | seen
     if status.reason:
         told |= {"reason": status.reason, "message": status.message}
-    if not status.container_statuses and status.is_terminal:  # rejected: there is nothing to say of containers
+    if status.reason and not status.container_statuses:  # rejected: there is nothing to say of containers
         return told | {"conditions": [{"$patch": "delete", "type": "PodScheduled"}]}
     states = {each.name: each for each in status.all_containers}
     for member, containers in (
@@ -86,7 +87,7 @@ def _conditions(pod: Pod, told: Json, release: Release, *, was_initialized: bool
     lasting = (*(each for each in inits if each["name"] in sidecars), *apps)
     unready = [each["name"] for each in lasting if not each["ready"]]
     why: Json = completed
-    if phase == "Failed":
+    if phase == "Failed" and not _is_cut_off(pod, apps, inits):
         why = {"reason": "PodFailed"}
     elif unready and not completed:
         message = f"containers with unready status: [{' '.join(unready)}]"
@@ -94,6 +95,14 @@ def _conditions(pod: Pod, told: Json, release: Release, *, was_initialized: bool
     for type_ in ("Ready", "ContainersReady"):
         yield _condition(type_, not why) | why
     yield _condition("PodScheduled", True)
+
+
+def _is_cut_off(pod: Pod, apps: Sequence[Json], inits: Sequence[Json]) -> bool:
+    """Whether a pod failed for its deletion alone, with a container yet to start: its conditions stay as they were."""
+    codes = {each["state"].get("terminated", {}).get("exitCode", 0) for each in inits}
+    if pod.metadata.deletion_timestamp is None or (pod.spec.restart_policy == "Never" and any(codes)):
+        return False
+    return any("waiting" in each["state"] or each["state"]["terminated"]["reason"] == LOST.reason for each in apps)
 
 
 def _sandbox_condition(pod: Pod, told: Json, release: Release) -> Json:

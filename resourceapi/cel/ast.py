@@ -195,17 +195,6 @@ class Comprehension(Node):
         yield from (self.range, self.init, self.condition, self.step, self.result)
 
 
-class MacroCall:
-    """How a macro call was written, kept beside its expansion for printing."""
-
-    __slots__ = ("args", "function", "target")
-
-    def __init__(self, function: str, target: Node | None, args: list[Node]) -> None:
-        self.function = function
-        self.target = target
-        self.args = args
-
-
 def walk(root: Node) -> Iterator[Node]:
     """Every node below and including `root`, parents first, in source order; needs no stack of its own."""
     pending = [root]

@@ -18,7 +18,6 @@ from resourceapi.cel.ast import (
     Ident,
     ListExpr,
     Literal,
-    MacroCall,
     MapExpr,
     Node,
     Select,
@@ -69,32 +68,23 @@ Macro: TypeAlias = Callable[[int, Node | None, list[Node]], Node | None]
 MacroKey: TypeAlias = tuple[str, int, bool]
 
 
-class SyntaxTree:
-    """A parsed expression: its root, and for each expanded macro (by the id of its expansion) how it was written."""
-
-    def __init__(self, root: Node, macro_calls: dict[int, MacroCall]) -> None:
-        self.root = root
-        self.macro_calls = macro_calls
-
-
 class TooLargeError(MacroError):
     """Chained macros would make the tree grow without end."""
 
 
-def parse(source: str, macros: Mapping[MacroKey, Macro], issues: Issues, optional_syntax: bool = True) -> SyntaxTree:
+def parse(source: str, macros: Mapping[MacroKey, Macro], issues: Issues, optional_syntax: bool = True) -> Node:
     """Parse an expression; problems are reported to `issues`, and then the tree must not be used."""
-    placeholder = SyntaxTree(Literal(0, None), {})
     tokens = tokenize(source, issues)
     parser = _Parser(tokens, macros, issues, optional_syntax)
     depth = min(MAX_DEPTH, sum(token.kind in ("(", "[", "{", "?") for token in tokens)) + 2
     with headroom(depth * _FRAMES_PER_LEVEL):
         try:
-            return SyntaxTree(parser.start(), parser.macro_calls)
+            return parser.start()
         except Stop as stop:
             issues.report(stop.position, str(stop))
         except Silence:
             pass
-    return placeholder
+    return Literal(0, None)
 
 
 class _Parser:
@@ -108,7 +98,6 @@ class _Parser:
         self._issues = issues
         self._optional_syntax = optional_syntax
         self._depth = {"expr": 0, "relation": 0, "calc": 0, "member": 0}
-        self.macro_calls: dict[int, MacroCall] = {}
 
     # --- tokens
 
@@ -482,7 +471,6 @@ class _Parser:
                 self._issues.report(error.position, str(error))
                 return Literal(error.position, None)
             if expanded is not None:
-                self.macro_calls[id(expanded)] = MacroCall(function, target, args)
                 return expanded
         return Call(position, function, args, target)
 

@@ -187,7 +187,7 @@ def _check(source: str, environment: Environment) -> tuple[Node, int]:
     except UnicodeEncodeError as error:
         issues.report(error.start, f"{SYNTAX_ERROR}the expression is not valid Unicode")
         raise _refused(issues) from None
-    tree = parse(source, environment.macros, issues, environment.optional_syntax).root
+    tree = parse(source, environment.macros, issues, environment.optional_syntax)
     if issues:
         raise _refused(issues)
     depth = depth_of(tree)

@@ -221,6 +221,7 @@ class Watch(Generic[T]):
     def __init__(self, thread: "_LoopThread", events: AsyncGenerator[Event[T], None]) -> None:
         self._thread, self._events = thread, events
         self._lock = threading.Lock()
+        self._turn = asyncio.Lock()  # `_events` cannot be closed while it is asked
         self._is_closed = False
         self._coming: concurrent.futures.Future[Event[T]] | None = None
 
@@ -256,16 +257,17 @@ class Watch(Generic[T]):
                 return
             self._is_closed = True
             if self._coming is not None:
-                self._coming.cancel()
-            else:
-                with contextlib.suppress(Unreachable):
-                    self._thread.submit(self._end())
+                self._coming.cancel()  # which comes too late for an event that has just arrived
+            with contextlib.suppress(Unreachable):
+                self._thread.submit(self._end())
 
     async def _next(self) -> Event[T]:
-        return await anext(self._events)
+        async with self._turn:
+            return await anext(self._events)
 
     async def _end(self) -> None:
-        await self._events.aclose()
+        async with self._turn:
+            await self._events.aclose()
 
 
 class _LoopThread:

@@ -17,13 +17,12 @@ from resourceapi.cel import (
 )
 from resourceapi.cel.ast import MapExpr, walk
 from resourceapi.cel.errors import Issues
-from resourceapi.cel.parser import parse
 from resourceapi.objects import from_dict
 from resourceapi.objects.v1 import DeviceAttribute, DeviceCapacity
 from tests.cases.cel_values import NotAValueError, as_text, as_value
 from tests.cases.documents import Document
 from tests.cases.results import Case, Format, Mismatch, Skipped, expect_equal
-from tests.cases.unparse import unparse
+from tests.cases.unparse import parse_as_written, unparse
 
 _VERSION = "v0.37.2"
 _SYNTAX_ERROR = re.compile(r"ERROR: <input>:(-?\d+:\d+): Syntax error")
@@ -71,7 +70,7 @@ def agrees(expected: dict[str, Any], actual: dict[str, Any]) -> bool:
 
 def _reordered(source: str) -> Iterator[str]:
     """The expression with the entries of its first map in every other order."""
-    tree = parse(source, base_environment().macros, Issues(source))
+    tree = parse_as_written(source, base_environment().macros, Issues(source))
     first = next((node for node in walk(tree.root) if isinstance(node, MapExpr)), None)
     if first is None or not 2 <= len(first.entries) <= 5:
         return

@@ -6,8 +6,12 @@ would otherwise be lost.
 
 from __future__ import annotations
 
-from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MacroCall, MapExpr, Node, Select, Struct
-from resourceapi.cel.parser import SyntaxTree
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, Struct
+from resourceapi.cel.errors import Issues
+from resourceapi.cel.parser import Macro, MacroKey, parse
 from resourceapi.cel.stack import depth_of, headroom
 from resourceapi.cel.values import Uint
 
@@ -23,6 +27,38 @@ _BINARY = {
 _LOGICAL = {"_||_": ("||", 1), "_&&_": ("&&", 2)}
 _CONDITIONAL, _UNARY, _MEMBER = 0, 6, 7
 _FRAMES_PER_LEVEL = 6
+
+
+class MacroCall(NamedTuple):
+    """How a macro call was written."""
+
+    function: str
+    target: Node | None
+    args: list[Node]
+
+
+class SyntaxTree(NamedTuple):
+    """A parsed expression: its root, and for each expanded macro (by the id of its expansion) how it was written."""
+
+    root: Node
+    macro_calls: dict[int, MacroCall]
+
+
+def parse_as_written(source: str, macros: Mapping[MacroKey, Macro], issues: Issues) -> SyntaxTree:
+    """Parse an expression as `parse` does, and keep how its macros were called."""
+    calls: dict[int, MacroCall] = {}
+
+    def noting(function: str, macro: Macro) -> Macro:
+        def expand(position: int, target: Node | None, args: list[Node]) -> Node | None:
+            expanded = macro(position, target, args)
+            if expanded is not None:
+                calls[id(expanded)] = MacroCall(function, target, args)
+            return expanded
+
+        return expand
+
+    noted = {key: noting(key[0], macro) for key, macro in macros.items()}
+    return SyntaxTree(parse(source, noted, issues), calls)
 
 
 def unparse(tree: SyntaxTree) -> str:

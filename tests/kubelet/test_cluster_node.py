@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -167,5 +167,60 @@ async def test_a_pod_whose_status_is_refused_holds_up_no_other(folder: Path) -> 
                 assert (await asyncio.to_thread(pods.get, "p", "default"))["status"]["phase"] == "Pending"
                 await asyncio.to_thread(policies.delete, "refuse")
                 await until_running(client, "p")
+        finally:
+            client.close()
+
+
+async def last_of(client: Client, name: str, delete: Callable[[], Awaitable[None]]) -> Any:
+    """Delete a pod once it runs, and return it as of when the server let it go."""
+    is_deleted = False
+    async with asyncio.timeout(30), aclosing(client.aio.raw("v1", "pods", namespaced=True).watch("default")) as events:
+        async for event in events:
+            for pod in event.items if event.type == "LISTED" else [event.object]:
+                if pod["metadata"]["name"] != name:
+                    continue
+                if event.type == "DELETED":
+                    return pod
+                if not is_deleted and pod.get("status", {}).get("phase") == "Running":
+                    is_deleted = True
+                    await delete()
+    raise AssertionError("a watch does not end by itself")
+
+
+async def test_the_server_is_told_how_a_deleted_pod_ended_before_it_lets_it_go(folder: Path) -> None:
+    """Also where the kubelet ends it later: here it is stopped when the pod is deleted."""
+    async with Server(token=TOKEN) as server, Node(folder) as node:
+        client = Client(lambda: Credentials(server=server.url, token=TOKEN))
+        pods = client.aio.raw("v1", "pods", namespaced=True)
+
+        async def delete() -> None:
+            await node.stop()
+            await pods.delete("p", "default")
+            await node.start()
+
+        try:
+            async with background(ClusterNode(node, client).run()):
+                await pods.create(bound("p"))
+                status = (await last_of(client, "p", delete))["status"]
+        finally:
+            client.close()
+    assert status["phase"] == "Failed"
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+
+
+async def test_a_pod_that_was_taken_off_the_node_can_be_deleted(folder: Path) -> None:
+    """As by `nodeplug kubelet remove`, of which the server hears nothing."""
+    async with Server(token=TOKEN) as server, Node(folder) as node:
+        client = Client(lambda: Credentials(server=server.url, token=TOKEN))
+        pods = client.aio.raw("v1", "pods", namespaced=True)
+
+        async def delete() -> None:
+            await node.remove("p")
+            await pods.delete("p", "default")
+
+        try:
+            async with background(ClusterNode(node, client).run()):
+                await pods.create(bound("p"))
+                await last_of(client, "p", delete)
         finally:
             client.close()

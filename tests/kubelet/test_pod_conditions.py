@@ -1,5 +1,6 @@
 """What the stand-in tells an API server of a pod beside its phase, as the kubelet's `status/generate.go` has it."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,71 @@ async def test_a_container_that_was_started_again_shows_how_it_ended(folder: Pat
         await node.lose_sandbox(led)
         (lost,) = told(node, led, after)["containerStatuses"]
         assert (lost["restartCount"], lost["lastState"]["terminated"]["exitCode"]) == (2, 137)
+
+
+def deleted(of: Pod) -> Pod:
+    metadata = msgspec.structs.replace(of.metadata, deletion_timestamp=datetime.now(UTC))
+    return msgspec.structs.replace(of, metadata=metadata)
+
+
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+async def test_the_last_phase_of_a_deleted_pod_is_of_how_its_containers_ended(folder: Path, policy: str) -> None:
+    led = pod("p", container("c"), init=(container("s", sidecar=True),), restart_policy=policy, uid="u")
+    async with Node(folder) as node:
+        await node.admit(led)
+        last = pod_status(deleted(led), await node.remove(led), node.release, {}, NOW)
+    assert last["phase"] == "Failed"
+    assert last["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+    assert conditions(last)["Ready"] == ("False", "PodFailed", "")
+
+
+async def test_a_deleted_pod_whose_containers_ended_well_has_succeeded(folder: Path) -> None:
+    """Though they would be started again, if the kubelet had not heard of the deletion first."""
+    led = pod("p", container("c"), init=(container("s", sidecar=True),), uid="u")
+    async with Node(folder) as node:
+        await node.admit(led)
+        await node.stop()
+        await node.exit_container(led, "c", 0)
+        removing = asyncio.create_task(node.remove(led, until_gone=True))
+        await node.start()
+        assert (await removing).phase == "Succeeded"
+
+
+async def test_a_container_of_a_deleted_pod_that_waits_for_its_next_start_shows_how_it_ended(
+    folder: Path,
+) -> None:
+    led = pod("p", container("c"), uid="u")
+    async with Node(folder) as node:
+        await node.admit(led)
+        await node.stop()
+        await node.lose_sandbox(led)
+        assert node.status(led).container_statuses[0].state.waiting is not None
+        removing = asyncio.create_task(node.remove(led, until_gone=True))
+        await node.start()
+        last = await removing
+    (ended,) = last.container_statuses
+    assert ended.state.terminated is not None
+    assert (last.phase, ended.state.terminated.reason, ended.restart_count) == ("Failed", "Error", 1)
+
+
+async def test_a_container_that_a_deleted_pod_could_not_start_is_lost(folder: Path) -> None:
+    led = pod("p", container("c", claims=["x"]), claims={"x": "missing"}, uid="u")
+    async with Node(folder) as node:
+        await node.admit(led)
+        last = pod_status(deleted(led), await node.remove(led), node.release, {}, NOW)
+    assert last["phase"] == "Failed"
+    assert last["containerStatuses"][0]["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert conditions(last)["Ready"] == ("False", "ContainersNotReady", "containers with unready status: [c]")
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [("Always", "ContainersNotReady"), ("OnFailure", "ContainersNotReady"), ("Never", "PodFailed")],
+)
+async def test_a_pod_that_is_deleted_before_its_containers_can_start(folder: Path, policy: str, reason: str) -> None:
+    led = pod("p", container("c"), init=(container("i", stays=True),), restart_policy=policy, uid="u")
+    async with Node(folder) as node:
+        await node.admit(led)
+        last = pod_status(deleted(led), await node.remove(led), node.release, {}, NOW)
+    assert (last["phase"], conditions(last)["Ready"][1]) == ("Failed", reason)
+    assert last["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}

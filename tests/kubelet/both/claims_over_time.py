@@ -8,7 +8,7 @@ from kubeletapi.dra.v1 import api_pb2 as dra
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import PREPARE, SECONDS, UNPREPARE, ClaimsStage, Listed
-from tests.kubelet.both.scenario import both
+from tests.kubelet.both.scenario import both, is_last
 
 
 def unprepared(claim: v1.ResourceClaim) -> dra.NodeUnprepareResourcesResponse:
@@ -21,13 +21,13 @@ async def unprepare_fails_at_first(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     await stage.run(stage.user("", await stage.claim()))
     driver.behaviours[UNPREPARE] = failing("unprepare broke")
-    removing = asyncio.create_task(stage.world.remove(stage.name))
+    removing = asyncio.create_task(stage.world.last_view(stage.name))
     await driver.until(lambda: bool(driver.called(UNPREPARE)), SECONDS)
     view = await stage.world.view(stage.name)
     assert (view.phase, view.reason, view.message) == ("Running", "", "")
     assert stage.name in stage.stored()
     del driver.behaviours[UNPREPARE]
-    await removing
+    assert is_last(await removing)
     assert stage.stored() == {}
     assert set(map(tuple, driver.claims(UNPREPARE))) == {(stage.name,)}
     assert len(driver.called(UNPREPARE)) >= 2

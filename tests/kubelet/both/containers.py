@@ -6,7 +6,7 @@ import stat
 
 from kubelet.pods import container, pod
 from kubelet.stubs import failing
-from tests.kubelet.both.scenario import NO_HEALTHY, bad, both, both_with, good
+from tests.kubelet.both.scenario import NO_HEALTHY, bad, both, both_with, good, is_last
 from tests.kubelet.both.world import Stage
 
 
@@ -77,6 +77,20 @@ async def removed(stage: Stage) -> None:
     await stage.run(pod(f"{stage.name}2", container("c", {stage.resource: 1})))
     assert [entry.device_ids for entry in stage.entries()] == [["a"]]
     assert len(plugin.called("Allocate")) == 2
+
+
+@both
+async def the_last_phase_of_a_pod(stage: Stage) -> None:
+    await stage.run(pod(stage.name, container("c")))
+    assert is_last(await stage.world.last_view(stage.name))
+
+
+@both
+async def the_last_phase_of_a_pod_that_never_started(stage: Stage) -> None:
+    await stage.run(pod(stage.name, container("c"), init=(container("i", stays=True),)), "PodInitializing")
+    await stage.world.until_state(stage.name, "i", "running")
+    view = await stage.world.last_view(stage.name)
+    assert (view.phase, view.containers["c"].state) == ("Failed", "waiting")
 
 
 @both

@@ -25,8 +25,8 @@ from tests.kubelet.both.world import (
     PodView,
     ShownHealth,
     claim_names,
-    container_view,
     nothing,
+    pod_view,
     reserved,
 )
 
@@ -81,14 +81,7 @@ class Real:
 
     async def view(self, name: str) -> PodView:
         found = await asyncio.to_thread(self._node.get, "pod", name)
-        status = found["status"]
-        containers = {
-            each["name"]: container_view(each)
-            for each in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
-        }
-        return PodView(
-            found["metadata"]["uid"], status["phase"], status.get("reason", ""), status.get("message", ""), containers
-        )
+        return pod_view(found["metadata"]["uid"], found["status"])
 
     async def has_health(self, name: str, health: str) -> None:
         await self._wait(name, ".status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health", health)
@@ -125,6 +118,18 @@ class Real:
             await asyncio.to_thread(self._node.kubectl, "delete", "pod", name, "--force", "--grace-period=0")
         else:
             await asyncio.to_thread(self._node.delete_pod, name)
+
+    async def last_view(self, name: str) -> PodView:
+        def followed() -> PodView:
+            with self._pods.watch("default", field_selector=f"metadata.name={name}") as events:
+                for event in events:
+                    if event.type == "LISTED":
+                        self._node.kubectl("delete", "pod", name, "--wait=false")
+                    elif event.type == "DELETED":
+                        return pod_view(event.object["metadata"]["uid"], event.object["status"])
+            raise AssertionError("a watch does not end by itself")
+
+        return await asyncio.to_thread(followed)
 
     async def until_ending(self, name: str) -> None:
         log = self.kubelet_folder.parent / "logs" / "kubelet.log"

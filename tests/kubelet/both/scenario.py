@@ -12,6 +12,7 @@ from msgspec import Struct
 from kubelet import Release
 from kubelet.devicemanager import Device
 from tests.kubelet.both.claims_stage import ClaimsStage
+from tests.kubelet.both.world import PodView
 
 Play = Callable[[ClaimsStage], Awaitable[None]]
 
@@ -46,6 +47,12 @@ def both_with(gate: str) -> Callable[[Play], Play]:
         return play
 
     return note
+
+
+def is_last(view: PodView) -> bool:
+    """Whether a deleted pod's status shows how its one container `c` ended."""
+    container = view.containers["c"]
+    return container.exit_code is not None and view.phase == ("Failed" if container.exit_code else "Succeeded")
 
 
 def good(*ids: str) -> list[Device]:

@@ -21,8 +21,8 @@ from tests.kubelet.both.world import (
     PodView,
     ShownHealth,
     claim_names,
-    container_view,
     nothing,
+    pod_view,
     reserved,
 )
 
@@ -108,10 +108,8 @@ class StandIn:
         return await self.view(name)
 
     async def view(self, name: str) -> PodView:
-        status = self._node.status(name)
         (uid,) = [pod.uid for pod, _ in self._node.pods() if pod.metadata.name == name]
-        containers = {each.name: container_view(to_dict(each)) for each in status.all_containers}
-        return PodView(uid, status.phase, status.reason, status.message, containers)
+        return pod_view(uid, to_dict(self._node.status(name)))
 
     async def has_health(self, name: str, health: str) -> None:
         def shown() -> str:
@@ -142,6 +140,10 @@ class StandIn:
         with contextlib.suppress(NodeError):  # gone already
             await self._node.remove(name, force=force)
         await self._node.until(lambda: name not in {pod.metadata.name for pod, _ in self._node.pods()})
+
+    async def last_view(self, name: str) -> PodView:
+        (uid,) = [pod.uid for pod, _ in self._node.pods() if pod.metadata.name == name]
+        return pod_view(uid, to_dict(await self._node.remove(name, until_gone=True)))
 
     async def until_ending(self, name: str) -> None:
         await asyncio.sleep(0)  # the removal begins at once

@@ -39,13 +39,15 @@ class ContainerView(Struct, frozen=True):
     reason: str = ""
     message: str = ""
     restarts: int = 0
+    exit_code: int | None = None
 
 
 def container_view(status: Mapping[str, Any]) -> ContainerView:
     """A container from its status as the API has it."""
     ((state, details),) = status["state"].items()
     details = details or {}
-    return ContainerView(state, details.get("reason", ""), details.get("message", ""), status["restartCount"])
+    restarts, code = status["restartCount"], details.get("exitCode")
+    return ContainerView(state, details.get("reason", ""), details.get("message", ""), restarts, code)
 
 
 class PodView(Struct, frozen=True):
@@ -56,6 +58,15 @@ class PodView(Struct, frozen=True):
     reason: str = ""
     message: str = ""
     containers: Mapping[str, ContainerView] = {}
+
+
+def pod_view(uid: str, status: Mapping[str, Any]) -> PodView:
+    """A pod from its status as the API has it."""
+    containers = {
+        each["name"]: container_view(each)
+        for each in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    }
+    return PodView(uid, status["phase"], status.get("reason", ""), status.get("message", ""), containers)
 
 
 class ShownHealth(Struct, frozen=True, order=True):
@@ -120,6 +131,10 @@ class World(Protocol):
 
     async def remove(self, name: str, *, force: bool = False) -> None:
         """Delete a pod and wait until it is gone; with `force` without the kubelet's consent."""
+        ...
+
+    async def last_view(self, name: str) -> PodView:
+        """Delete a pod, wait until it is gone, and return its status as of then."""
         ...
 
     async def until_ending(self, name: str) -> None:

@@ -278,7 +278,7 @@ async def test_a_pod_removed_while_it_is_prepared(lab: Lab) -> None:
     assert stub.called(UNPREPARE) == [], "the driver is left to finish"
     gate.open()
     await removing
-    assert (await admitting).phase == "Pending"
+    assert (await admitting).phase == "Failed"
     assert stub.claims(UNPREPARE) == [["c1"]]
     assert lab.node.pods() == []
     assert await lab.failures(0) == []

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import itertools
+import threading
 from typing import Any
 
 import pytest
 
-from resourceapi.client import ClientError, Event, InvalidAnswer, Limits
+from resourceapi.client import ClientError, Credentials, Event, InvalidAnswer, Limits
+from resourceapi.client.blocking import Client, Watch
 from resourceapi.objects import v1
 from tests.resourceapi.client.peer import (
     Json,
@@ -208,3 +210,30 @@ async def test_a_watch_that_goes_on_too_long_is_begun_again(monkeypatch: pytest.
         monkeypatch.setattr(f"resourceapi.client.watch.{name}", value)
     _, failures, _ = await failures_of(watching(drip), 2)
     assert all("goes on after the time that was asked for" in str(each) for each in failures)
+
+
+async def test_a_watch_that_is_closed_as_an_event_arrives_leaves_no_connection() -> None:
+    """Nor does it wait until nobody holds it any more. Of many, some are closed just then."""
+
+    async def watched(request: Request) -> None:
+        await request.stream()
+        while True:
+            await request.piece(event("MODIFIED", claim()))
+
+    def consume(watch: Watch[Json]) -> None:
+        for _ in watch:
+            begun.release()
+
+    begun = threading.Semaphore(0)
+    async with serving(watching(watched)) as peer, asyncio.timeout(20):
+        client = Client(lambda: Credentials(server=peer.url))
+        watches = [client.raw("v1", "claims", namespaced=True).watch() for _ in range(20)]
+        try:
+            for watch in watches:
+                consuming = asyncio.create_task(asyncio.to_thread(consume, watch))
+                await asyncio.to_thread(lambda: [begun.acquire() for _ in range(5)])
+                watch.close()
+                await consuming
+            await peer.until_closed()
+        finally:
+            client.close()
