@@ -248,10 +248,11 @@ async def _follow_the_file(
     file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool], offering: Offering
 ) -> None:
     """Offer what the file says from now on. What pods have stays theirs, as after a restart."""
-    async for config in file.changes(watcher, starts_anew):
-        if starts_anew(config):
-            raise NewConfiguration
-        offering.configure(config)
+    async with contextlib.aclosing(file.changes(watcher, starts_anew)) as changes:  # or it is closed some time later
+        async for config in changes:
+            if starts_anew(config):
+                raise NewConfiguration
+            offering.configure(config)
 
 
 async def _follow_the_name(telemetry: Telemetry, node: str, identify: Callable[[], object]) -> None:
