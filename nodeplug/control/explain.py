@@ -88,7 +88,7 @@ class Facts(Struct):
 
 async def facts_of(running: Running) -> Facts:
     """Return the facts of this moment. Raises `Refusal` before the host was read."""
-    inventory, config = running.inventory(), running.config()
+    inventory, config = running.offering.inventory, running.offering.config
     if inventory is None:
         raise Refusal("the devices of this node are not read yet; ask again")
     content = running.file.content if running.file is not None else b""
