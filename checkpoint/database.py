@@ -208,9 +208,9 @@ class Database:
             log.error(words, self.path)
 
     def _commit(self, change: _Change, *, ends: bool, grows: bool = True) -> None:
-        """Commit `change`; nothing but what `ends` leases is, unless there is room for the end of all of them.
+        """Commit `change`. What `ends` leases needs no more; for all else there must be room for the end of all leases.
 
-        How much that is is not asked again where nothing `grows`.
+        Where nothing `grows` that is as much room as it was last.
         """
         connection = self._connection
         assert connection is not None

@@ -29,7 +29,8 @@ class ClaimFront(Protocol):
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
         """Lease again what a claim has and was lost; return why that cannot be done yet, empty where it is done.
 
-        `units` are those that the witnesses name. Raises `LeaseRefused` where it cannot be done at all.
+        One that has leases by now is left as it is. `units` are those that the witnesses name. Raises `LeaseRefused`
+        where it cannot be done at all.
         """
         ...
 

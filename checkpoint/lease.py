@@ -242,14 +242,16 @@ class Book:
 
     def readmit(self, devices: Iterable[str]) -> Change:
         """Withhold these devices no more; those that are not are passed over."""
-        ended = tuple(self._withheld[i] for i in dict.fromkeys(devices) if i in self._withheld)
-        self._withheld = {i: each for i, each in self._withheld.items() if each not in ended}
+        wanted = dict.fromkeys(devices)
+        ended = tuple(self._withheld[i] for i in wanted if i in self._withheld)
+        self._withheld = {i: each for i, each in self._withheld.items() if i not in wanted}
         return Change(readmitted=ended)
 
     def undo(self, change: Change) -> None:
         """Take a change back, the latest first. Leases that had ended come back behind the others."""
         if change.withheld or change.readmitted:
-            kept = {i: each for i, each in self._withheld.items() if each not in change.withheld}
+            new = {each.device for each in change.withheld}
+            kept = {i: each for i, each in self._withheld.items() if i not in new}
             self._withheld = kept | {each.device: each for each in change.readmitted}
         self._leases.update((old.key, old) for old, _ in (*change.updated, *change.renewed))
         for lease in change.begun:

@@ -393,6 +393,8 @@ class Ledger:
         except (LedgerUnavailable, StateLocked) as error:
             self._disk_problem.found(str(error))
             answer(batch, [LedgerUnavailable(str(error))] * len(batch))
+        except Exception as error:
+            answer(batch, [_defect(error)] * len(batch))
         finally:  # where the loop ends nobody else would say so
             answer(batch, [asyncio.CancelledError()] * len(batch))
         await self._tidy()
@@ -443,9 +445,8 @@ class Ledger:
             self._database.write(self._book, changes)
         except (LedgerUnavailable, StateLocked) as error:
             return LedgerUnavailable(str(error)), time.perf_counter() - began
-        except Exception as error:  # a defect of ours: who waits must hear of it rather than wait for ever
-            log.exception("writing leases failed")
-            return LedgerUnavailable(f"nodeplug failed: {error!r}; its log says where"), time.perf_counter() - began
+        except Exception as error:
+            return _defect(error), time.perf_counter() - began
         return None, time.perf_counter() - began
 
     def _settle(
@@ -492,3 +493,9 @@ class Ledger:
         self._answered = {lease.key: now for lease in book}
         self.is_complete = not self._database.began_empty
         self._observers.look_again()
+
+
+def _defect(error: Exception) -> LedgerUnavailable:
+    """Return what who waits hears of a defect of ours, which is logged: to wait for ever, or to end, would be worse."""
+    log.error("reading or writing leases failed", exc_info=error)
+    return LedgerUnavailable(f"nodeplug failed: {error!r}; its log says where")

@@ -8,6 +8,7 @@ Rules:
 
 import logging
 from collections.abc import Iterable, Mapping, Set
+from itertools import chain
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -50,11 +51,11 @@ class Restoring:
 
     async def restore_claims(self, holdings: Holdings, known: Set[ClaimName], front: ClaimFront | None) -> None:
         """Lease claims again that somebody holds, and that were not `known` when the witnesses were asked."""
-        known_keys, leased = _keys(known), self._leased_claims()
+        leased = map(claim_of, (lease for lease in self._ledger.leases() if lease.api == "dra"))
+        there = _keys(chain(known, leased))  # what is prepared meanwhile its front finds there
         for claim, units in sorted(held_claims(holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
-            if front is not None and not _is_among(claim, known_keys) and not _is_among(claim, leased):
+            if front is not None and not _is_among(claim, there):
                 await self._restore_claim(claim, units, front)
-                leased = self._leased_claims()
 
     def end(self) -> str:
         """Return why not all is leased again; empty where it is, or never can be."""
@@ -101,9 +102,6 @@ class Restoring:
         self._lines += 1
         if self._lines <= _MOST_LINES:
             log.log(level, "%s", message, extra=extra)
-
-    def _leased_claims(self) -> Set[_Key]:
-        return _keys(claim_of(lease) for lease in self._ledger.leases() if lease.api == "dra")
 
 
 def _keys(claims: Iterable[ClaimName]) -> Set[_Key]:

@@ -68,7 +68,7 @@ def load(connection: sqlite3.Connection) -> Book:
             )
             for resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at in rows
         ]
-    except (msgspec.MsgspecError, KeyError, TypeError) as error:
+    except (msgspec.MsgspecError, KeyError, TypeError, RecursionError) as error:
         raise Nonsense(f"a record makes no sense: {error}") from error
     return Book(leases, withheld)
 

@@ -32,7 +32,7 @@ from deviceplugin.response import container_response, has_own_names
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, Units, devices_of, name_in, owner_of
 from hostdevices import Device, HostDevicesError
-from hostdevices.presence import Presence
+from hostdevices.presence import Presence, Seen
 from hostdevices.readers.pci import ADDRESS, pci_id
 from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -207,19 +207,23 @@ class Allocator:
         """Make certain that what a container was answered is its devices; return them. Raises `AllocationRefused`."""
         if not unit_ids:
             raise InvalidRequest(f"{self.resource.name}: the request names no device")
-        leases = [self._ledger.get((self.resource.name, API, unit)) for unit in unit_ids]
-        found: dict[str, Device] = {}
-        for unit_id, lease in zip(unit_ids, leases, strict=True):
-            if lease is None:
+        leases: list[Lease] = []
+        for unit_id in unit_ids:
+            if (lease := self._ledger.get((self.resource.name, API, unit_id))) is None:
                 raise DeviceNotReady(
                     f"device {shown(unit_id)} has no lease: it is restored as soon as the kubelet reports its pod; if"
                     " this goes on, delete the pod"
                 )
-            if (device_id := self._device_of(lease)) not in found:
-                found[device_id] = self._present(device_id, lease)
+            leases.append(lease)
+        # one container's units, of which there may be thousands, have the same record
+        records = {record: container_record.decode(record) for record in {lease.record for lease in leases}}
+        seen = {i: {x.device.id: x for x in record.devices} if record else {} for i, record in records.items()}
+        found: dict[str, Device] = {}
+        for lease in leases:
+            if (device_id := self._device_of(lease, seen[lease.record])) not in found:
+                found[device_id] = self._present(device_id, seen[lease.record].get(device_id))
         devices = list(found.values())
-        records = {lease.record for lease in leases if lease is not None}
-        for record in filter(None, map(container_record.decode, records)):
+        for record in filter(None, records.values()):
             self._check_nodes(record, devices)
             if record.is_named:
                 await self._describe(devices)
@@ -233,12 +237,13 @@ class Allocator:
         found = [device for device in self.devices.values() if name in unit_names(device)]
         return found[0] if len(found) == 1 else None
 
-    def _device_of(self, lease: Lease) -> str:
-        """Return the id of the device that a container has, whichever has its unit's name now."""
-        record = container_record.decode(lease.record)
-        known = [x.device.id for x in record.devices if x.device.id in lease.exclusive] if record else []
-        if known:
-            return known[0]
+    def _device_of(self, lease: Lease, seen: Mapping[str, Seen]) -> str:
+        """Return the id of the device that a container has, whichever has its unit's name now.
+
+        `seen` are those of the lease's record, by id.
+        """
+        if known := next((i for i in lease.exclusive if i in seen), ""):
+            return known
         device = self._named(lease.unit)
         if device is not None and device.id in lease.exclusive:
             return device.id
@@ -250,13 +255,15 @@ class Allocator:
         function = {pci_id(name)} if ADDRESS.fullmatch(name) else ()
         return frozenset({name, *function, *(x.id for x in self._presence.devices() if name in unit_names(x))})
 
-    def _present(self, device_id: str, lease: Lease) -> Device:
-        """Return a leased device as it is now. Raises `DeviceNotReady` where it is not there, or changed just now."""
+    def _present(self, device_id: str, seen: Seen | None) -> Device:
+        """Return a leased device as it is now; `seen` is what it was then, None where no record says it.
+
+        Raises `DeviceNotReady` where it is not there, or changed just now.
+        """
         device = self.devices.get(device_id) or self._presence.get(device_id)
         if device is not None and (changed := self._presence.why_changed(device)):
             raise DeviceNotReady(f"device {device_id} changed since it was scanned: {changed}; try again")
-        record = container_record.decode(lease.record)
-        if seen := next((x for x in record.devices if x.device.id == device_id), None) if record else None:
+        if seen is not None:
             is_there = device is not None
             device = self._presence.find(seen)  # with the nodes that it was given, not those that are offered today
             if device is None and is_there:

@@ -108,9 +108,9 @@ class _Devices:
         self.devices: list[Device] = []
         self.used: list[int] = []  # units that are not available
         self.fixed: list[int] = []  # units that are required
-        self.spare: list[int] = []  # units that are not; they are in `others`, and begin at
-        self.starts: list[int] = []
-        self.others: list[str] = []
+        self.spare: list[int] = []  # units that are available and not required
+        self.starts: list[int] = []  # where these begin in `others`
+        self.others: list[str] = []  # all of these
         self.required: list[str] = []
         last: Device | None = None
         for u, device in units.items():

@@ -4,7 +4,7 @@ What a kubelet has available are the units that are listed as healthy and of whi
 unit of a pod some seconds after it was given out.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from msgspec import Struct
 
@@ -45,7 +45,8 @@ def rehearse(
     name = allocator.resource.name
     leased = {lease.unit: lease for lease in ledger.of_resource(name, API)}
     free = [unit for unit, is_healthy in healthy.items() if is_healthy and unit not in leased]
-    required = [_unit(allocator, free, each) for each in wanted]
+    are_free = frozenset(free)
+    required = [_unit(allocator, are_free, each) for each in wanted]
     if required:
         allocator.check(required)
     for unit in required:
@@ -61,7 +62,7 @@ def rehearse(
     return Rehearsal(units, len(free), allocator.rehearse(chosen), pre_start)
 
 
-def _unit(allocator: Allocator, free: Collection[str], name: str) -> str:
+def _unit(allocator: Allocator, free: Set[str], name: str) -> str:
     """Return the unit that a name means: its own, or of a device's shares one that is free."""
     if name in allocator.units:
         return name

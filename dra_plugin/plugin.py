@@ -94,7 +94,7 @@ class DraPlugin:
         self._offers = Offers(
             resources,
             self._who_keeps,
-            lambda name, of: remembered(name, ledger.leases(), of),
+            lambda names, of: remembered(names, ledger.leases(), of),
             presence.is_there,
         )
         self._health = HealthBoard()

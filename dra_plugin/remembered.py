@@ -1,6 +1,6 @@
 """Devices that claims hold and that no scan has found since we started, as the claims' leases remember them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from checkpoint import Lease
 from dra_plugin.driver import API
@@ -11,14 +11,19 @@ from resources.resource import Resource
 from resources.selector import NOTHING
 
 
-def remembered(name: str, leases: Iterable[Lease], resources: Iterable[Resource]) -> Offered | None:
-    """Return what claims hold under the name that slices gave it, without attributes; None where nobody knows.
+def remembered(names: Set[str], leases: Iterable[Lease], resources: Iterable[Resource]) -> dict[str, Offered]:
+    """Return what claims hold under names that slices gave it, without attributes; nothing of what nobody knows.
 
     What the configuration says of its resource today holds for it: whether its pods are ended.
     """
-    records = (record_of(lease) for lease in leases if lease.api == API and name_of(lease.unit) == name)
-    allocated = (each for record in records if record is not None for each in record.allocated if each.name == name)
-    for each in allocated:
-        resource = next((x for x in resources if x.name == each.resource), None)
-        return Offered(name, resource or Resource(each.resource, NOTHING), each.seen.device, each.partition)
-    return None
+    known = {resource.name: resource for resource in resources}
+    found: dict[str, Offered] = {}
+    for lease in leases:
+        name = name_of(lease.unit)
+        if lease.api != API or name not in names or name in found or (record := record_of(lease)) is None:
+            continue
+        for each in record.allocated:
+            if each.name == name:
+                resource = known.get(each.resource) or Resource(each.resource, NOTHING)
+                found.setdefault(name, Offered(name, resource, each.seen.device, each.partition))
+    return found

@@ -141,7 +141,7 @@ class BuiltinChannel:
         self._path = path
         self._authority = authority
         self._limits = DEFAULT_LIMITS._replace(message=max_message)
-        self._endpoint: ClientEndpoint | None = None
+        self._endpoints: list[ClientEndpoint] = []  # for new calls the last one; the others go with the calls they have
         self._dialling = asyncio.Lock()
         self._is_closed = False
 
@@ -177,8 +177,7 @@ class BuiltinChannel:
         """End all calls. Idempotent."""
         self._is_closed = True
         async with self._dialling:
-            if self._endpoint is not None:
-                await self._endpoint.close()
+            await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints))
 
     async def __aenter__(self) -> "BuiltinChannel":
         """Return the channel."""
@@ -201,12 +200,13 @@ class BuiltinChannel:
         async with self._dialling:
             if self._is_closed:
                 raise RpcError(Status.CANCELLED, f"{self._path}: the channel was closed")
-            if self._endpoint is None or not self._endpoint.is_usable:
+            if not (self._endpoints and self._endpoints[-1].is_usable):
                 loop = asyncio.get_running_loop()
-                _, self._endpoint = await loop.create_unix_connection(
+                _, endpoint = await loop.create_unix_connection(
                     lambda: ClientEndpoint(self._path, self._authority, self._limits, loop), sock=self._connected()
                 )
-            return self._endpoint
+                self._endpoints = [*(x for x in self._endpoints if not x.lost.done()), endpoint]
+            return self._endpoints[-1]
 
     def _connected(self) -> socket.socket:
         """Return a connection. Who has too many waiting already refuses at once, where asyncio would think it done."""
@@ -239,19 +239,19 @@ class BuiltinStream:
         """Iterate once. Raises `RpcError` where the call does not end well."""
         if self._is_cancelled:
             raise RpcError(Status.CANCELLED, "the call was cancelled here")
-        self._call = await self._channel.begin(self._path, self._request, None)
+        call = await self._begin()
         try:
-            if await self._is_unprocessed(self._call):
-                self._call = await self._channel.begin(self._path, self._request, None)
+            if await self._is_unprocessed(call):
+                call = await self._begin()
             while True:
-                while self._call.messages:
-                    yield self._call.take()
-                if self._call.ended is not None:
+                while call.messages:
+                    yield call.take()
+                if call.ended is not None:
                     break
-                await self._call.wait()
+                await call.wait()
         finally:
-            self._call.end()
-        if (error := self._call.error) is not None:
+            call.end()
+        if (error := call.error) is not None:
             raise error
 
     def cancel(self) -> None:
@@ -259,6 +259,12 @@ class BuiltinStream:
         self._is_cancelled = True
         if self._call is not None:
             self._call.end()
+
+    async def _begin(self) -> Call:
+        call = self._call = await self._channel.begin(self._path, self._request, None)
+        if self._is_cancelled:  # while it was dialled
+            call.end()
+        return call
 
     @staticmethod
     async def _is_unprocessed(call: Call) -> bool:

@@ -28,9 +28,13 @@ class Connection:
         """Open it for a protocol of netlink. Raises OSError."""
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         self._sequence = 0
-        self._socket.settimeout(_TIMEOUT)
-        self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
-        self._socket.bind((0, 0))
+        try:
+            self._socket.settimeout(_TIMEOUT)
+            self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
+            self._socket.bind((0, 0))
+        except OSError:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Self:
         """Return itself."""

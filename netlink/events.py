@@ -28,12 +28,16 @@ class LinkEvents:
         self._told = told
         self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        self._socket.setblocking(False)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-        self._socket.bind((0, 0))
-        for group in (_LINKS, _NAMESPACES):
-            self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
-        self._loop.add_reader(self._socket, self._read)
+        try:
+            self._socket.setblocking(False)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            self._socket.bind((0, 0))
+            for group in (_LINKS, _NAMESPACES):
+                self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+            self._loop.add_reader(self._socket, self._read)
+        except OSError:
+            self._socket.close()
+            raise
 
     def close(self) -> None:
         """End it."""

@@ -6,9 +6,8 @@ Rules:
 1. What is wrong is said, finding by finding, and the configuration of before stays: a file that is gone or half written
    takes no device away.
 2. A change is read once the file has been left alone for `SETTLE` seconds, and what is there after `MOST_SETTLE` where
-   somebody writes it all the time. A ConfigMap is a folder whose link `..data`
-   is moved, an editor writes in place or moves a new file there: each is noticed. What is behind a link of somebody's
-   own is not; SIGHUP says so.
+   somebody writes it all the time. A ConfigMap is a folder whose link `..data` is moved, an editor writes in place or
+   moves a new file there: each is noticed. What is behind a link of somebody's own is not; SIGHUP says so.
 3. A file that is there and cannot be read is read again after `AGAIN` seconds: nothing says when a disk has recovered.
 4. Nobody watches before the daemon has started, and while it starts anew: what has changed meanwhile, as the file's
    `stamp` tells, is read when the watch begins.
@@ -19,7 +18,7 @@ import gc
 import logging
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -115,7 +114,7 @@ class ConfigFile:
 
     async def changes(
         self, watcher: FolderWatcher, starts_anew: Callable[[Config], bool] = lambda _: False
-    ) -> AsyncIterator[Config]:
+    ) -> AsyncGenerator[Config, None]:
         """Yield each new configuration that is sound and another one than before.
 
         `starts_anew` says, for those who wait for it, whether the daemon does so with a configuration.

@@ -19,11 +19,10 @@ from checkpoint.reconciler import Reconciler
 from folderwatch import FolderWatcher
 from hostdevices import Diff, Host
 from hostdevices.presence import Presence
-from nodeplug.config import Config, node_name
+from nodeplug.config import Config, Settings, node_name
 from nodeplug.config_file import ConfigFile
 from nodeplug.control.running import Running
 from nodeplug.control.server import ControlServer
-from nodeplug.digest import sha256
 from nodeplug.events.devices import DeviceRecorder
 from nodeplug.events.leases import observe_ledger
 from nodeplug.fronts import (
@@ -41,7 +40,6 @@ from nodeplug.fronts import (
 )
 from nodeplug.moved_specs import leave_folder_of_before
 from nodeplug.offering import Observer, Offered, Offering
-from nodeplug.readiness import why_not_ready
 from nodeplug.supervision import run_together
 from nodeplug.systemd import tell_ready, watchdog
 from telemetry import Telemetry
@@ -49,7 +47,6 @@ from telemetry import Telemetry
 if TYPE_CHECKING:
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
-    from nodeplug.metrics import Metric
     from nodeplug.node_features import NodeFeatures
     from nodeplug.page.site import Site
 
@@ -133,28 +130,6 @@ class Daemon:
             is_renamed = node_name(new.settings.node_name) != node  # by the host: all else has the name of before
             return new.settings != settings or is_first or is_renamed
 
-        def not_ready() -> list[str]:
-            if not (ledger.is_owned or self._serves_at_once):
-                return []
-            why = offering.why_incomplete()
-            if offering.inventory is None:
-                return why
-            return [*why, *why_not_ready(plugins.status(), dra.status() if dra is not None else None)]
-
-        def metrics() -> "Iterator[Metric]":
-            from nodeplug.metrics import collect  # for those who ask
-
-            return collect(
-                plugins.status(),
-                dra.status() if dra is not None else None,
-                offering.scan_status(),
-                file.status if file is not None else None,
-                telemetry,
-                ledger.leases(),
-                sha256(file.content) if file is not None else "",
-                leases_writable=not ledger.problem,
-            )
-
         running = Running(
             host=host,
             telemetry=telemetry,
@@ -163,14 +138,9 @@ class Daemon:
             plugins=plugins,
             dra=dra,
             file=file,
-            config=lambda: offering.config,
-            inventory=lambda: offering.inventory,
-            scan=offering.scan_status,
-            why_empty=offering.why_empty,
-            not_ready=not_ready,
-            metrics=metrics,
+            offering=offering,
             starts_anew=starts_anew,
-            configured=offering.configured,
+            serves_at_once=self._serves_at_once,
             began=asyncio.get_running_loop().time(),
         )
         parts: dict[str, Coroutine[Any, Any, None]] = {
@@ -201,14 +171,7 @@ class Daemon:
             parts["node name"] = _follow_the_name(telemetry, node, plugins.kubelet)
         if file is not None:
             parts["configuration"] = _follow_the_file(file, watcher, starts_anew, offering)
-        if settings.status_page != "none" and not settings.metrics_address:
-            log.warning("settings.statusPage: no page is served without settings.metricsAddress")
-        if settings.metrics_address:
-            page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
-            parts["status page"] = _status_server(settings.metrics_address, running, page)
-        if settings.status_socket:
-            parts["status socket"] = _status_server(settings.status_socket, running)
-        return parts
+        return parts | dict(_status_servers(settings, running))
 
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
@@ -248,10 +211,11 @@ async def _follow_the_file(
     file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool], offering: Offering
 ) -> None:
     """Offer what the file says from now on. What pods have stays theirs, as after a restart."""
-    async for config in file.changes(watcher, starts_anew):
-        if starts_anew(config):
-            raise NewConfiguration
-        offering.configure(config)
+    async with contextlib.aclosing(file.changes(watcher, starts_anew)) as changes:  # or it is closed some time later
+        async for config in changes:
+            if starts_anew(config):
+                raise NewConfiguration
+            offering.configure(config)
 
 
 async def _follow_the_name(telemetry: Telemetry, node: str, identify: Callable[[], object]) -> None:
@@ -273,6 +237,17 @@ async def _follow_the_name(telemetry: Telemetry, node: str, identify: Callable[[
 async def _once_owned(ledger: Ledger, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await ledger.owned()
     await run()
+
+
+def _status_servers(settings: Settings, running: Running) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """Yield, by name, what answers over HTTP where the settings want that."""
+    if settings.metrics_address:
+        page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
+        yield "status page", _status_server(settings.metrics_address, running, page)
+    elif settings.status_page != "none":
+        log.warning("settings.statusPage: no page is served without settings.metricsAddress")
+    if settings.status_socket:
+        yield "status socket", _status_server(settings.status_socket, running)
 
 
 async def _status_server(address: str, running: Running, page: "Callable[[], Site] | None" = None) -> None:

@@ -74,6 +74,7 @@ class NodeLabels:
         self._failed = failed
         self._again = again
         self._problem = ""
+        self._is_remembered = True  # `known` is, and other ones are noted when they are read
 
     async def run(self) -> None:
         """Read them again and again until cancelled. Raises nothing of the API server's."""
@@ -95,16 +96,23 @@ class NodeLabels:
             self._failed(why)
             return False
         self._problem = ""
-        if labels != self._known:
-            self._known = labels
-            try:
-                await asyncio.to_thread(self._remember, labels)
-            except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
-                log.warning("the labels of this node are not remembered for the next start: %s", error)
+        is_new, self._known = labels != self._known, labels
+        if is_new or not self._is_remembered:
+            self._is_remembered = await self._remember(labels)
+        if is_new:
             self._changed(labels)
         return True
 
-    def _remember(self, labels: Mapping[str, str]) -> None:
+    async def _remember(self, labels: Mapping[str, str]) -> bool:
+        """Note labels for the next start; tell whether that was possible, or is to be tried again."""
+        try:
+            await asyncio.to_thread(self._write, labels)
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
+            log.warning("the labels of this node are not remembered for the next start: %s", error)
+            return False
+        return True
+
+    def _write(self, labels: Mapping[str, str]) -> None:
         self._state.mkdir(0o700, parents=True, exist_ok=True)
         cdi.replace_file(self._state / _FILE, msgspec.json.encode(_Remembered(self._node, dict(labels))))
 

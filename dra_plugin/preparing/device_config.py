@@ -207,8 +207,8 @@ def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = (
         raise InvalidConfig([f"parameters: must be an object with apiVersion {API_VERSION} and kind {KIND}"])
     said = (parameters.get("apiVersion"), parameters.get("kind"))
     if said != (API_VERSION, KIND):
-        shown = " ".join(_in_event(str(each)) for each in said if each is not None) or "nothing"
-        raise InvalidConfig([f"parameters: must have apiVersion {API_VERSION} and kind {KIND}, has {shown}"])
+        has = " ".join(_in_event(str(each)) for each in said if each is not None) or "nothing"
+        raise InvalidConfig([f"parameters: must have apiVersion {API_VERSION} and kind {KIND}, has {has}"])
     if twice := list(_twice(parameters, "parameters")):
         raise InvalidConfig([f"{_in_event(path)}: comes twice" for path in twice])
     config = _converted(parameters)

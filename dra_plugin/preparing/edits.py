@@ -6,11 +6,10 @@ environment, which are the configured variables and ours:
     NODEPLUG_<CLAIM>__<REQUEST>                     the devices, joined by commas
     NODEPLUG_<CLAIM>__<REQUEST>__CAPACITY_<NAME>    how much of a capacity each of them gives, in the same order
     NODEPLUG_<CLAIM>__<REQUEST>__ADMIN_ACCESS       `true` for an administrator's access
+    NODEPLUG_<CLAIM>__<REQUEST>__INTERFACES         the interfaces that have moved into the pod, by their names there
 
 CLAIM is the name by which the pod knows the claim: its own, or the pod's for a claim from a template. REQUEST is the
 base request, whichever alternative was chosen. Both are in capitals, with `_` for other characters.
-
-    NODEPLUG_<CLAIM>__<REQUEST>__INTERFACES         the interfaces that have moved into the pod, by their names there
 
 An interface is asked for (`netDevices`, CDI 1.1.0) unless it is in a pod: the runtime refuses a container that asks for
 what has moved already, and a container of which nobody asks for what has not would start without it.

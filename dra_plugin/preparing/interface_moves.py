@@ -67,7 +67,7 @@ log = logging.getLogger("nodeplug.dra")
 
 
 class Interfaces:
-    """The interfaces of all claims. `places` belongs to the loop; what blocks is for one thread per claim."""
+    """The interfaces of all claims. Any thread may ask for a `place`; what blocks is for one thread per claim."""
 
     def __init__(self, host: Host, runtime: OciRuntime, patience: float = PATIENCE) -> None:
         """Prepare; nothing is asked yet. `patience` is how long, in seconds, an interface may need to come back."""

@@ -80,12 +80,15 @@ class LostClaims:
     async def keep(self, claim: ClaimName, units: Set[str]) -> None:
         """Lease what pods have of a claim that is over to the API server: nobody else gets it until they end.
 
-        What else the claim had nobody can tell. Raises `LeaseRefused` and `LedgerUnavailable`.
+        One that has leases by now is left as it is, for they say more. What else the claim had nobody can tell.
+        Raises `LeaseRefused` and `LedgerUnavailable`.
         """
         uid = claim.uid or uid_by_name(claim)
         shared = {name_of(unit) for unit in units if "/" in unit}  # not every kubelet's file names the shares
         async with self._turns.take([uid]):
-            await self._keep(structs.replace(claim, uid=uid), sorted(units - shared), "the API server does not know it")
+            if not self._ledger.of_owner(claim_owner(uid)):
+                unknown = "the API server does not know it"
+                await self._keep(structs.replace(claim, uid=uid), sorted(units - shared), unknown)
 
     async def _keep(self, claim: ClaimName, units: Sequence[str], why: str) -> None:
         """Lease what a claim has without a record of it: it cannot be prepared again as it is."""

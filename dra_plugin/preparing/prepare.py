@@ -102,7 +102,6 @@ class Preparer:
         lie below one of `allowed_mounts`. `statuses` writes what is ready into the claims. `runtime` is where the OCI
         runtime is that moves interfaces.
         """
-        self._driver = driver
         self._host = host
         self._presence = presence
         self._ledger = ledger

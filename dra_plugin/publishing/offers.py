@@ -68,13 +68,13 @@ class Offers:
         self,
         resources: Iterable[Resource],
         holder: Callable[[Offered], Lease | None] = lambda _: None,
-        remembered: Callable[[str, Iterable[Resource]], Offered | None] = lambda *_: None,
+        remembered: Callable[[Set[str], Iterable[Resource]], Mapping[str, Offered]] = lambda *_: {},
         is_there: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Offer nothing yet; of `resources` those count that are offered through DRA.
 
         `holder` says which lease keeps a device from claims although the scheduler thinks that it is free,
-        `remembered` what a claim holds under a name that was never offered here, `is_there` whether a device is on the
+        `remembered` what claims hold under names that were never offered here, `is_there` whether a device is on the
         host, whoever offers it.
         """
         self.configure(resources)
@@ -207,8 +207,10 @@ class Offers:
     def _kept(self, offered: dict[str, Offered], leased: Set[str]) -> Set[str]:
         """Add what claims hold and would not be offered; return its names."""
         missing = leased - offered.keys()
-        known = {name: self._offered.get(name) or self._remembered(name, self._resources) for name in missing}
-        kept = {name: self._as_kept(before) for name, before in known.items() if before is not None}
+        known = {name: self._offered[name] for name in missing if name in self._offered}
+        if never := missing - known.keys():
+            known |= self._remembered(never, self._resources)
+        kept = {name: self._as_kept(before) for name, before in known.items()}
         offered.update(kept)
         return kept.keys()
 

@@ -34,7 +34,7 @@ def paths_reader(globs: Iterable[str]) -> Reader:
 def read_paths(host: Host, globs: Iterable[str], before: Before = NOTHING) -> Iterator[Finding]:
     """Yield one device of kind `path` per device node or link to one that a glob matches.
 
-    `*` does not cross `/`, `**` does (see matching.path_pattern). What is no device node is passed over.
+    `*` does not cross `/`, `**` does (see globs.path_pattern). What is no device node is passed over.
     """
     known = before.known(lambda device: device.devnodes[0].path)
     folders = DeviceFolders(host)

@@ -34,7 +34,6 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE = "resource.kubernetes.io/numaNode"
 
 _DEVICES = "/sys/bus/pci/devices"
-_INHERITED = ("vendor", "device", "sriov", "pf", "pfName", "vfIndex", PCI_BUS_ID, PCIE_ROOT, NUMA_NODE)
 _DEAD = b"\xff" * 8  # a virtual function has ffff ffff as vendor and device even when alive: look at eight bytes
 _AER = {
     "fatal": ErrorCounter("fatal PCIe errors", 0),  # after which the link has been reset

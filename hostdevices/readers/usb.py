@@ -5,8 +5,8 @@ or while two devices here have the same, it is vendor, product and the port: the
 of hub ports. Bus and device numbers are never part of it: the kernel counts them up.
 
 The ids that a device does not have (of these two, and of the one by its port alone, under which a resource may know
-it) are named in `parents`. So when a twin arrives or leaves and the ids
-change with it, what is leased under the one id is still known to be taken under the other.
+it) are named in `parents`. So when a twin arrives or leaves and the ids change with it, what is leased under the one id
+is still known to be taken under the other.
 """
 
 import re

@@ -65,9 +65,9 @@ class Answer(Struct, frozen=True, rename="camel"):
 
 async def answer(running: Running, question: Question) -> Answer:
     """Answer `dry_run`. Raises `Refusal` with the words with which the container would be refused."""
-    resource = next((x for x in running.config().resources if x.name == question.resource), None)
+    resource = next((x for x in running.offering.config.resources if x.name == question.resource), None)
     if resource is None:
-        hint = suggestion(question.resource, (x.name for x in running.config().resources))
+        hint = suggestion(question.resource, (x.name for x in running.offering.config.resources))
         raise Refusal(f"there is no resource {question.resource}; {hint or 'nodeplug status shows what there is'}")
     if resource.api == "dra":
         raise Refusal(f"{resource.name} is offered through DRA: nodeplug allocate says what a claim would get")

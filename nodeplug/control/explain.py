@@ -76,10 +76,6 @@ class Facts(Struct):
     places: Mapping[str, Place]
     source: str
 
-    def device(self, resource: str, device: str) -> Device | None:
-        """Return a device as a resource offers it."""
-        return next((x for x in self.assignment.devices.get(resource, ()) if x.id == device), None)
-
     def place(self, resource: str) -> str:
         """Return where a resource says which devices it means; empty where no file does."""
         place = self.places.get(resource)
@@ -92,7 +88,7 @@ class Facts(Struct):
 
 async def facts_of(running: Running) -> Facts:
     """Return the facts of this moment. Raises `Refusal` before the host was read."""
-    inventory, config = running.inventory(), running.config()
+    inventory, config = running.offering.inventory, running.offering.config
     if inventory is None:
         raise Refusal("the devices of this node are not read yet; ask again")
     content = running.file.content if running.file is not None else b""
@@ -154,7 +150,8 @@ def _of_device(running: Running, facts: Facts, device: Device) -> Answer:
             summary += f", as a part of {whole.id}"
         missing += [f"{x.api}: {x.health}: {x.reason}" for x in states if x.health != "healthy"]
         missing += _unregistered(views)
-        missing += _all_leased(facts, owner, states)
+        resource = next(x for x in facts.config.resources if x.name == owner)
+        missing += _all_leased(states, _leased_in(facts, resource))
         missing += [] if states else ["it is not on the list yet"]
     else:
         rest = next((x for x in facts.assignment.rest if x.device.id == device.id), None)
@@ -194,16 +191,16 @@ def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
         _devices(running, resource.name, None),
         tuple(x for x in resources(running) if x.name == resource.name),
     )
-    missing = list(_unregistered(views))
+    missing, is_leased = list(_unregistered(views)), _leased_in(facts, resource)
     if not facts.assignment.devices[resource.name]:
         meant = sum(not resource.selector.why_not(x) for x in facts.inventory.devices.values())
         several = f"{meant} device{'s' * (meant > 1)} here would be selected by it, and it may have none: see why below"
         missing.append(several if meant else "no device here is selected by it")
     elif states and all(x.health != "healthy" for x in states):
         missing.append("none of its devices is healthy and free")
-    elif all_leased := tuple(_all_leased(facts, resource.name, states)):
+    elif all_leased := _all_leased(states, is_leased):
         missing += all_leased
-    elif states and not any(x.health == "healthy" and x.leased < _shares(facts, resource, x.id) for x in states):
+    elif states and not any(x.health == "healthy" and not is_leased(x) for x in states):
         missing.append("none of its devices is healthy and free")
     summary = f"selects {_means(resource)} ({facts.place(resource.name)}), through {resource.api}"
     near = tuple(_near(facts, resource))
@@ -238,15 +235,16 @@ def _unregistered(views: Sequence[ResourceView]) -> Iterator[str]:
             )
 
 
-def _all_leased(facts: Facts, resource: str, states: Sequence[DeviceView]) -> Iterator[str]:
-    offered = next(x for x in facts.config.resources if x.name == resource)
-    leased = {x.id for x in states if x.leased >= _shares(facts, offered, x.id)}
-    if states and leased == {x.id for x in states}:  # through one API or the other
-        yield "all of it is leased"
+def _all_leased(states: Sequence[DeviceView], is_leased: Callable[[DeviceView], bool]) -> list[str]:
+    leased = {x.id for x in states if is_leased(x)}
+    is_all = bool(states) and leased == {x.id for x in states}  # through one API or the other
+    return ["all of it is leased"] if is_all else []
 
 
-def _shares(facts: Facts, resource: Resource, device: str) -> int:
-    return shares_of(resource, facts.device(resource.name, device)).count
+def _leased_in(facts: Facts, resource: Resource) -> Callable[[DeviceView], bool]:
+    """Return what tells whether all shares of a device of a resource are leased."""
+    shares = {x.id: shares_of(resource, x).count for x in facts.assignment.devices.get(resource.name, ())}
+    return lambda x: x.leased >= shares.get(x.id, resource.shares)
 
 
 def _devices(running: Running, resource: str, device: str | None) -> tuple[DeviceView, ...]:

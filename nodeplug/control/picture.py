@@ -61,9 +61,9 @@ async def answer(running: Running, question: Question) -> Answer:
     """Answer `picture`."""
     del question
     found = await status(running, StatusQuestion())
-    inventory = running.inventory()
+    inventory = running.offering.inventory
     devices = inventory.devices if inventory is not None else {}
-    name = node_name(running.config().settings.node_name)
+    name = node_name(running.offering.config.settings.node_name)
     return Answer(_about(found, name), await in_thread(partial(_tiles, devices, found)), found.leases)
 
 

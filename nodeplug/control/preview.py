@@ -30,14 +30,14 @@ async def answer(running: Running, question: Question) -> Answer:
         now = await in_thread(partial(loads, content, question.source, node_name(), given, labels))
     except ConfigError as error:
         raise Refusal("the configuration is wrong", tuple(error.lines())) from None
-    return await of_running(running, running.config(), now)
+    return await of_running(running, running.offering.config, now)
 
 
 async def of_running(running: Running, before: Config, now: Config) -> Changes:
     """Return what `now` changes here. Raises `Refusal` where the host cannot be read."""
-    inventory, leases = running.inventory(), running.ledger.leases()
+    inventory, leases = running.offering.inventory, running.ledger.leases()
     starts_anew = before != now and running.starts_anew(now)
-    known = None if inventory is None or set(now.path_globs) - set(running.config().path_globs) else inventory
+    known = None if inventory is None or set(now.path_globs) - set(running.offering.config.path_globs) else inventory
 
     def work() -> Changes:
         return changes(before, now, known or _scan(running.host, now), leases, starts_anew)

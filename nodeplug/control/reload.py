@@ -33,6 +33,6 @@ async def answer(running: Running, question: Question) -> Answer:
     if reading.before is None:
         return Answer(path, before.loaded_at, Changes())
     if not reading.starts_anew:
-        await running.configured()
+        await running.offering.configured()
     found = await of_running(running, reading.before, running.file.config)
     return Answer(path, running.file.status.loaded_at, structs.replace(found, starts_anew=reading.starts_anew))

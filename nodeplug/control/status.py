@@ -140,11 +140,11 @@ class Answer(Struct, frozen=True):
 async def answer(running: Running, question: Question) -> Answer:
     """Answer `status`."""
     del question
-    settings = running.config().settings
+    settings = running.offering.config.settings
     empty: Mapping[str, str] = {}
     with contextlib.suppress(HostExhausted):
-        empty = await in_thread(running.why_empty)
-    scan = running.scan()
+        empty = await in_thread(running.offering.why_empty)
+    scan = running.offering.scan_status()
     uptime = asyncio.get_running_loop().time() - running.began
     leases = running.ledger.leases()
     configuration = _configuration(running)
@@ -188,7 +188,7 @@ def before_the_first_pod(found: Answer) -> str:
 def _configuration(running: Running) -> ConfigurationView:
     file = running.file
     if file is None:
-        return ConfigurationView(running.config().source, "", 0.0, True, ())
+        return ConfigurationView(running.offering.config.source, "", 0.0, True, ())
     status = file.status
     return ConfigurationView(str(file.path), sha256(file.content), status.loaded_at, status.is_good, status.problems)
 
@@ -201,7 +201,7 @@ def _problems(running: Running, configuration: ConfigurationView, ledger: Ledger
         yield f"nothing is handed out yet, for the database of leases is new or was lost: {ledger.problem}"
     elif ledger.is_complete and ledger.problem:
         yield f"leases could not be written when that was tried last: {ledger.problem}"
-    scan = running.scan()
+    scan = running.offering.scan_status()
     if scan is not None and scan.stuck_reads:
         yield f"{scan.stuck_reads} reads of /sys do not come back"
 
@@ -211,7 +211,7 @@ def withheld(running: Running) -> tuple[WithheldView, ...]:
     known = running.ledger.withheld
     if not known:
         return ()
-    inventory = running.inventory()
+    inventory = running.offering.inventory
     here = {i for x in inventory.devices.values() for i in (x.id, *x.parents)} if inventory is not None else set()
     found = sorted(known.values(), key=lambda each: (each.since, each.device))
     return tuple(WithheldView(x.device, x.reason, x.since, x.device in here) for x in found)
@@ -229,7 +229,7 @@ def _resources(running: Running, dra: DraView | None, empty: Mapping[str, str]) 
     if running.dra is None or dra is None:
         return
     registrations = running.dra.status().registrations  # of the driver, for all of its resources
-    found: dict[str, list[bool]] = {x.name: [] for x in running.config().resources if x.api != API}
+    found: dict[str, list[bool]] = {x.name: [] for x in running.offering.config.resources if x.api != API}
     for offered, lease in running.dra.devices():
         is_given = offered.device.health.healthy and not (offered.device.withheld or offered.device.unavailable)
         found.setdefault(offered.resource.name, []).append(is_given and lease is None)
@@ -275,5 +275,5 @@ def _dra(running: Running) -> DraView | None:
     if running.dra is None:
         return None
     x = running.dra.status()
-    driver = running.config().settings.driver_name
+    driver = running.offering.config.settings.driver_name
     return DraView(driver, x.registered, x.devices, x.healthy, x.claims, x.slice_writes, x.last_error)

@@ -62,7 +62,7 @@ class About(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True):
-    """What is to be said of an object. `claim` stands for the pods of a claim, which only the API server knows."""
+    """What is to be said of an object; of a claim it is said of its pods, which only the API server knows."""
 
     reason: str
     action: str
@@ -81,7 +81,7 @@ class _Written(Struct):
 
 
 class ClusterEvents:
-    """Writes Events while `run` runs. Belongs to the loop; `close` closes the client."""
+    """Writes Events while `run` runs. Belongs to the loop; `run` closes the client."""
 
     def __init__(
         self, client: AsyncClient, node: str, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic

@@ -53,7 +53,7 @@ NOBODY_KNOWN = "a pod that the kubelet has not named yet"
 def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool = False) -> tuple[NumaNode, ...]:
     """Arrange devices of the host as the daemon says that they stand; without a daemon, or with `is_all`, all of them.
 
-    A group has the place of its first member.
+    A group has the place of a member, where somebody has it.
     """
     items: dict[str, Item] = {}
     if status is not None:
@@ -62,9 +62,10 @@ def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool
         for device in devices.values():
             state: State = "healthy" if device.health.healthy else "unhealthy"
             items.setdefault(device.id, Item(device.id, device.kind, state, device.health.reason))
+    members = _members(devices, status.leases) if status is not None else {}
     placed: dict[str, dict[str, list[Item]]] = {}
     for item in items.values():
-        numa, root = _place(devices, item.id, status)
+        numa, root = _place(devices.get(item.id) or members.get(item.id))
         placed.setdefault(numa, {}).setdefault(root, []).append(item)
     return tuple(
         NumaNode(numa, tuple(Root(root, tuple(sorted(found, key=_order))) for root, found in _sorted(roots)))
@@ -102,12 +103,18 @@ def _holder(lease: LeaseView) -> str:
     return f"{lease.namespace}/{name}" if name else ""
 
 
-def _place(devices: Mapping[str, Device], name: str, status: Answer | None) -> tuple[str, str]:
-    """Return NUMA node and PCI root of a device; of a group those of a member that somebody has, if that is known."""
-    device = devices.get(name)
-    if device is None and status is not None:
-        members = (x for lease in status.leases if name in lease.devices for x in lease.devices if x in devices)
-        device = next((devices[x] for x in members), None)
+def _members(devices: Mapping[str, Device], leases: Iterable[LeaseView]) -> dict[str, Device]:
+    """Return a member of each group that somebody has, by the group's id: a lease names both."""
+    found: dict[str, Device] = {}
+    for lease in leases:
+        if (member := next((devices[x] for x in lease.devices if x in devices), None)) is not None:
+            for name in lease.devices:
+                found.setdefault(name, member)
+    return found
+
+
+def _place(device: Device | None) -> tuple[str, str]:
+    """Return NUMA node and PCI root of a device; nothing of one that is not known."""
     if device is None:
         return "", ""
     return ",".join(map(str, device.numa_nodes)), str(device.attributes.get(PCIE_ROOT, ""))

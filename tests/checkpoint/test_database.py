@@ -19,8 +19,9 @@ import pytest
 from msgspec import structs
 
 from checkpoint import Ledger, LedgerUnavailable, StateLocked, Withheld
+from checkpoint.checksums import row_checksum
 from checkpoint.database import Database
-from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS
+from checkpoint.migrations import APPLICATION_ID, CHECKSUMS_SINCE, LEASES_SINCE, MIGRATIONS
 from tests.checkpoint.build import PLACED, lease, opened
 from tests.checkpoint.flips import flip
 from tests.checkpoint.node import Node
@@ -84,6 +85,14 @@ def misspell(words: bytes, instead: bytes) -> Callable[[Path], None]:
     return run
 
 
+def nest(path: Path) -> None:
+    """With checksums that fit, as whoever writes rows by hand makes them."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as tool:
+        tool.create_function("row_checksum", -1, row_checksum)
+        tool.execute("UPDATE lease SET exclusive = ? WHERE unit = 'u7'", ("[" * 100_000,))
+        tool.execute(MIGRATIONS[CHECKSUMS_SINCE - 1].statements[1])
+
+
 UNSOUND = {
     "truncated": (truncate, "corrupt"),
     "torn": (tear, "corrupt"),
@@ -92,6 +101,7 @@ UNSOUND = {
     "log without database": (lose_all_but_the_log, "corrupt"),
     "log with empty database": (empty_beside_a_log, "corrupt"),
     "nonsense in a row": (edit("UPDATE lease SET exclusive = 'x'"), "corrupt"),
+    "lists in lists without end": (nest, "corrupt"),
     "text that is none": (edit("UPDATE lease SET holder = CAST(x'ff' AS TEXT)"), "corrupt"),
     "migrations not recorded": (edit("DELETE FROM migration"), "corrupt"),
     "unknown phase": (edit("UPDATE lease SET phase = 'maybe'"), "corrupt"),

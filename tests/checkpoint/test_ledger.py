@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable, StateLocked
+from checkpoint.database import Database
 from checkpoint.lease import Book
 from tests.checkpoint.build import claimed, lease, opened
 from tests.checkpoint.test_lease import conflict, leases
@@ -223,6 +224,18 @@ async def test_a_callers_own_fault_is_its_own(ledger: Ledger) -> None:
     )
     assert isinstance(outcomes[0], ZeroDivisionError)
     assert [each.unit for each in ledger.leases()] == ["b"]
+
+
+async def test_a_defect_in_reading_is_said_to_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Database) -> None:
+        raise ZeroDivisionError
+
+    (tmp_path / "state").symlink_to(tmp_path / "missing" / "state")  # a disk that comes later
+    ledger = await opened(tmp_path / "state")
+    monkeypatch.setattr(Database, "load", fail)
+    with pytest.raises(LedgerUnavailable, match="ZeroDivisionError"):
+        await ledger.grant([lease("a")])
+    await ledger.close()
 
 
 class Guard:

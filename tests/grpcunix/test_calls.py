@@ -342,10 +342,45 @@ async def test_a_connection_whose_stream_numbers_are_used_up_is_followed_by_anot
     async with both(socket_dir, "builtin", "builtin") as (_, client, _, channel):
         await client.call("Allocate", asking("x"))
         assert isinstance(channel, BuiltinChannel)
-        assert channel._endpoint is not None
-        channel._endpoint._connection._last = MAX_STREAM_ID - 2
+        channel._endpoints[-1]._connection._last = MAX_STREAM_ID - 2
         for _ in range(3):
             await client.call("Allocate", asking("x"), timeout=20)
+
+
+async def test_a_channel_that_is_closed_ends_the_calls_of_a_server_that_goes_away_too(
+    socket_dir: Path, calling: Transport
+) -> None:
+    """They have their time there, and a call that came since has another connection."""
+    async with both(socket_dir, "builtin", calling) as (plugin, client, server, channel):
+        call = asyncio.ensure_future(client.call("Allocate", asking("wait")))
+        await plugin.waiting.wait()
+        stopping = asyncio.ensure_future(server.stop(grace=600))
+        again = UnixServer(server.path, [handler(SERVICE, Plugin())])
+        await asyncio.sleep(0)  # the name is free from here on
+        await again.start()
+        await client.call("GetDevicePluginOptions", EMPTY)
+        await channel.close()
+        with pytest.raises(RpcError):
+            await call
+        await stopping
+        await again.stop()
+
+
+async def test_a_stream_that_is_cancelled_while_it_is_dialled_brings_nothing(
+    socket_dir: Path, serving: Transport, calling: Transport
+) -> None:
+    async with both(socket_dir, serving, calling) as (_, client, _, _):
+        stream = client.stream("ListAndWatch", EMPTY)
+
+        async def read() -> list[api.ListAndWatchResponse]:
+            return [each async for each in stream]
+
+        reading = asyncio.ensure_future(read())
+        await asyncio.sleep(0)
+        stream.cancel()
+        with pytest.raises(RpcError) as error:
+            await reading
+        assert error.value.code is Status.CANCELLED
 
 
 async def test_a_stop_that_is_cancelled_ends_calls_at_once(

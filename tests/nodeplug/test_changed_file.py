@@ -10,7 +10,7 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from msgspec.inspect import StructType
@@ -49,7 +49,7 @@ def changes_of(
     file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool] = lambda _: False
 ) -> contextlib.aclosing[AsyncGenerator[Config]]:
     """Return what the daemon iterates over, ended with the block."""
-    return contextlib.aclosing(cast(AsyncGenerator[Config], file.changes(watcher, starts_anew)))
+    return contextlib.aclosing(file.changes(watcher, starts_anew))
 
 
 def pod_of(resource: str, name: str = "a") -> Pod:
@@ -309,7 +309,7 @@ async def test_a_file_that_cannot_be_read_is_read_again_until_it_can(
     disk.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), disk.read_bytes(), again=0.01)
     with contextlib.closing(FolderWatcher()) as watcher:
-        changes = cast(AsyncGenerator[Config], file.changes(watcher))
+        changes = file.changes(watcher)
         change = asyncio.ensure_future(anext(changes))
         disk.unlink()
         disk.symlink_to(disk)
@@ -331,7 +331,7 @@ async def test_a_file_for_which_no_thread_was_left_is_read_again(
     path.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), path.read_bytes(), again=0.01)
     with contextlib.closing(FolderWatcher()) as watcher:
-        changes = cast(AsyncGenerator[Config], file.changes(watcher))
+        changes = file.changes(watcher)
         change = asyncio.ensure_future(anext(changes))
         with no_more_threads():
             path.write_text(json.dumps({"resources": [FUSE, KVM]}))
@@ -426,7 +426,7 @@ async def test_reading_leaves_nothing_for_the_collector(tmp_path: Path) -> None:
         reading = asyncio.create_task(file.reload())
         changes = file.changes(watcher)
         path.write_text(json.dumps({"resources": [FUSE, KVM]}))
-        async with contextlib.aclosing(cast(AsyncGenerator[Config, None], changes)):
+        async with contextlib.aclosing(changes):
             await anext(changes)
             assert (await reading).problems == ()
             assert _descriptions() == before

@@ -12,7 +12,7 @@ from resourceapi.client import AsyncClient, Credentials
 from tests.controlplane.scheduler.kit import Json, Stand, node
 from tests.nodeplug.conftest import until_logged
 from tests.nodeplug.machine import Machine
-from tests.running import running
+from tests.running import running, until
 
 NOWHERE = "http://127.0.0.1:9"  # where nobody listens
 RESOURCES: list[Json] = [
@@ -54,6 +54,15 @@ async def test_they_are_told_when_they_change_and_remembered(stand: Stand, tmp_p
     assert remembered(tmp_path, "n2") is None  # a copied disk is no other node
     (tmp_path / "node-labels.json").write_bytes(b'{"node":"n1","labels":{"a":')
     assert remembered(tmp_path, "n1") is None
+
+
+async def test_what_could_not_be_remembered_is_with_the_next_reading(stand: Stand, tmp_path: Path) -> None:
+    told, state = Told(), tmp_path / "state"
+    state.touch()  # no folder can be made there
+    async with running(told.reading(stand, state).run()):
+        labels = await told.labels.get()
+        state.unlink()
+        await until(lambda: remembered(state, "n1") == labels)
 
 
 async def test_silence_changes_nothing(stand: Stand, tmp_path: Path) -> None:

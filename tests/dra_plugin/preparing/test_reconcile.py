@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from checkpoint.holdings import ClaimName
 from controlplane.apiserver import Server
 from dra_plugin.driver import ClaimFailed, PreparedDevice
 from resourceapi.client import AsyncClient
@@ -309,6 +310,16 @@ async def test_nobody_gets_what_a_lost_ledger_had_while_it_is_not_known_what_pod
     assert "wait until that claim is unprepared" in await node.refusal(new)
     assert await node.prepare(running) == devices
     assert node.units() == ["misc-fuse"]
+
+
+async def test_a_claim_that_was_prepared_since_it_was_missed_keeps_the_record_of_that(
+    node: Node, gone: v1.ResourceClaim
+) -> None:
+    """And is not leased again without one, for the API server does not know it any more."""
+    before = node.ledger.leases()
+    missed = ClaimName("default", "mine", gone.metadata.uid)
+    assert await node.plugin.restorer.restore_claim(missed, {"misc-fuse"}) == ""
+    assert node.ledger.leases() == before
 
 
 async def test_while_the_server_is_away_a_lost_ledger_is_not_restored_and_no_file_is_lost(

@@ -110,7 +110,11 @@ def test_a_part_that_a_claim_holds_of_an_earlier_layout_takes_what_it_has_of_the
     before = resource(dra=HALVES)
     now = resource(dra=DraOptions(counters=counters, partitions=(Partition("part", part, count=4),)))
     held = {"a-half-0"}
-    offers = Offers([now], remembered=lambda name, _: Offered(name, now, device("a"), "half"), is_there=lambda _: True)
+    offers = Offers(
+        [now],
+        remembered=lambda names, _: {x: Offered(x, now, device("a"), "half") for x in names},
+        is_there=lambda _: True,
+    )
     if not restarted:
         offers.configure([before])
         offers.update({GPU: [device("a")]}, leased=held)
