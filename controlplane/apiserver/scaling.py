@@ -24,7 +24,7 @@ from controlplane.apiserver.scale import (
     unapplied,
 )
 from controlplane.apiserver.status import invalid, telling
-from controlplane.apiserver.strategic import strategic_merge
+from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ErrorList
 
@@ -57,11 +57,12 @@ def patch_scale(
     of_scale = scale_target(target)
 
     def change(scale: Plain) -> tuple[Plain, tuple[str, ...]]:
-        if patch.type == STRATEGIC_MERGE_PATCH:  # nothing of a scale is merged but by its names
+        if patch.type == STRATEGIC_MERGE_PATCH:
             value = strategic_merge(scale, patch.value, SCALE.versions[0].schema)
+            shown = shown_patch(patch.value, scale)
         else:
             value = patched(scale, patch, is_checked=options.field_validation != "Ignore")
-        shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         decoded = decode_patched(of_scale, value, options, lambda: shown, patch)
         check_name(target, decoded.object)
         return decoded.object, decoded.problems

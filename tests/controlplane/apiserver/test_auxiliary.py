@@ -168,6 +168,9 @@ def test_a_deployment_is_scaled(api: Http) -> None:
     # as Kubernetes' Python client asks for it
     api.ok("PATCH", f"{path}/d/scale", {"spec": {"replicas": 5}}, content=STRATEGIC_MERGE_PATCH)
     assert api.ok("GET", f"{path}/d")["spec"]["replicas"] == 5
+    wrong = {"spec": {"replicas": "x"}, "kind": "X"}
+    refused = api.send("PATCH", f"{path}/d/scale", wrong, content=STRATEGIC_MERGE_PATCH)
+    assert '"map[kind:X spec:map[replicas:x]]": unrecognized type: int32' in refused.message
     assert api.send("GET", "/apis/apps/v1/namespaces/default/daemonsets/d/scale").status == 404
 
 
