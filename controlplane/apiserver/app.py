@@ -289,12 +289,13 @@ class Application:
         return await self._object(request, target)
 
     async def _scale(self, request: Request, target: Target, paths: ScalePaths) -> Response:
-        """How many there are to be of a custom resource, which is what changes with it."""
+        """How many there are to be of what an object stands for; the object changes with it."""
         if request.method not in ("GET", "PUT", "PATCH"):
             raise not_supported(target.kind.group, target.kind.plural, request.method)
         patch_type = ""
         if request.method == "PATCH":
-            patch_type = patch_type_of(request.headers.get("Content-Type", ""), is_custom=True)
+            content_type = request.headers.get("Content-Type", "")
+            patch_type = patch_type_of(content_type, is_custom=target.kind.from_definition)
         form, manager = self._form(request, target.kind), self._manager(request)
         if request.method == "GET":
             outcome = Outcome(self._rest.get(target))

@@ -83,7 +83,6 @@ MANAGER = "kube-apiserver"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 _TRIES = 8
-_TYPE = ("apiVersion", "kind")
 _IMMORTAL = ("default", "kube-system", "kube-public")
 _JOBS = "jobs.batch"
 _PODS_STAY = (
@@ -186,7 +185,7 @@ class Rest:
         def shown() -> str:
             """What a refusal shows: the work of the patch, with the members in the order of their type."""
             if patch.type == STRATEGIC_MERGE_PATCH:
-                return go_text(shown_patch(patch.value, served))
+                return shown_patch(patch.value, served)
             return _text(work(target.kind.rules.in_order(served)))
 
         def work(obj: Plain) -> Plain:
@@ -197,7 +196,6 @@ class Rest:
 
         if patch.type == STRATEGIC_MERGE_PATCH:
             value = strategic_merge(served, patch.value, self._schema(target))
-            value |= {name: served[name] for name in _TYPE if isinstance(value.get(name), str)}  # none can change it
         else:
             value = work(served)
         decoded = decode_patched(target, value, options, shown, patch)

@@ -10,7 +10,7 @@ from controlplane.apiserver.decoding import configuration, decode_patched, in_na
 from controlplane.apiserver.kinds import Decoded, Plain, ScalePaths
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed
 from controlplane.apiserver.options import WriteOptions
-from controlplane.apiserver.patch import APPLY_PATCH, Patch, patched
+from controlplane.apiserver.patch import APPLY_PATCH, STRATEGIC_MERGE_PATCH, Patch, patched
 from controlplane.apiserver.preconditions import check_name, check_uid
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.rules.auxiliary_rules import not_negative
@@ -24,6 +24,7 @@ from controlplane.apiserver.scale import (
     unapplied,
 )
 from controlplane.apiserver.status import invalid, telling
+from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ErrorList
 
@@ -56,8 +57,12 @@ def patch_scale(
     of_scale = scale_target(target)
 
     def change(scale: Plain) -> tuple[Plain, tuple[str, ...]]:
-        value = patched(scale, patch, is_checked=options.field_validation != "Ignore")
-        shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if patch.type == STRATEGIC_MERGE_PATCH:
+            value = strategic_merge(scale, patch.value, SCALE.versions[0].schema)
+            shown = shown_patch(patch.value, scale)
+        else:
+            value = patched(scale, patch, is_checked=options.field_validation != "Ignore")
+            shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         decoded = decode_patched(of_scale, value, options, lambda: shown, patch)
         check_name(target, decoded.object)
         return decoded.object, decoded.problems

@@ -9,6 +9,7 @@ from controlplane.apiserver.kinds import Plain, Schema
 from controlplane.apiserver.status import ApiError, bad_request, go_name
 from resourceapi.objects.json_value import canonical
 
+_TYPE = ("apiVersion", "kind")
 _DIRECTIVE = "$patch"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
@@ -17,21 +18,26 @@ _GONE = object()  # stands for an item until all of the patch is done
 
 
 def strategic_merge(value: Plain, patch: Any, schema: Schema) -> Plain:
-    """The object after the patch; raises ApiError for a patch that is none."""
+    """The object after the patch, which cannot change of which type it is; raises ApiError for a patch that is none."""
     if not isinstance(patch, dict):
         raise bad_request(f"json: cannot unmarshal {go_name(patch)} into Go value of type map[string]interface {{}}")
-    return _merged(value, patch, schema)
+    merged = _merged(value, patch, schema)
+    return merged | {name: value[name] for name in _TYPE if isinstance(merged.get(name), str)}
 
 
-def shown_patch(patch: Plain, value: Plain) -> Plain:
-    """A patch as upstream has it after its work, which drops nulls from what is new to the object."""
+def shown_patch(patch: Plain, value: Plain) -> str:
+    """What a refusal shows: the patch as upstream has it after its work, which drops nulls from what is new."""
+    return go_text(_without_new_nulls(patch, value))
+
+
+def _without_new_nulls(patch: Plain, value: Plain) -> Plain:
     return {name: _shown(item, value.get(name)) for name, item in patch.items()}
 
 
 def _shown(item: Any, there: Any) -> Any:
     if not isinstance(item, dict):
         return item
-    return shown_patch(item, there) if isinstance(there, dict) else _without_nulls(item)
+    return _without_new_nulls(item, there) if isinstance(there, dict) else _without_nulls(item)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -37,9 +37,9 @@ def test_the_device_plugin_behaves(built: Path, kubernetes: str) -> None:
 
 
 def test_the_driver_behaves(built: Path, tmp_path: Path) -> None:
-    """It takes a minute and a half: upstream's helper notices a deleted slice after half a minute."""
+    """It takes up to a minute: so long upstream's helper trusts what it wrote itself."""
     places = ("-kubelet", "{kubelet}", "-kubeconfig", "{kubeconfig}", "-node", "{node}", "-cdi", str(tmp_path))
     told = verified("--dra", "--", str(built / "dra-driver"), *places)
-    assert "publishes its devices again after restart 3" in told
+    assert "publishes its devices again" in told
     assert "0 failed, 3 warning(s)" in told  # a bad claim fails the whole call: so does upstream's helper
     assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,7 @@ def test_the_daemon_is_a_driver_that_behaves(tmp_path: Path) -> None:
     command = [sys.executable, str(tmp_path / "launch.py"), str(tmp_path), "{kubelet}", "{kubeconfig}", "{node}"]
     done = CliRunner().invoke(kubelet, ["verify", "--dra", "--", *command], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert "publishes its devices again after restart 3" in done.output
+    assert "publishes its devices again" in done.output
     assert "0 failed, 0 warning(s), 0 skipped" in done.output
 
 

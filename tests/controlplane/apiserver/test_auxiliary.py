@@ -8,6 +8,7 @@ import pytest
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.auxiliary import auxiliary_kinds
 from controlplane.apiserver.kinds import Kind
+from controlplane.apiserver.patch import STRATEGIC_MERGE_PATCH
 from resourceapi.objects.release import LATEST
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http
 
@@ -164,6 +165,12 @@ def test_a_deployment_is_scaled(api: Http) -> None:
     assert (scale["spec"], scale["status"]) == ({"replicas": 1}, {"replicas": 0, "selector": "a in (x,y),b=c"})
     api.ok("PATCH", f"{path}/d/scale", {"spec": {"replicas": 4}}, content=MERGE)
     assert api.ok("GET", f"{path}/d")["spec"]["replicas"] == 4
+    # as Kubernetes' Python client asks for it
+    api.ok("PATCH", f"{path}/d/scale", {"spec": {"replicas": 5}}, content=STRATEGIC_MERGE_PATCH)
+    assert api.ok("GET", f"{path}/d")["spec"]["replicas"] == 5
+    wrong = {"spec": {"replicas": "x"}, "kind": "X"}
+    refused = api.send("PATCH", f"{path}/d/scale", wrong, content=STRATEGIC_MERGE_PATCH)
+    assert '"map[kind:X spec:map[replicas:x]]": unrecognized type: int32' in refused.message
     assert api.send("GET", "/apis/apps/v1/namespaces/default/daemonsets/d/scale").status == 404
 
 
