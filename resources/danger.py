@@ -23,6 +23,8 @@ _POWER = "can reset or power off the node"
 _INPUT = "can forge the node's keyboard"
 _CLOCK = "sets the node's clock"
 _PROCESSOR = "writes processor registers"
+_FIRMWARE = "replaces the node's firmware"
+_TRAFFIC = "gives what all USB devices of the node say, its keyboard among them"
 
 # (major, minors, what it does)
 _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
@@ -34,6 +36,7 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (10, (130,), _POWER),
     (10, (135,), _CLOCK),
     (10, (144, 231), _MEMORY),
+    (10, (220, 221), _STORAGE),  # mptctl, mpt2ctl: any command to what is behind an LSI controller
     (10, (223, 239), _INPUT),
     (10, (234, 235, 236, 237), _STORAGE),
     (21, range(256), _STORAGE),
@@ -44,13 +47,21 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
 
 _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/bsg/*", _STORAGE),
+    ("/dev/efi_capsule_loader", _FIRMWARE),
+    ("/dev/hpilo/*", _POWER),
     ("/dev/ipmi*", _POWER),
     ("/dev/ipmi/*", _POWER),
     ("/dev/mcelog", _MEMORY),
+    ("/dev/megaraid_sas_ioctl_node", _STORAGE),
+    ("/dev/mmcblk*rpmb", _STORAGE),  # a character device, whose key is written once for ever
+    ("/dev/mpt*ctl", _STORAGE),
+    ("/dev/ndctl[0-9]*", _STORAGE),
+    ("/dev/nmem[0-9]*", _STORAGE),
     ("/dev/nvme*", _STORAGE),
     ("/dev/ng[0-9]*", _STORAGE),
     ("/dev/rtc*", _CLOCK),
     ("/dev/ubi*", _STORAGE),
+    ("/dev/usbmon*", _TRAFFIC),
     ("/dev/watchdog*", _POWER),
     ("/dev/zfs", _STORAGE),
 )

@@ -1,4 +1,8 @@
-"""Compute accelerators that have a class of their own: accel (NPUs, Gaudi, AIC100, XDNA), habanalabs, Neuron, Coral."""
+"""Compute accelerators that have a class of their own.
+
+Classes: accel (NPUs, Gaudi, AIC100, XDNA), habanalabs, Neuron, Coral (apex), Hailo, Tenstorrent.
+Source for the last two: hailo-ai/hailort-drivers, linux/pcie; tenstorrent/tt-kmd, docs/sysfs-attributes.md.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +15,8 @@ from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes,
 from hostdevices.readers.signals import state
 from hostdevices.readers.sysfs import devnodes, known, natural, text
 
-_CLASSES = ("accel", "habanalabs", "neuron_device", "apex")
+_CLASSES = ("accel", "habanalabs", "neuron_device", "apex", "hailo_chardev", "hailo1x", "tenstorrent")
+_MODELS = ("device/card_type", "device/device_type", "tt_card_type")
 _CONTROL = re.compile(r"(?:accel|hl)_controlD([0-9]+)")  # Gaudi's second node of the same card
 _NUMBER = re.compile(r"[0-9]+$")
 
@@ -42,7 +47,7 @@ def _card(
         "name": name,
         **location.attributes,
         "type": class_name,
-        "model": text(host, f"{syspath}/device/card_type") or text(host, f"{syspath}/device/device_type"),
+        "model": next(filter(None, (text(host, f"{syspath}/{file}") for file in _MODELS)), None),
         "module": natural(host, f"{syspath}/device/module_id"),
         "index": int(index[0]) if index else None,
     }
@@ -62,14 +67,14 @@ ACCEL = Reader(
     "accel",
     frozenset(_CLASSES),
     read,
-    one_per="accel, habanalabs, neuron or apex class device",
+    one_per="accel, habanalabs, neuron, apex, hailo or tenstorrent class device",
     attributes=attributes("""
         type    text     the class
         model   text
         module  integer  Gaudi's place on the board
         index   integer  the number in the node's name
     """),
-    presets={"accel": PresetFacts("compute accelerators: accel class, Gaudi, Neuron, Coral")},
+    presets={"accel": PresetFacts("compute accelerators: accel class, Gaudi, Neuron, Coral, Hailo, Tenstorrent")},
     signals=state("device/status", "operational"),
     is_polled=True,
 )

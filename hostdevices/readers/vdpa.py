@@ -43,7 +43,7 @@ def read(host: Host) -> Iterator[Finding]:
 
 VDPA = Reader(
     "vdpa",
-    frozenset({"vdpa"}),
+    frozenset({"vdpa", "pci"}),
     read,
     one_per="vDPA device with a vhost node",
     presets={"vdpa": PresetFacts("vDPA devices for vhost, in user space or in a virtual machine")},

@@ -20,6 +20,7 @@ from hostdevices.certainty import certainly
 from hostdevices.errors import HostExhausted
 from hostdevices.host import Host
 from hostdevices.inventory import Diff, Inventory, diff
+from hostdevices.readers.pci import function_above, pci_id
 from hostdevices.reads import Attempt, StuckRead
 from hostdevices.scan import Scanner
 from hostdevices.watching.paths import PathEvents
@@ -31,6 +32,7 @@ SLOW = 1.0  # seconds of a scan that are worth a line in the log
 NEVER = float("inf")
 MOST_SYSPATHS = 1000  # devices that events name before a scan; after more it trusts nothing that was read before
 
+_INTERFACES, _FUNCTIONS = "net", "pci"  # subsystems
 _UDEVD = "/run/udev/control"
 # Made by nvidia-modprobe with mknod, when somebody first asks for them: the kernel says nothing then.
 _NVIDIA_NODES = ("/dev/nvidia*", "/dev/nvidia-caps/*")
@@ -265,8 +267,8 @@ class Watcher:
     def _wake(self, subsystem: str | None, syspath: str) -> None:
         if subsystem is None:
             self._everything = True
-        elif subsystem in self._scanner.subsystems:
-            self._subsystems.add(subsystem)
+        elif concerned := self._concerned(subsystem, syspath):
+            self._subsystems |= concerned
             if syspath and len(self._syspaths) < MOST_SYSPATHS:
                 self._syspaths.add(syspath)
             else:
@@ -277,6 +279,19 @@ class Watcher:
         self._noticed_at = self._noticed_at or now
         self._pace.event(now)
         self._wakened.set()
+
+    def _concerned(self, subsystem: str, syspath: str) -> frozenset[str]:
+        """Return the subsystems that have readers and that an event of a device concerns.
+
+        By a card's own interface its functions are known, too (`pfName`), and no event of theirs says that it has
+        another name. That of a virtual function concerns nobody else: each pod that is given one moves it.
+        """
+        found = {subsystem}
+        if subsystem == _INTERFACES and (function := function_above(syspath)) is not None:
+            known = self.inventory.devices.get(pci_id(function.rpartition("/")[2])) if self.inventory else None
+            if known is None or known.attributes.get("sriov") != "vf":
+                found.add(_FUNCTIONS)
+        return self._scanner.subsystems & found
 
     async def _until_due(self) -> None:
         while not self._at_once and (due := min(self._full_scan_at, self._pace.due())) > self._loop.time():

@@ -183,9 +183,7 @@ def _why_not(items: list[Offered | LeftOut]) -> str:
 def _items(part: Part, document: Document, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
     form = FORMATS[part.name]
     file: Any = msgspec.convert(document.value, form.schema)
-    labels = dict(getattr(file, "node_selector", {}))
-    if part.label:
-        labels[form.wrapping.entry_label] = part.label
+    labels = {**getattr(file, "node_selector", {}), **part.labels}
     nodes: Values = {"onNodes": part.node} if part.node else {}
     if labels:
         nodes["nodeSelector"] = labels

@@ -12,6 +12,7 @@ from nodeplug.config import Finding
 from nodeplug.config.tree import Mapping as Keys
 from nodeplug.config.tree import Node, Scalar, Unreadable
 from nodeplug.config.tree import Sequence as Items
+from nodeplug.convert.operators import POLICY, files_of, is_an_operators
 from nodeplug.convert.wrapping import (
     CONFIG_MAP,
     DAEMON_SET,
@@ -28,14 +29,14 @@ from nodeplug.convert.wrapping import (
 class Part(Struct, frozen=True):
     """What there is to convert, and by the name of which format.
 
-    `node` is the name of the one that it is for, `label` what nodes have that it is for; empty: it is for all.
+    `node` is the name of the one that it is for, `labels` are what nodes have that it is for; empty: it is for all.
     """
 
     name: str
     root: Node
     kind: str = ""
     node: str = ""
-    label: str = ""
+    labels: Mapping[str, str] = {}
 
 
 class Manifest(Struct, frozen=True):
@@ -53,8 +54,8 @@ def manifest(
     `name` is the format that the user names, `entry` the entry of a ConfigMap. Raises `Unreadable`.
     """
     found = list(_objects(roots))
-    kinds = {CONFIG_MAP, DAEMON_SET, *PERMITTING, *(wrapping.kind for wrapping, _ in formats.values())}
-    meant = [x for x in found if len(found) == 1 or not (kind := _kind(x)) or kind in kinds]
+    kinds = {CONFIG_MAP, DAEMON_SET, *PERMITTING, POLICY, *(wrapping.kind for wrapping, _ in formats.values())}
+    meant = [x for x in found if len(found) == 1 or (not (kind := _kind(x)) or kind in kinds) or is_an_operators(x)]
     if not meant:
         hint = f"kinds: {', '.join(sorted(kinds - {''}))}"
         raise Unreadable(Finding(roots[0].line, roots[0].column, "none of these objects is a device plugin's", hint))
@@ -62,7 +63,8 @@ def manifest(
     others: list[Finding] = []
     for root in meant:
         try:
-            if each := _of_nodes(root, formats, keys, entry):
+            each = [Part(x, inner, _kind(root), labels=labels) for x, inner, labels in files_of(root)]
+            if each or (each := _of_nodes(root, formats, keys, entry)):
                 parts += each
                 continue
             known, inner = unwrapped(root, formats, name, entry)
@@ -98,8 +100,10 @@ def _of_nodes(root: Node, formats: Formats, keys: Mapping[str, Sequence[str]], w
         wrapping, _ = formats[known]
         if not (wrapping.entry_is_node or wrapping.entry_label):
             return []
-        node, label = (name.text, "") if wrapping.entry_is_node else ("", name.text)
-        found.append(Part(known, inner, CONFIG_MAP, node, label))
+        if wrapping.entry_is_node:
+            found.append(Part(known, inner, CONFIG_MAP, node=name.text))
+        else:
+            found.append(Part(known, inner, CONFIG_MAP, labels={wrapping.entry_label: name.text}))
     return found
 
 

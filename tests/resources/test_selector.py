@@ -218,6 +218,15 @@ def test_presets_say_what_they_are() -> None:
         ("/dev/rtc0", (245, 0), "clock"),
         ("/dev/uinput", (10, 223), "keyboard"),
         ("/dev/cpu/0/msr", (202, 0), "processor"),
+        ("/dev/raid", (10, 221), "storage"),
+        ("/dev/mpt3ctl", (10, 59), "storage"),
+        ("/dev/megaraid_sas_ioctl_node", (246, 0), "storage"),
+        ("/dev/mmcblk0rpmb", (247, 0), "storage"),
+        ("/dev/ndctl0", (248, 0), "storage"),
+        ("/dev/nmem1", (249, 1), "storage"),
+        ("/dev/hpilo/d0ccb0", (250, 0), "power off"),
+        ("/dev/efi_capsule_loader", (10, 60), "firmware"),
+        ("/dev/usbmon0", (251, 0), "keyboard"),
     ],
 )
 def test_dangerous_nodes(node: str, numbers: tuple[int, int], reason: str) -> None:

@@ -25,6 +25,24 @@ def test_each_class_is_read(tree: Tree) -> None:
     ]
 
 
+def test_cards_whose_numbers_are_counted_are_known_by_their_place(tree: Tree) -> None:
+    """As Hailo's and Tenstorrent's drivers have them, whose numbers go by the order in which cards answer."""
+    hailo = tree.pci("0000:01:00.0", vendor="1e60", device="2864", pci_class="120000", driver="hailo")
+    tree.child(hailo, "hailo_chardev/hailo0", group="class/hailo_chardev", node="hailo0")
+    newer = tree.pci("0000:03:00.0", vendor="1e60", device="45c4", pci_class="120000", driver="hailo1x")
+    tree.child(newer, "hailo1x/h1x-0", group="class/hailo1x", node="h1x-0")
+    card = tree.pci("0000:02:00.0", vendor="1e52", device="b140", pci_class="120000", driver="tenstorrent")
+    tree.child(card, "tenstorrent/tenstorrent!1", group="class/tenstorrent", node="tenstorrent/1", tt_card_type="p150a")
+    found = {device.id: device for device in read(tree.host) if isinstance(device, Device)}
+    assert {x: [node.path for node in device.devnodes] for x, device in found.items()} == {
+        "accel-0000-01-00-0": ["/dev/hailo0"],
+        "accel-0000-03-00-0": ["/dev/h1x-0"],
+        "accel-0000-02-00-0": ["/dev/tenstorrent/1"],
+    }
+    tenstorrent = found["accel-0000-02-00-0"].attributes
+    assert (tenstorrent["model"], tenstorrent["index"], tenstorrent["vendor"]) == ("p150a", 1, "1e52")
+
+
 def test_control_nodes_go_with_their_own_card(tree: Tree) -> None:
     for index in (0, 1):
         parent = tree.pci(f"0000:0{index}:00.0")

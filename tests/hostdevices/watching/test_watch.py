@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from hostdevices import Device, Host, Inventory, Scanner
-from hostdevices.readers import Reader
+from hostdevices.readers import READERS, Reader
 from hostdevices.recording import Entry, packed
 from hostdevices.watching.uevents import Gaps, Wake
 from hostdevices.watching.watch import NEVER, Change, Pace, Watcher, default_sources
 from tests.descriptors import no_more_descriptors
 from tests.held import HeldSince
+from tests.hostdevices.machine import interface
+from tests.hostdevices.tree import Tree
 from tests.running import until
 from tests.threads import no_more_threads
 
@@ -97,6 +99,31 @@ async def test_an_event_has_only_the_readers_concerned_read_again(root: Path) ->
         bell.ring("pci")
         assert ids(await soon(watcher)) == ["pci-0000:00:01.0"]
         assert reads == ["pci"]
+
+
+async def test_functions_are_known_by_the_new_name_of_their_cards_interface(tmp_path: Path) -> None:
+    """The kernel's only event of it is the interface's own."""
+    tree = Tree(tmp_path / "root")
+    card = tree.pci("0000:3b:00.0", pci_class="020000", driver="mlx5_core", sriov_totalvfs=8)
+    interface(tree, card, "eth0", mac="b8:ce:f6:00:00:01")
+    virtual = tree.virtual_function(card, "0000:3b:00.2", 0, pci_class="020000", driver="mlx5_core")
+    interface(tree, virtual, "eth1", mac="b8:ce:f6:00:00:02")
+    reads: list[str] = []
+    bell = Bell()
+    readers = [*READERS, reader("misc", "pci", seen=lambda: reads.append("pci"))]
+    async with Watcher(Scanner(tree.host, readers), [bell], interval=NEVER) as watcher:
+        assert (await soon(watcher)).inventory.devices["pci-0000-3b-00-2"].attributes["pfName"] == "eth0"
+        tree.path(f"{card}/net/eth0").rename(tree.path(f"{card}/net/ens1f0"))
+        tree.path("/sys/class/net/eth0").unlink()
+        tree.link("/sys/class/net/ens1f0", f"{card}/net/ens1f0")
+        bell.ring("net", f"{card}/net/ens1f0")
+        devices = (await soon(watcher)).inventory.devices
+        assert {devices[x].attributes["pfName"] for x in ("pci-0000-3b-00-2", "nic-0000-3b-00-2")} == {"ens1f0"}
+        reads.clear()
+        tree.path("/sys/class/net/eth1").unlink()
+        bell.ring("net", f"{virtual}/net/eth1")  # as a pod is given it
+        assert [x.id for x in (await soon(watcher)).diff.removed] == ["nic-0000-3b-00-2"]
+        assert reads == []
 
 
 async def test_lost_events_have_everything_read(root: Path) -> None:

@@ -1,0 +1,74 @@
+"""Objects of operators that install a plugin: those that have its file in them, and those of which they make it.
+
+What an operator makes of an object depends on the nodes and on the operator's release, so that is asked for.
+Source: Mellanox/network-operator, example/crs and manifests/state-*-device-plugin; k8snetworkplumbingwg/
+sriov-network-operator, pkg/consts; NVIDIA/gpu-operator, assets/state-device-plugin.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from nodeplug.config import Finding
+from nodeplug.config.tree import Mapping as Keys
+from nodeplug.config.tree import Node, Scalar, Unreadable
+from nodeplug.convert.wrapping import below, parsed, text_of
+
+
+class _Made(Struct, frozen=True):
+    """What an operator makes of its objects of `api_group`, and how one gets that."""
+
+    api_group: str
+    what: str
+    hint: str
+
+
+POLICY = "NicClusterPolicy"
+"""The kind of objects that have files in them."""
+_POLICIES = "mellanox.com"
+_PLUGINS = {"rdmaSharedDevicePlugin": "rdma-shared", "sriovDevicePlugin": "sriov"}
+_HAS_CARDS = "feature.node.kubernetes.io/pci-15b3.present"
+_MADE = {
+    "ClusterPolicy": _Made(
+        "nvidia.com",
+        "what a ClusterPolicy offers is in the DaemonSet that NVIDIA's operator makes of it",
+        "give that, `kubectl get daemonset nvidia-device-plugin-daemonset -o yaml` in the operator's namespace,"
+        " or the ConfigMap that devicePlugin.config names",
+    ),
+    "SriovNetworkNodePolicy": _Made(
+        "sriovnetwork.openshift.io",
+        "which functions are offered is in the ConfigMap that the SR-IOV operator makes of all its policies",
+        "give that, `kubectl get configmap device-plugin-config -o yaml` in the operator's namespace,"
+        " with `--domain openshift.io`",
+    ),
+}
+
+
+def is_an_operators(root: Node) -> bool:
+    """Tell whether an object is one that an operator of these takes, and not another one of that name."""
+    group = _MADE[kind].api_group if (kind := _word(root, "kind")) in _MADE else _POLICIES if kind == POLICY else ""
+    return bool(group) and _word(root, "apiVersion").partition("/")[0] == group
+
+
+def files_of(root: Node) -> Iterator[tuple[str, Node, Mapping[str, str]]]:
+    """Yield the plugins' files that an operator's object has in it: format, file, and the labels of nodes it is for.
+
+    Raises `Unreadable` where the object has none.
+    """
+    if not is_an_operators(root):
+        return
+    if made := _MADE.get(_word(root, "kind")):
+        raise Unreadable(Finding(root.line, root.column, made.what, made.hint))
+    found = {name: below(root, "spec", plugin, "config") for plugin, name in _PLUGINS.items()}
+    texts = {name: x for name, x in found.items() if isinstance(x, Scalar) and x.text.strip()}
+    if not texts:
+        places = " or ".join(f"spec.{plugin}.config" for plugin in _PLUGINS)
+        raise Unreadable(Finding(root.line, root.column, f"this {POLICY} has no {places}"))
+    chosen = below(root, "spec", "nodeSelector")
+    labels = {k.text: v.text for k, v in chosen.entries if isinstance(v, Scalar)} if isinstance(chosen, Keys) else {}
+    for name, text in texts.items():
+        yield name, parsed(text), {_HAS_CARDS: "true", **labels}
+
+
+def _word(root: Node, name: str) -> str:
+    return text_of(root, name) if isinstance(root, Keys) else ""
