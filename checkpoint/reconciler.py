@@ -210,8 +210,8 @@ class Reconciler:
         from checkpoint.testimony import statements
 
         if held := [x for x in statements(holdings, lease) if x.holds]:
-            said = "; ".join(f"{x.witness}: {x.says}" for x in held)
-            raise ReleaseRefused(f"{lease}, and it is held: {said}; delete the pod instead")
+            evidence = "; ".join(f"{x.witness}: {x.says}" for x in held)
+            raise ReleaseRefused(f"{lease}, and it is held: {evidence}; delete the pod instead")
         if self._is_recent(lease, began):
             raise ReleaseRefused(f"{lease} less than {self._grace:g} s ago; the kubelet may not have recorded it yet")
 
@@ -246,7 +246,7 @@ class Reconciler:
             await self._ledger.load()
         except (LedgerUnavailable, StateLocked):
             return None  # each request says so
-        self._ledger.look()
+        self._ledger.check_file()
         found = await self._ask_witnesses()
         for do in (self._learn, self._end, self._restore):
             await asyncio.sleep(0)  # of thousands of leases each takes a while

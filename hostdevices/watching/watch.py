@@ -177,13 +177,13 @@ class Watcher:
 
     def _start(self, sources: Iterable[Source]) -> None:
         """Start sources; what is not to be had now is tried again with each full scan, and said once."""
-        said, self._silent = self._silent, []
+        silent, self._silent = self._silent, []
         for source in sources:
             try:
                 source.start(self._wake)
             except OSError as error:  # netlink refused, or no descriptor left: it works, but slower
                 self._silent.append(source)
-                if source not in said:
+                if source not in silent:
                     _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error)
 
     async def __aexit__(self, *_: object) -> None:
@@ -253,7 +253,7 @@ class Watcher:
     def request_rescan(self, subsystems: Iterable[str] | None = None) -> None:
         """Ask for a scan now, whatever the pace: of everything, or of what events of `subsystems` concern.
 
-        With none at all nothing is read again, and `enrich` is applied anew to what was found last.
+        With none at all nothing is read again, and `enrich` is applied again to what was found last.
         """
         if subsystems is None:
             self._everything = True
@@ -301,7 +301,7 @@ class Watcher:
                     await self._wakened.wait()
 
     def _take(self, now: float) -> _Task:
-        """Return what to scan, and begin to collect anew."""
+        """Return what to scan, and begin to collect again."""
         syspaths = None if self._every_device else frozenset(self._syspaths)
         task = _Task(frozenset(self._subsystems), syspaths, self._noticed_at)
         if self._everything or self._full_scan_at <= now:

@@ -126,10 +126,10 @@ def _log() -> Member:
 
 def _versions(host: Host) -> dict[str, Any]:
     try:
-        said = (host.read("/etc/os-release") or "").splitlines()
+        lines = (host.read("/etc/os-release") or "").splitlines()
     except HostDevicesError:
-        said = []
-    system = next((x for x in said if x.startswith("PRETTY_NAME=")), "")
+        lines = []
+    system = next((x for x in lines if x.startswith("PRETTY_NAME=")), "")
     return {
         "nodeplug": VERSION,
         "python": platform.python_version(),

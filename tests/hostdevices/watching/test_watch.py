@@ -442,7 +442,7 @@ async def test_what_is_added_without_a_descriptor_left_is_added_later(
 async def test_a_source_for_which_no_descriptor_was_left_is_heard_from_the_next_full_scan_on(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A configuration that is read again has all sources start anew, at whatever moment."""
+    """A configuration that is read again has all sources restart, at whatever moment."""
 
     class Needy(Bell):
         def start(self, wake: Wake) -> None:

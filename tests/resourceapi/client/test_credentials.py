@@ -10,7 +10,7 @@ from resourceapi.client import CredentialsError, from_kubeconfig, in_cluster
 
 
 def test_in_a_cluster(tmp_path: Path) -> None:
-    """The service account's files, read anew each time."""
+    """The service account's files, read again each time."""
     for name, text in (("token", "t1\n"), ("ca.crt", "CA"), ("namespace", "ns")):
         (tmp_path / name).write_text(text)
     read = in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"})
