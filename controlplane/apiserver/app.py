@@ -369,7 +369,7 @@ class Application:
 
     async def _delete(self, form: Form, request: Request, target: Target) -> Response:
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
-        outcome = self._rest.delete(target, options)
+        outcome = await write_apart(self._rest, target, 0, partial(Rest.delete, target=target, options=options))
         code = 202 if options.orphan is False and not outcome.is_gone else 200
         if target.kind.shows_deleted(target.version) or not outcome.is_gone:
             return await self._written(form, request, target, outcome, code)
@@ -387,7 +387,7 @@ class Application:
                 metadata = obj["metadata"]
                 one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
                 if self._store.get(one.kind.table, one.key) is not None:  # the list may be of an older version
-                    self._rest.delete(one, options)
+                    await write_apart(self._rest, one, 0, partial(Rest.delete, target=one, options=options))
         finally:  # also those before one that a policy keeps
             await self._store.commit()
         value = View(form, target, "", self._rest.clock).many(page.objects, page.metadata)
