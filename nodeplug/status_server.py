@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from grpcunix.accepting import ONE_AT_ONCE, let_others_wait
-from nodeplug.metrics import CONTENT_TYPE, Metric, render
+from telemetry.exposition import CONTENT_TYPE, Metric, render
 
 if TYPE_CHECKING:
     from nodeplug.page.site import Site

@@ -136,6 +136,10 @@ class Rest:
         """What is stored there, if anything is: what a write goes by."""
         return self.store.get(kind.table, key)
 
+    def is_judged(self, kind: Kind) -> bool:
+        """Tell whether a policy may judge a write of this kind."""
+        return self._admission.judges(kind)
+
     def create(
         self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
     ) -> Outcome:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from nodeplug import probe
-from nodeplug.metrics import Metric
 from nodeplug.page.site import Site
 from nodeplug.status_server import MOST_CONNECTIONS, StatusServer
+from telemetry.exposition import Metric
 from tests.descriptors import no_more_descriptors
 from tests.held import HeldSince
 from tests.running import running, until
