@@ -288,7 +288,10 @@ class Ledger:
             await self._request(lambda book: (book.update(wanted), None))
 
     async def withhold(self, devices: Sequence[Withheld]) -> None:
-        """Have nobody new given these devices from now on, or give another reason. Raises `LedgerUnavailable`."""
+        """Have nobody new given these devices from now on, or give another reason.
+
+        Raises `LedgerUnavailable`, and `WithholdRefused` where they would be too many.
+        """
 
         def decide(book: Book) -> tuple[Change, None]:
             return book.withhold(devices), None

@@ -329,7 +329,10 @@ class Reconciler:
                     log.info("lease ended, its pod is gone", extra=extra)
         if self.claims is not None:
             since = found.began - self._grace
-            await asyncio.gather(*(self.claims.end_claim(claim, since) for claim in claims.values()))
+            ends = (self.claims.end_claim(claim, since) for claim in claims.values())
+            failed = await asyncio.gather(*ends, return_exceptions=True)  # none goes on beside the next pass
+            for error in filter(None, failed):
+                raise error
         known = {key for key, _ in self._leases()}
         self._named &= known
         self._missed = {key: since for key, since in self._missed.items() if key in known}

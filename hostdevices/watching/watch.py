@@ -27,7 +27,7 @@ from hostdevices.watching.paths import PathEvents
 from hostdevices.watching.uevents import Source, UdevEvents
 
 RESCAN_INTERVAL = 60.0  # seconds
-AGAIN = 5.0  # seconds until a scan for which no file descriptor or thread was left is made again
+AGAIN = 5.0  # seconds until a scan that failed, as where no file descriptor or thread was left, is made again
 SLOW = 1.0  # seconds of a scan that are worth a line in the log
 NEVER = float("inf")
 MOST_SYSPATHS = 1000  # devices that events name before a scan; after more it trusts nothing that was read before
@@ -158,7 +158,7 @@ class Watcher:
         self._at_once = False  # the pending scan does not wait for its pace
         self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
         self._scan: _Scan | None = None
-        self._is_blind = False  # there was no file descriptor or thread for the last scan
+        self._is_blind = False  # the last scan failed, for want of a file descriptor or thread as a rule
         self.inventory: Inventory | None = None
         self._noticed_at: float | None = None  # when the first event came that calls for the pending scan
         self.scan_seconds = 0.0  # what the last scan took, hangs included
@@ -235,10 +235,14 @@ class Watcher:
             _log.info("a scan took %.1f s", self.scan_seconds)
         try:
             change = scan.result.result()
-        except HostExhausted as error:
+        except Exception as error:  # a defect of ours, too, ends a scan and not the daemon
             change, self._full_scan_at = None, min(self._full_scan_at, self._loop.time() + AGAIN)
             if not self._is_blind:
-                _log.error("%s: what was found before counts; it is tried again every %g s", error, AGAIN)
+                is_defect = not isinstance(error, HostExhausted)
+                words = "the scan failed" if is_defect else str(error)
+                _log.error(
+                    "%s: what was found before counts; it is tried again every %g s", words, AGAIN, exc_info=is_defect
+                )
             self._is_blind = True
         else:
             self._is_blind = False
