@@ -72,11 +72,7 @@ class Allocator:
         resource = self.resource
         if resource.cdi is False or not device.devnodes:
             return False
-        try:
-            kind = cdi.kind_of(resource.name)
-        except cdi.CdiError:
-            return False
-        return self._specs.has(kind, Terms.of(resource), device)
+        return self._specs.has(cdi.kind_of(resource.name), Terms.of(resource), device)
 
     def check(self, unit_ids: Sequence[str]) -> Units:
         """Return the units of a request. Raises `AllocationRefused`."""

@@ -160,7 +160,7 @@ class ResourcePlugin:
     def describe(self) -> Descriptions | None:
         """Return what a runtime must find: the devices offered, and those that containers have, as they are now.
 
-        None for nothing. Raises `CdiError` for a resource whose name cannot be a kind.
+        None for nothing.
         """
         resource, offered = self.resource, self.allocator.devices
         self._held = self._described_as_leased()

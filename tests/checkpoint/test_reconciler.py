@@ -121,6 +121,19 @@ async def test_a_unit_that_nobody_has_named_yet_must_be_missed_twice(tmp_path: P
     await ledger.close()
 
 
+async def test_a_unit_whose_pod_is_on_record_is_missed_once(tmp_path: Path) -> None:
+    """Also after a restart of ours: what some witness has named the kubelet has on record."""
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    reconciler = Asked(ledger, Scripted(), grace=(grace := 0.02))
+    async with asyncio.timeout(30), running(reconciler.run()):
+        await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
+        await until(lambda: all(ledger.age(x) > grace for x in ledger.leases()))
+        await reconciler.refresh()
+        assert not ledger.leases()
+    await ledger.close()
+
+
 @pytest.mark.parametrize("before", ["named", "missed"])
 async def test_what_takes_the_place_of_a_lease_must_be_missed_twice_itself(tmp_path: Path, before: str) -> None:
     """The kubelet gives a unit out again: whatever was found out before, this pod is not recorded yet."""
