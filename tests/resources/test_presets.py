@@ -42,7 +42,7 @@ def test_a_gpu_with_instances_is_not_offered_whole(machine: Host) -> None:
 def test_dangerous_presets_say_so_and_offer_nothing_unless_the_resource_does(machine: Host) -> None:
     inventory = scan(machine)
     dangerous = {name for name, entry in PRESETS.items() if entry.help.endswith("(dangerous)")}
-    assert dangerous == {"block", "loop", "loop-control", "nvme", "rtc", "uinput", "watchdog"}
+    assert dangerous == {"block", "cuse", "loop", "loop-control", "nvme", "rtc", "uinput", "watchdog"}
     for name in dangerous:
         assert assign(inventory, [Resource("x/y", preset(name))]).devices == {"x/y": ()}
     for name in ON_THE_MACHINE - dangerous:
