@@ -202,7 +202,8 @@ class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         Mapping[str, Value],
         Meta(
             description="Attributes of each device in slices and in the metadata of claims, beside its own: "
-            '`k8s.cni.cncf.io/deviceID: "{pciBusID}"`. Texts may name attributes, as those of `env`.'
+            '`k8s.cni.cncf.io/deviceID: "{pciBusID}"`. Texts may name attributes, as those of `env`; '
+            'one that is an attribute and no more, as `"{numaNode}"`, has its type.'
         ),
     ] = {}
     capacity: Annotated[
