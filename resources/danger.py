@@ -65,8 +65,8 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/hpilo/*", _POWER),
     ("/dev/hsmp", _PROCESSOR),
     ("/dev/ipmi*", _POWER),
-    ("/dev/ipmi/*", _POWER),
     ("/dev/isst_interface", _PROCESSOR),
+    ("/dev/mcelog", _MEMORY),
     ("/dev/megadev[0-9]*", _STORAGE),
     ("/dev/megaraid_sas_ioctl_node", _STORAGE),
     ("/dev/mei[0-9]*", _FIRMWARE),  # Intel's management engine
