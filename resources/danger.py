@@ -26,7 +26,6 @@ _PROCESSOR = "writes processor registers"
 _FIRMWARE = "replaces the node's firmware"
 _TRAFFIC = "gives what all USB devices of the node say, its keyboard among them"
 _MADE = "makes devices on the node that pass for real ones"
-_DMA = "reaches all memory of the node: no IOMMU limits its device"
 _RADIO = "can switch off the node's radios, a link over Wi-Fi among them"
 
 # (major, minors, what it does)
@@ -66,8 +65,8 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/hpilo/*", _POWER),
     ("/dev/hsmp", _PROCESSOR),
     ("/dev/ipmi*", _POWER),
-    ("/dev/ipmi/*", _POWER),
     ("/dev/isst_interface", _PROCESSOR),
+    ("/dev/mcelog", _MEMORY),
     ("/dev/megadev[0-9]*", _STORAGE),
     ("/dev/megaraid_sas_ioctl_node", _STORAGE),
     ("/dev/mei[0-9]*", _FIRMWARE),  # Intel's management engine
@@ -88,7 +87,6 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/ublkc[0-9]*", _STORAGE),
     ("/dev/usbmon*", _TRAFFIC),
     ("/dev/vboxdrv", _MEMORY),  # runs code in the kernel, as vmmon does
-    ("/dev/vfio/noiommu-*", _DMA),
     ("/dev/vmcp", _POWER),  # commands of z/VM
     ("/dev/vmmon", _MEMORY),
     ("/dev/watchdog*", _POWER),

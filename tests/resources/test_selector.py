@@ -239,6 +239,7 @@ def test_presets_say_what_they_are() -> None:
         ("/dev/efi_capsule_loader", (10, 60), "firmware"),
         ("/dev/usbmon0", (251, 0), "keyboard"),
         ("/dev/ipmi/0", (252, 0), "power off"),
+        ("/dev/mcelog", (10, 61), "kernel's memory"),
         ("/dev/zfs", (10, 62), "storage"),
         ("/dev/ttyprintk", (5, 3), "kernel's log"),
         ("/dev/vhci", (10, 137), "pass for real"),
@@ -267,7 +268,12 @@ def test_presets_say_what_they_are() -> None:
         ("/dev/switchtec0", (242, 0), "firmware"),
         ("/dev/wmi/dell-smbios", (10, 69), "firmware"),
         ("/dev/vmcp", (10, 70), "power off"),
-        ("/dev/vfio/noiommu-0", (243, 0), "all memory"),
+        ("/dev/megadev0", (244, 0), "storage"),
+        ("/dev/pktcdvd/control", (10, 71), "storage"),
+        ("/dev/pmcsas0", (245, 0), "storage"),
+        ("/dev/twa0", (246, 0), "storage"),
+        ("/dev/vmmon", (10, 72), "kernel's memory"),
+        ("/dev/xen/hypercall", (10, 73), "kernel's memory"),
     ],
 )
 def test_dangerous_nodes(node: str, numbers: tuple[int, int], reason: str) -> None:
@@ -286,7 +292,8 @@ def test_dangerous_by_what_the_node_uses_them_for() -> None:
         device("fuse", "misc", "/dev/fuse", numbers=(10, 229)),
         device("ttys", "tty", "/dev/ttyS0", numbers=(4, 64)),
         device("null", "path", "/dev/null", numbers=(1, 3)),
-        device("vfio", "vfio", "/dev/vfio/7", numbers=(243, 0)),
+        # who let vfio do without an IOMMU has said so to the kernel (enable_unsafe_noiommu_mode), and means it
+        device("vfio", "vfio", "/dev/vfio/noiommu-0", numbers=(243, 0)),
         device("afu", "path", "/dev/cxl/afu0.0s", numbers=(244, 1)),  # an accelerator of POWER8, and no memory device
         device("twain", "path", "/dev/twain", numbers=(245, 0)),
         device("nic", "nic", attributes={"uplink": False}),
