@@ -49,9 +49,14 @@ _WORDS = (
 )
 
 
+def go_code(code: Status) -> str:
+    """The name that Go's gRPC library gives a status: `DeadlineExceeded`."""
+    names = {Status.OK: "OK", Status.CANCELLED: "Canceled"}
+    return names.get(code) or code.name.title().replace("_", "")
+
+
 def go_text(error: RpcError) -> str:
     """The text that Go's gRPC library gives an error: `rpc error: code = Internal desc = ...`."""
-    code = "Canceled" if error.code is Status.CANCELLED else error.code.name.title().replace("_", "")
     details = error.details
     if isinstance(error.__cause__, DecodeError):
         details = "grpc: failed to unmarshal the received message"
@@ -60,4 +65,4 @@ def go_text(error: RpcError) -> str:
     for ours, gos in _WORDS:
         if found := re.fullmatch(ours, details):
             details = found.expand(gos)
-    return f"rpc error: code = {'OK' if code == 'Ok' else code} desc = {details}"
+    return f"rpc error: code = {go_code(error.code)} desc = {details}"

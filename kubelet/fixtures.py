@@ -24,6 +24,7 @@ from kubelet.stubs import Behaviour, DevicePluginStub, DRAPluginStub, Prepare, S
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.dra_health.v1alpha1.api_pb2 import DeviceHealth
 from resourceapi.objects import v1
+from telemetry.exposition import render
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -122,6 +123,10 @@ class Kubelet:
     allocations = _called(Node.allocations)
     claimed_devices = _called(Node.claimed_devices)
     cgroup = _called(Node.cgroup)
+
+    def metrics(self) -> str:
+        """What the kubelet has counted, as its /metrics says it."""
+        return render(self.thread.call(self.node.metrics))
 
     def hold_sources(self) -> None:
         """Let the API server be away: a kubelet that starts hears of no pods but static ones."""

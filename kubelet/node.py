@@ -33,6 +33,7 @@ from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resourceapi.objects.core import Container, Pod, PodStatus
+from telemetry.exposition import Metric
 
 T = TypeVar("T")
 
@@ -346,6 +347,13 @@ class Node:
         """The CDI ids that a container gets through its claims. Raises `ClaimError` while they are not prepared."""
         run = self._workers.find(pod)
         return self.dra_manager.get_resources(run.pod, run.container(container))
+
+    def metrics(self) -> list[Metric]:
+        """What the kubelet that runs now has counted, of a kubelet's /metrics. None while it is stopped."""
+        process = self._process
+        if process is None or not process.is_running:
+            return []
+        return list(process.metrics.collect(self.dra_manager.claims_in_use()))
 
     async def until(self, predicate: Callable[[], T], seconds: float = 30.0) -> T:
         """Return what `predicate` says as soon as that is true, looking after each change. Raises TimeoutError."""

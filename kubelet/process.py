@@ -18,6 +18,7 @@ from kubelet.dramanager import Cluster, DRAManager
 from kubelet.dramanager.drivers import PLUGIN_TYPE
 from kubelet.errors import ClaimError, NodeError
 from kubelet.events import Event
+from kubelet.metrics import KubeletMetrics
 from kubelet.node_status import NodeStatus
 from kubelet.pluginwatcher import PluginWatcher
 from kubelet.podresources import PodResourcesServer
@@ -83,6 +84,7 @@ class KubeletProcess:
         self._status = status
         self._notify = notify
         self._is_killed = False
+        self.metrics = KubeletMetrics(settings.clock)
         self.managers = self._new_managers()
         self.managers.devices.server.before_register = before_register
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -208,6 +210,7 @@ class KubeletProcess:
             timeouts=settings.timeouts,
             shuffle=settings.shuffle,
             release=settings.release,
+            metrics=self.metrics,
             on_change=self._devices_changed,
         )
         topology.add_hint_provider(devices)
@@ -218,6 +221,7 @@ class KubeletProcess:
             clock=settings.clock,
             timeouts=settings.timeouts,
             release=settings.release,
+            metrics=self.metrics,
             on_change=lambda kind, about, text: self._notify(Event(kind, about, text)),
         )
         return Managers(devices, claims, topology)

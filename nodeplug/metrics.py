@@ -30,12 +30,12 @@
 | nodeplug_lease_commit_duration_seconds | histogram | | transactions of the ledger |
 | nodeplug_hotplug_duration_seconds | histogram | api | from the kernel's event to the list, or to the stored slice |
 
-The format is Prometheus' text format 0.0.4, written here: its library would take 5 MiB for these few lines.
+They become text in telemetry/exposition.py.
 """
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, get_args
 
 from msgspec import Struct
 
@@ -45,23 +45,15 @@ from hostdevices.shown import shown
 from nodeplug.config_file import ConfigStatus
 from nodeplug.version import VERSION
 from telemetry import EventKind, Histogram, RefusalReason, Telemetry
+from telemetry.exposition import Metric
 
 if TYPE_CHECKING:
     from dra_plugin import DraStatus
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_LEASES: Final = 1000
 """Leases that are told one by one: each is a time series in somebody's Prometheus."""
 _LONGEST = 253  # characters of a name in Kubernetes
-
-
-class Metric(Struct, frozen=True):
-    """A metric with its samples by labels. Names and labels are ours; what labels hold can be anything."""
-
-    name: str
-    type: Literal["gauge", "counter", "histogram"]
-    help: str
-    samples: tuple[tuple[Mapping[str, str], float | Histogram], ...]
+_PYTHON = platform.python_version()
 
 
 class ScanStatus(Struct, frozen=True):
@@ -229,37 +221,6 @@ def _counted(telemetry: Telemetry, *, has_dra: bool) -> Iterator[Metric]:
     )
 
 
-def render(metrics: Iterable[Metric]) -> str:
-    """Return metrics in the text format."""
-    lines: list[str] = []
-    for metric in metrics:
-        lines.append(f"# HELP {metric.name} {_escaped(metric.help)}")
-        lines.append(f"# TYPE {metric.name} {metric.type}")
-        for labels, value in metric.samples:
-            if isinstance(value, Histogram):
-                lines.extend(_lines(metric.name, labels, value))
-            else:
-                lines.append(f"{metric.name}{_labels(labels)} {float(value)}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-_PYTHON = platform.python_version()
-
-
-def _lines(name: str, labels: Mapping[str, str], histogram: Histogram) -> Iterator[str]:
-    count = 0
-    for bound, count in histogram.cumulative():
-        le = "+Inf" if bound == float("inf") else str(bound)
-        yield f"{name}_bucket{_labels({**labels, 'le': le})} {count}"
-    yield f"{name}_sum{_labels(labels)} {histogram.sum}"
-    yield f"{name}_count{_labels(labels)} {count}"
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    text = ",".join(f'{name}="{_escaped(value, quoted=True)}"' for name, value in sorted(labels.items()))
-    return f"{{{text}}}" if text else ""
-
-
 def _gauge(name: str, text: str, *samples: tuple[Mapping[str, str], float]) -> Metric:
     return Metric(name, "gauge", text, samples)
 
@@ -270,8 +231,3 @@ def _counter(name: str, text: str, *samples: tuple[Mapping[str, str], float]) ->
 
 def _histogram(name: str, text: str, *samples: tuple[Mapping[str, str], Histogram]) -> Metric:
     return Metric(name, "histogram", text, samples)
-
-
-def _escaped(text: str, *, quoted: bool = False) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if quoted else text

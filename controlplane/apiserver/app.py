@@ -266,8 +266,11 @@ class Application:
                 raise method_not_allowed()
             options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
             form = self._form(request, target.kind)
-            kind, write = ("Binding", bind) if target.subresource == "binding" else ("Eviction", evict)
-            body = await question_of(request, kind)
+            if target.subresource == "binding":
+                write, body = bind, await question_of(request, self._registry, "Binding", "v1")
+            else:
+                versions = ("policy/v1", "policy/v1beta1")
+                write, body = evict, await question_of(request, self._registry, "Eviction", *versions)
             await write_apart(self._rest, target, 0, lambda rest: write(rest, target, body, options))
             await self._store.commit()
             return Response(written({**success(), "code": 201}, form), 201, media_type=form.media_type)
@@ -369,7 +372,7 @@ class Application:
 
     async def _delete(self, form: Form, request: Request, target: Target) -> Response:
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
-        outcome = self._rest.delete(target, options)
+        outcome = await write_apart(self._rest, target, 0, partial(Rest.delete, target=target, options=options))
         code = 202 if options.orphan is False and not outcome.is_gone else 200
         if target.kind.shows_deleted(target.version) or not outcome.is_gone:
             return await self._written(form, request, target, outcome, code)
@@ -387,7 +390,7 @@ class Application:
                 metadata = obj["metadata"]
                 one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
                 if self._store.get(one.kind.table, one.key) is not None:  # the list may be of an older version
-                    self._rest.delete(one, options)
+                    await write_apart(self._rest, one, 0, partial(Rest.delete, target=one, options=options))
         finally:  # also those before one that a policy keeps
             await self._store.commit()
         value = View(form, target, "", self._rest.clock).many(page.objects, page.metadata)
@@ -397,7 +400,7 @@ class Application:
         if request.method != "POST":
             raise method_not_allowed()
         user: User = request.state.caller.user
-        question = await question_of(request, kind, api_version)
+        question = await question_of(request, self._registry, kind, api_version)
         if kind == "SelfSubjectReview":
             answer = subject_review(user, self._rest.clock())
         elif kind == "TokenReview":
@@ -414,7 +417,7 @@ class Application:
         """A token for a service account."""
         if request.method != "POST":
             raise method_not_allowed()
-        asked = await question_of(request, "TokenRequest", "authentication.k8s.io/v1")
+        asked = await question_of(request, self._registry, "TokenRequest", "authentication.k8s.io/v1")
         return answered(request, self._authenticator.tokens.issue(target.namespace, target.name, asked), 201)
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:

@@ -12,7 +12,7 @@ from controlplane.apiserver.json_faults import shown
 from controlplane.apiserver.kinds import Plain, Registry
 from controlplane.apiserver.negotiation import MAX_BODY, read_body, why_no_type
 from controlplane.apiserver.protobuf.messages import TYPE_MEMBERS
-from controlplane.apiserver.status import bad_request, too_large
+from controlplane.apiserver.status import ApiError, bad_request, too_large
 from controlplane.apiserver.target import Target
 from resourceapi.objects import DecodeError, quoted_text
 
@@ -40,9 +40,17 @@ async def apart(size: int, read: Callable[..., T], *values: Any) -> T:
     return await asyncio.to_thread(read, *values)
 
 
-async def question_of(request: Request, kind: str, api_version: str = "v1") -> Plain:
-    """A body that is not stored, of the types of its kind; raises ApiError 400."""
-    value = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind, api_version)
+async def question_of(request: Request, registry: Registry, kind: str, *api_versions: str) -> Plain:
+    """A body that is not stored, of the types of its kind; raises ApiError 400.
+
+    It may be of each of `api_versions`, and is of the first where it does not say.
+    """
+    data = await body_of(request)
+    value = read_body(data, request.headers.get("Content-Type", ""), kind, api_versions[0])
+    _check_type_members(value, data, kind)
+    api_version, name = value.get("apiVersion") or api_versions[0], value.get("kind") or kind
+    if name != kind or api_version not in api_versions:
+        raise _not_handled(api_version, name, kind, api_versions[0], registry)
     message = protobuf.message_of(api_version, kind)
     try:
         if message is not None:
@@ -57,8 +65,7 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
     """A body that says what it is, as the path says; raises ApiError 400."""
     kind, expected = target.kind, target.api_version
     api_version, name = value.get("apiVersion"), value.get("kind")
-    if why := why_no_type(value):
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({shown(data)})")
+    _check_type_members(value, data, kind.kind)
     if kind.from_definition:
         if name and "apiVersion" in value and api_version is None:
             why = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
@@ -78,15 +85,25 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
         value["apiVersion"], value["kind"] = api_version, name
         return value  # whether it is of the kind is asked where it is stored
     if (api_version, name) != (expected, kind.kind):
-        found = f"{name} in version {quoted_text(api_version.rpartition('/')[2])} cannot be handled as a {kind.kind}"
-        if registry.by_kind(api_version, name):
-            short = api_version.rpartition("/")[2]
-            group = (kind.group or "core").partition(".")[0]
-            raise bad_request(f"{found}: converting ({short}.{name}) to ({group}.{kind.kind}): unknown conversion")
-        where = f'for version {quoted_text(api_version)} in scheme "pkg/runtime/scheme.go:111"'
-        raise bad_request(f"{found}: no kind {quoted_text(name)} is registered {where}")
+        raise _not_handled(api_version, name, kind.kind, expected, registry)
     value["apiVersion"], value["kind"] = api_version, name
     return value
+
+
+def _check_type_members(value: Plain, data: bytes, kind: str) -> None:
+    if why := why_no_type(value):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({shown(data)})")
+
+
+def _not_handled(api_version: str, name: str, kind: str, expected: str, registry: Registry) -> ApiError:
+    """400 for a body of another kind than `kind` of the version `expected`, whether it is known or not."""
+    short = api_version.rpartition("/")[2]
+    found = f"{name} in version {quoted_text(short)} cannot be handled as a {kind}"
+    if registry.by_kind(api_version, name):
+        group = (expected.rpartition("/")[0] or "core").partition(".")[0]
+        return bad_request(f"{found}: converting ({short}.{name}) to ({group}.{kind}): unknown conversion")
+    where = f'for version {quoted_text(api_version)} in scheme "pkg/runtime/scheme.go:111"'
+    return bad_request(f"{found}: no kind {quoted_text(name)} is registered {where}")
 
 
 async def read_to_its_end(request: Request) -> None:

@@ -1,4 +1,6 @@
-"""Writes of what is large: worked out in a thread while others are answered, stored if nothing came between.
+"""Writes that take long: worked out in a thread while others are answered, stored if nothing came between.
+
+Those are writes of large objects and of expressions, which are compiled, and those that a policy judges.
 
 It is what a real server does with every write: it reads, works, and stores only what still follows what it has read.
 """
@@ -6,7 +8,9 @@ It is what a real server does with every write: it reads, works, and stores only
 import asyncio
 from collections.abc import Callable, Sequence
 
+from controlplane.apiserver.admission import POLICIES
 from controlplane.apiserver.bodies import LONG
+from controlplane.apiserver.definitions.custom_kinds import KIND_ID as DEFINITIONS
 from controlplane.apiserver.kinds import Key, Kind, Plain
 from controlplane.apiserver.preconditions import check_namespace
 from controlplane.apiserver.quotas import Charge
@@ -17,6 +21,14 @@ from controlplane.apiserver.target import Target
 
 _MANY = 2000
 """Values of an object whose rules, and owners of fields, take some tens of milliseconds."""
+_COMPILED = (
+    DEFINITIONS,
+    POLICIES,
+    "deviceclasses.resource.k8s.io",
+    "resourceclaims.resource.k8s.io",
+    "resourceclaimtemplates.resource.k8s.io",
+)
+"""Kinds with expressions: 60 KiB of them take half a second."""
 _TRIES = 5
 """After which a write that always finds something else has the loop for itself, and with it the last word."""
 
@@ -26,8 +38,11 @@ Write = Callable[[Rest], Outcome]
 async def write_apart(rest: Rest, target: Target, size: int, write: Write) -> Outcome:
     """What a write with a body of `size` bytes does, as `write(rest)` does it; raises ApiError as that does."""
     old = rest.find(target.kind, target.key) if target.name else None
+    is_compiled = target.kind.id in _COMPILED and not target.subresource
     is_large = size >= LONG or (old is not None and has_many_values(old, _MANY))
-    if not is_large or target.kind.id == SERVICES:  # which are given addresses that no other has at that moment
+    if (
+        not (is_large or is_compiled or rest.is_judged(target.kind)) or target.kind.id == SERVICES
+    ):  # which are given addresses that no other has at that moment
         return write(rest)
     for _ in range(_TRIES):
         draft = _Draft(rest)
@@ -46,6 +61,7 @@ class _Draft(Rest):
         self._found: dict[tuple[str, Key], Plain | None] = {}
         self._writes: list[tuple[Kind, Key, Plain | None]] = []  # None for what goes
         self._charge: Charge | None = None
+        self._gone: Plain | None = None  # what has been removed last
 
     def find(self, kind: Kind, key: Key) -> Plain | None:
         for written, where, obj in reversed(self._writes):
@@ -63,9 +79,9 @@ class _Draft(Rest):
         return obj
 
     def remove(self, kind: Kind, key: Key) -> Plain:
-        gone = self.find(kind, key) or {}
+        self._gone = self.find(kind, key) or {}
         self._writes.append((kind, key, None))
-        return gone
+        return self._gone
 
     def is_current(self) -> bool:
         """Whether everything is still as it was found."""
@@ -75,11 +91,14 @@ class _Draft(Rest):
         """Store what has been worked out."""
         if outcome.is_new:
             check_namespace(self.store, target, outcome.object["metadata"]["name"])  # which may be ending by now
+        is_told_of_gone = outcome.object is self._gone
         charged = self._rest.charged(self._charge) if self._charge is not None else []
         for kind, key, obj in self._writes:
-            if obj is None:
-                self._rest.remove(kind, key)
-            else:
+            if obj is not None:
                 outcome = outcome._replace(object=self._rest.put(kind, key, obj, charged))
                 charged = []
+                continue
+            gone = self._rest.remove(kind, key)
+            if is_told_of_gone:
+                outcome = outcome._replace(object=gone)
         return outcome

@@ -2,7 +2,7 @@
 
 The devices that are being chosen are kept in a reservation, so that nobody else gets them while a plugin is asked. They
 are given back when it says no. What the kubelet chose for a call that never came, or that was answered with nothing,
-stays taken until it counts anew what pods have: when one of those is gone, or a plugin says no. State may change
+stays taken until it counts again what pods have: when one of those is gone, or a plugin says no. State may change
 during every call to a plugin and is looked up again after it.
 Source: device manager specification, section 4.
 """
@@ -14,6 +14,7 @@ from typing import Protocol
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.devicemanager.state import DeviceState, Ids
 from kubelet.errors import AllocationError, PluginCallError
+from kubelet.metrics import KubeletMetrics
 from kubelet.topology import Hint
 from resourceapi.objects.core import Container, Pod
 
@@ -34,6 +35,7 @@ class Allocator:
         state: DeviceState,
         affinity: AffinityStore | None,
         is_restored: Callable[[Pod, Container], bool],
+        metrics: KubeletMetrics,
         shuffle: random.Random | None = None,
     ) -> None:
         """`is_restored` says that the container kept running while the kubelet restarted.
@@ -43,6 +45,7 @@ class Allocator:
         self._state = state
         self._affinity = affinity
         self._is_restored = is_restored
+        self._metrics = metrics
         self._shuffle = shuffle
 
     async def allocate(self, pod: Pod, container: Container, resource: str, required: int, reusable: Ids) -> bool:
@@ -66,7 +69,8 @@ class Allocator:
             endpoint = state.endpoints.get(resource)
             if endpoint is None:
                 raise AllocationError(f"unknown Device Plugin {resource}")
-            response = await endpoint.allocate(chosen)
+            with self._metrics.allocating(resource):
+                response = await endpoint.allocate(chosen)
             if not response.container_responses:
                 frees = False
                 raise AllocationError(f"no containers return in allocation response {response}")

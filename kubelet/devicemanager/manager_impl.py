@@ -37,6 +37,7 @@ from kubelet.devicemanager.options import DeviceRunContainerOptions
 from kubelet.devicemanager.server import SUPPORTED_VERSION, PluginClient, RegistrationServer
 from kubelet.devicemanager.state import DeviceState, Ids
 from kubelet.errors import AllocationError, PluginCallError
+from kubelet.metrics import KubeletMetrics
 from kubelet.release import EXTENDED_RESOURCE, LATEST, RESOURCE_HEALTH_STATUS, Release
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubelet.topology import Hint
@@ -75,6 +76,7 @@ class ManagerImpl:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         shuffle: random.Random | None = None,
         release: Release = LATEST,
+        metrics: KubeletMetrics | None = None,
         on_change: Callable[[str, str, str], None] = _nothing,
     ) -> None:
         """Manage the plugins of the folder of `socket_path`. Raises `RegistrationError` unless that is absolute.
@@ -82,14 +84,15 @@ class ManagerImpl:
         `on_change` is told after each change: what happened, to which resource or pod, and details.
         """
         self.state = DeviceState(release, shuffle.choice if shuffle is not None else itemgetter(0))
-        self.server = RegistrationServer(socket_path, self, timeouts, release)
         self.checkpoint = CheckpointFile(socket_path.parent)
         self._numa_nodes = tuple(numa_nodes)
         self._clock = clock or SystemClock()
+        metrics = metrics or KubeletMetrics(self._clock)
+        self.server = RegistrationServer(socket_path, self, timeouts, release, metrics)
         self._timeouts = timeouts
         self._release = release
         self._on_change = on_change
-        self._allocator = Allocator(self.state, affinity, self._is_restored, shuffle)
+        self._allocator = Allocator(self.state, affinity, self._is_restored, metrics, shuffle)
         self._preparing: set[Run] = set()
         self._settling: asyncio.TimerHandle | None = None
         self._updates: asyncio.Queue[list[str]] = asyncio.Queue(UPDATE_QUEUE_LENGTH)

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import stat
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +19,7 @@ from grpcunix import Channel, Client, Context, RpcError, Status, handler
 from kubelet.devicemanager.clients import ClientTable
 from kubelet.devicemanager.device import Device, devices_of
 from kubelet.errors import DialError, KubeletError, PluginCallError, RegistrationError, go_text
+from kubelet.metrics import KubeletMetrics
 from kubelet.release import Release
 from kubelet.rpc import KubeletServer, Timeouts, await_unary, dial
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -109,17 +109,19 @@ class PluginClient:
 class RegistrationServer:
     """Serves `v1beta1.Registration` and handles plugins that the plugin watcher finds."""
 
-    def __init__(self, socket: Path, events: PluginEvents, timeouts: Timeouts, release: Release) -> None:
+    def __init__(
+        self, socket: Path, events: PluginEvents, timeouts: Timeouts, release: Release, metrics: KubeletMetrics
+    ) -> None:
         """Prepare to serve at `socket`. Raises `RegistrationError` for a path that is not absolute."""
         if not socket.is_absolute():
             raise RegistrationError(f"bad socketPath, must be an absolute path: {'' if socket == Path() else socket}")
         self.socket = socket
-        self.registrations: Counter[str] = Counter()  # kubelet_device_plugin_registration_total
         self.is_healthy = False
         self.before_register: BeforeRegister | None = None  # tests delay and refuse with it
         self._events = events
         self._timeouts = timeouts
         self._release = release
+        self._metrics = metrics
         self._server: KubeletServer | None = None
         self._table = self._new_table()
         self._connected: set[PluginClient] = set()  # also those that lost their place in the table
@@ -155,7 +157,7 @@ class RegistrationServer:
     async def register(self, request: api.RegisterRequest, context: Context) -> api.Empty:
         """`Registration.Register`: the plugin is dialled and asked for its options before the answer."""
         del context
-        self.registrations[request.resource_name] += 1
+        self._metrics.registrations[request.resource_name] += 1
         try:
             if self.before_register is not None:
                 await self.before_register(request)

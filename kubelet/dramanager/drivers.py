@@ -9,6 +9,7 @@ from kubelet.dramanager.health_streams import HealthStreams
 from kubelet.dramanager.plugins import DRAPlugin, PluginStore, choose_service
 from kubelet.dramanager.slices import SliceWiper
 from kubelet.errors import RegistrationError
+from kubelet.metrics import KubeletMetrics
 from kubelet.rpc import Timeouts
 
 PLUGIN_TYPE = "DRAPlugin"
@@ -23,6 +24,7 @@ class DriverHandler:
         streams: HealthStreams,
         wiper: SliceWiper,
         timeouts: Timeouts,
+        metrics: KubeletMetrics,
         on_change: Callable[[str, str, str], None],
     ) -> None:
         """`on_change` is told what happened, to which driver, at which endpoint."""
@@ -30,6 +32,7 @@ class DriverHandler:
         self._streams = streams
         self._wiper = wiper
         self._timeouts = timeouts
+        self._metrics = metrics
         self._on_change = on_change
 
     def validate_plugin(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
@@ -44,10 +47,10 @@ class DriverHandler:
     async def register_plugin(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Take an instance in; nobody needs to serve there yet. Raises `RegistrationError`."""
         self.validate_plugin(name, endpoint, versions)
-        plugin = DRAPlugin(name, endpoint, versions, self._timeouts, self._connection_changed)
+        plugin = DRAPlugin(name, endpoint, versions, self._timeouts, self._metrics, self._connection_changed)
         self._store.add(plugin)
         plugin.start()
-        self._look_after_slices(name)
+        self._sync_wiper(name)
         self._streams.open(plugin)
         self._on_change("driver registered", name, endpoint)
 
@@ -56,7 +59,7 @@ class DriverHandler:
         plugin = self._store.remove(name, endpoint)
         if plugin is None:
             return
-        self._look_after_slices(name)
+        self._sync_wiper(name)
         await self._streams.close(plugin)
         await plugin.close()
         self._on_change("driver deregistered", name, endpoint)
@@ -70,11 +73,11 @@ class DriverHandler:
                 await plugin.close()
 
     def _connection_changed(self, plugin: DRAPlugin) -> None:
-        self._look_after_slices(plugin.driver)
+        self._sync_wiper(plugin.driver)
         kind = "driver connected" if plugin.is_connected else "driver disconnected"
         self._on_change(kind, plugin.driver, plugin.endpoint)
 
-    def _look_after_slices(self, driver: str) -> None:
+    def _sync_wiper(self, driver: str) -> None:
         if self._store.is_usable(driver):
             self._wiper.driver_back(driver)
         else:

@@ -24,6 +24,7 @@ from kubelet.dramanager.references import Reference, references
 from kubelet.dramanager.slices import SliceWiper
 from kubelet.dramanager.usage import ClaimUsage
 from kubelet.errors import ClaimError, PluginCallError
+from kubelet.metrics import KubeletMetrics
 from kubelet.release import LATEST, RESOURCE_HEALTH_STATUS, Release
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubeletapi.podresources.v1 import api_pb2 as podresources
@@ -53,6 +54,7 @@ class DRAManager:
         clock: Clock,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         release: Release = LATEST,
+        metrics: KubeletMetrics | None = None,
         on_change: Callable[[str, str, str], None] = _nothing,
     ) -> None:
         """The kubelet of `release` whose state files are in `folder`.
@@ -65,11 +67,12 @@ class DRAManager:
         self.wiper = SliceWiper(cluster, node_name, clock)
         self._cluster = cluster
         self._clock = clock
+        self._metrics = metrics or KubeletMetrics(clock)
         self._release = release
         self._usage = ClaimUsage(self.cache, self.health, release)
         self._on_change = on_change
         self._streams = HealthStreams(release, clock, self._health_reported, self._health_ended)
-        self._handler = DriverHandler(self.plugins, self._streams, self.wiper, timeouts, on_change)
+        self._handler = DriverHandler(self.plugins, self._streams, self.wiper, timeouts, self._metrics, on_change)
         self._updates: asyncio.Queue[list[str]] = asyncio.Queue(UPDATE_QUEUE_LENGTH)
         self._reconciling: asyncio.Task[None] | None = None
 
@@ -109,7 +112,8 @@ class DRAManager:
         The state is written for every pod, also for one without claims, and so it is when pods are unprepared.
         """
         try:
-            await self._prepare(pod)
+            with self._metrics.operating("PrepareResources"):
+                await self._prepare(pod)
         except ClaimError as error:
             raise ClaimError(f"prepare dynamic resources: {error}") from error
 
@@ -119,7 +123,8 @@ class DRAManager:
         The claims may be gone from the cluster. Before 1.37 they are those that the pod names, whoever refers to them.
         """
         try:
-            await self._unprepare(pod.uid, self._to_unprepare(pod))
+            with self._metrics.operating("UnprepareResources"):
+                await self._unprepare(pod.uid, self._to_unprepare(pod))
         except ClaimError as error:
             raise ClaimError(f"unprepare dynamic resources: {error}") from error
 
@@ -266,7 +271,7 @@ class DRAManager:
 
     def _health_reported(self, driver: str, reports: list[DeviceHealth]) -> None:
         changed = self.health.update(driver, reports)
-        self._tell_pods(driver, changed)
+        self._update_pods(driver, changed)
         if changed:
             self._on_change("health", driver, "")
 
@@ -284,7 +289,7 @@ class DRAManager:
             list(device.cdi_device_ids) or None,
         )
 
-    def _tell_pods(self, driver: str, changed: Iterable[DeviceHealth]) -> None:
+    def _update_pods(self, driver: str, changed: Iterable[DeviceHealth]) -> None:
         keys = {(each.pool, each.device) for each in changed}
         pods = {
             uid

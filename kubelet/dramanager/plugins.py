@@ -16,6 +16,7 @@ from grpcunix import Client
 from grpcunix.grpcio import GrpcioChannel
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.errors import ClaimError, RegistrationError
+from kubelet.metrics import KubeletMetrics
 from kubelet.rpc import Timeouts, await_unary, connect
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
@@ -48,6 +49,7 @@ class DRAPlugin:
         endpoint: str,
         versions: Sequence[str],
         timeouts: Timeouts,
+        metrics: KubeletMetrics,
         on_connection: Callable[["DRAPlugin"], None],
     ) -> None:
         """Dial later; `on_connection` is told when a connection begins or ends. Raises `RegistrationError`."""
@@ -58,6 +60,7 @@ class DRAPlugin:
         self.connections = 0  # so far
         self._messages = SERVICES[choose_service(versions)]
         self._seconds = timeouts.claims
+        self._metrics = metrics
         self._on_connection = on_connection
         self._channel: GrpcioChannel | None = None
         self._following: asyncio.Task[None] | None = None
@@ -90,7 +93,8 @@ class DRAPlugin:
         )
         service = api.DESCRIPTOR.services_by_name["DRAPlugin"]
         call = Client(self.channel, service).call(method, request, timeout=self._seconds)
-        response = await await_unary(call, Path(self.endpoint))
+        counted = self._metrics.calling(self.driver, f"/{service.full_name}/{method}", call)
+        response = await await_unary(counted, Path(self.endpoint))
         if api is not v1:  # the older messages differ in what they lack, and what they lack they must not carry
             response.DiscardUnknownFields()
             response = getattr(v1, f"{method}Response").FromString(response.SerializeToString())

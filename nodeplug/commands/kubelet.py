@@ -36,6 +36,7 @@ from nodeplug.commands.kubelet_cluster import (
 from nodeplug.commands.kubelet_pods import FILE, admit, ask_kubelet, directory_option, read_pods, status
 from nodeplug.commands.kubelet_verify import verify
 from nodeplug.commands.seconds import Seconds
+from nodeplug.status_server import StatusServer
 from resourceapi.client import ClientError
 from resourceapi.client.blocking import Client
 from resourceapi.objects import names
@@ -117,6 +118,11 @@ def kubelet() -> None:
     help="Seconds until the API server has told a kubelet that starts of its pods.",
 )
 @click.option(
+    "--read-only-port",
+    type=click.IntRange(0, 65535),
+    help="Serve what the kubelet counts at this port of 127.0.0.1, at /metrics; 0 takes a free one.  [default: none]",
+)
+@click.option(
     "--apiserver/--no-apiserver",
     "with_server",
     default=None,
@@ -143,6 +149,7 @@ def run(
     cgroup_root: Path | None,
     cgroup_driver: CgroupDriver,
     api_delay: float,
+    read_only_port: int | None,
     with_server: bool | None,
     kubeconfig: Path | None,
     port: int,
@@ -187,7 +194,7 @@ def run(
 
     try:
         check_folder(directory)  # before an API server writes there how it is found
-        asyncio.run(_run(new_node, cluster))
+        asyncio.run(_run(new_node, cluster, read_only_port))
     except (ClusterUnavailable, KubeletError, GrpcUnixError, ClientError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -226,7 +233,11 @@ for command in (admit, checkpoint, status, verify):
     kubelet.add_command(command)
 
 
-async def _run(new_node: Callable[[Cluster | None], Node], cluster: AbstractAsyncContextManager[Client | None]) -> None:
+async def _run(
+    new_node: Callable[[Cluster | None], Node],
+    cluster: AbstractAsyncContextManager[Client | None],
+    read_only_port: int | None,
+) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -242,7 +253,18 @@ async def _run(new_node: Callable[[Cluster | None], Node], cluster: AbstractAsyn
         working: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
         if in_cluster is not None:
             working.append(asyncio.create_task(in_cluster.run()))
+        if read_only_port is not None:
+            working.append(asyncio.create_task(_serve_metrics(node, read_only_port)))
         await until_first(working)
+
+
+async def _serve_metrics(node: Node, port: int) -> None:
+    """Serve what each of the node's kubelets counts, until cancelled; one that is stopped has counted nothing."""
+    server = StatusServer(f"127.0.0.1:{port}", node.metrics, lambda: () if node.is_running else ("it is stopped",))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.run())
+        await server.listening.wait()
+        click.echo(f"metrics at http://127.0.0.1:{server.port}/metrics")
 
 
 async def _print(events: AsyncIterator[Event]) -> None:

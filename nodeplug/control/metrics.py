@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from nodeplug.control.running import Running
-from nodeplug.metrics import render
+from telemetry.exposition import render
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="metrics"):

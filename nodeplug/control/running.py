@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from hostdevices import Host
     from nodeplug.config import Config
     from nodeplug.config_file import ConfigFile
-    from nodeplug.metrics import Metric
     from nodeplug.offering import Offering
     from telemetry import Telemetry
+    from telemetry.exposition import Metric
 
 
 class Running(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
@@ -72,7 +73,8 @@ var kinds = []struct {
 	{flowcontrolv1.SchemeGroupVersion, []string{"FlowSchema", "PriorityLevelConfiguration"}},
 	{networkingv1.SchemeGroupVersion, []string{"Ingress", "IngressClass", "NetworkPolicy"}},
 	{nodev1.SchemeGroupVersion, []string{"RuntimeClass"}},
-	{policyv1.SchemeGroupVersion, []string{"PodDisruptionBudget"}},
+	{policyv1.SchemeGroupVersion, []string{"Eviction", "PodDisruptionBudget"}},
+	{policyv1beta1.SchemeGroupVersion, []string{"Eviction"}},
 	{rbacv1.SchemeGroupVersion, []string{"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}},
 	{schedulingv1.SchemeGroupVersion, []string{"PriorityClass"}},
 	{storagev1.SchemeGroupVersion, []string{"CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass",

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -58,11 +59,15 @@ class Background:
     def until_end_of_line(self, text: str) -> None:
         self._find(lambda printed: printed.endswith(text), text)
 
-    def _find(self, is_it: Callable[[str], bool], wanted: str) -> None:
+    def until_prefix(self, text: str) -> str:
+        """What stands behind `text` on the next line that begins with it."""
+        return self._find(lambda printed: printed.startswith(text), text).removeprefix(text)
+
+    def _find(self, is_it: Callable[[str], bool], wanted: str) -> str:
         assert self._process.stdout is not None
         for printed in self._process.stdout:
             if is_it(printed.rstrip()):
-                return
+                return printed.rstrip()
         raise AssertionError(f"it ended without {wanted!r}")
 
     def end(self) -> int:
@@ -118,6 +123,15 @@ def test_a_plugin_under_development(running: Background, folder: Path) -> None:
     assert nodeplug("remove", "--dir", folder, "demo").exit_code == 0
     again = nodeplug("remove", "--dir", folder, "demo")
     assert (again.exit_code, again.output) == (1, "Error: pod demo is not on the node\n")
+
+
+def test_what_it_counts_is_served(folder: Path) -> None:
+    command = (sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--no-apiserver")
+    process = Background(*command, "--read-only-port", "0")
+    address = process.until_prefix("metrics at ")
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        assert 'dra_resource_claims_in_use{driver_name="<any>"} 0.0' in answer.read().decode().splitlines()
+    assert process.end() == 0
 
 
 def test_no_pod_and_no_file_stops_it_from_answering(folder: Path) -> None:

@@ -24,8 +24,11 @@ def test_a_stub_plugin(kubelet, device_plugin_stub):
     assert kubelet.admit(pod("p", container("c", {R: 1}))).phase == "Running"
     stub.fail("Allocate", "no")
     assert "desc = no" in kubelet.admit(pod("q", container("c", {R: 1}))).message
+    counted = 'kubelet_device_plugin_registration_total{resource_name="example.com/x"} 1.0'
+    assert counted in kubelet.metrics()
     kubelet.restart()
     assert kubelet.capacity() == {R: 0}
+    assert counted not in kubelet.metrics()
     stub.register()
     kubelet.until(lambda: kubelet.capacity() == {R: 2})
     assert len(kubelet.allocations("p", "c")[R]) == 1

@@ -14,10 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from deviceplugin import ResourceStatus
 from dra_plugin import DraStatus
 from nodeplug.config_file import ConfigStatus
-from nodeplug.metrics import MOST_LEASES, Metric, ScanStatus, collect, render
+from nodeplug.metrics import MOST_LEASES, ScanStatus, collect
 from nodeplug.readiness import why_not_ready
 from nodeplug.version import VERSION
 from telemetry import Histogram, Telemetry
+from telemetry.exposition import Metric, render
 from tests.checkpoint.build import claimed, lease
 
 FUSE = ResourceStatus("example.com/fuse", 6, 3, 2, True, 7, "", in_use=1)

@@ -13,7 +13,7 @@ import yaml
 from click import Context
 
 from nodeplug.cli import main
-from nodeplug.metrics import Metric
+from telemetry.exposition import Metric
 from tests.nodeplug.test_metrics import everything
 
 ROOT = Path(__file__).resolve().parents[2]

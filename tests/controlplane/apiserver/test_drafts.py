@@ -10,7 +10,7 @@ import pytest
 from controlplane.apiserver import Server
 from controlplane.apiserver.bodies import LONG
 from controlplane.apiserver.drafts import write_apart
-from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.options import DeleteOptions, WriteOptions
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Patch
 from controlplane.apiserver.pods.binding import evict
 from controlplane.apiserver.rest import Outcome, Rest
@@ -202,6 +202,16 @@ async def test_a_large_pod_that_is_evicted(server: Server, times: int) -> None:
         assert [x["type"] for x in each["status"]["conditions"]] == ["DisruptionTarget"]
     assert server.rest.get(pod) == outcome.object == told[-1]
     assert bool(outcome.object["metadata"].get("labels")) == bool(times)
+
+
+async def test_a_large_pod_that_is_deleted_is_shown_as_it_ended(server: Server) -> None:
+    server.write({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": LARGE})
+    kind = server.registry.find("", "v1", "pods")
+    assert kind is not None
+    pod = Target(kind, "v1", "default", "one")
+    delete = partial(Rest.delete, target=pod, options=DeleteOptions())
+    outcome = await write_apart(server.rest, pod, 0, delete)
+    assert outcome.object["metadata"]["resourceVersion"] == str(server.store.version)
 
 
 @pytest.mark.parametrize("times", [0, 1, 9])

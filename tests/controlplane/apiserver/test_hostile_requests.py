@@ -19,6 +19,7 @@ from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import MAX_DEPTH
 from resourceapi.objects.release import LATEST
 from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Http, Running, device_class
+from tests.controlplane.apiserver.test_admission import POLICIES, policy, use
 from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, SPEC, definition
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -243,6 +244,43 @@ def test_what_etcd_would_not_take_is_refused_and_stops_nobody(server: Running) -
         assert other.send("GET", f"{PODS}/p5000").status == 404
 
 
+def answered_meanwhile(
+    server: Running, method: str, path: str, body: Any = None, content: str = "application/json"
+) -> tuple[int, int]:
+    """How often others were answered while this was done, and its status."""
+    headers = {"Authorization": "Bearer secret", "Content-Type": content}
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=60)
+    with contextlib.closing(connection), server.http() as other:
+        connection.request(method, path, json.dumps(body).encode() if body is not None else None, headers)
+        answered = 0
+        while not select.select([connection.sock], [], [], 0)[0]:
+            assert other.send("GET", "/api/v1/namespaces/default").status == 200
+            answered += 1
+        return answered, connection.getresponse().status
+
+
+def test_expressions_stop_nobody(server: Running, api: Http) -> None:
+    """Compiling them takes long, and so does what a policy computes of each write."""
+    many = " && ".join(f"object.metadata.name != 'x{number}'" for number in range(1500))
+    texts = (f"device.driver == 'x{number}' || " * 150 + "true" for number in range(10))
+    selective = device_class("c") | {"spec": {"selectors": [{"cel": {"expression": text}} for text in texts]}}
+    for path, made in ((POLICIES, policy("many", validations=[{"expression": many}])), (CLASSES, selective)):
+        answered, status = answered_meanwhile(server, "POST", path, made)
+        assert (answered > 5, status) == (True, 201), f"the loop was held by {path}"
+    hundred = str([*range(100)])
+    slow = f"{hundred}.all(a, {hundred}.all(b, {hundred}.all(c, a + b + c >= 0)))"
+    use(api, "slow", {"validationActions": ["Warn"]}, validations=[{"expression": slow}])
+    for method, path, body in (
+        ("POST", MAPS, config_map()),
+        ("PUT", f"{MAPS}/one", config_map(data={"a": "b"})),
+        ("DELETE", f"{MAPS}/one", None),
+        ("POST", MAPS, config_map("two")),
+        ("DELETE", MAPS, None),
+    ):
+        answered, status = answered_meanwhile(server, method, path, body)
+        assert (answered > 5, status // 100) == (True, 2), f"the loop was held by {method} {path}"
+
+
 @pytest.mark.parametrize("content", [MERGE, STRATEGIC, JSON_PATCH, APPLY])
 def test_a_patch_of_a_large_object_stops_nobody(server: Running, api: Http, content: str) -> None:
     """However short it is."""
@@ -251,16 +289,8 @@ def test_a_patch_of_a_large_object_stops_nobody(server: Running, api: Http, cont
     patch: Any = [{"op": "add", "path": "/metadata/labels", "value": {}}] if content == JSON_PATCH else labels
     if content == APPLY:
         patch = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p2000", "labels": {"a": "b"}}}
-    headers = {"Authorization": "Bearer secret", "Content-Type": content}
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=60)
-    with contextlib.closing(connection), server.http() as other:
-        connection.request("PATCH", f"{PODS}/p2000?fieldManager=me", json.dumps(patch).encode(), headers)
-        answered = 0
-        while not select.select([connection.sock], [], [], 0)[0]:
-            assert other.send("GET", "/api/v1/namespaces/default").status == 200
-            answered += 1
-        assert answered > 5, "the loop was held"
-        assert connection.getresponse().status == 200
+    answered, status = answered_meanwhile(server, "PATCH", f"{PODS}/p2000?fieldManager=me", patch, content)
+    assert (answered > 5, status) == (True, 200), "the loop was held"
 
 
 def test_ports_of_thousands_of_containers() -> None:

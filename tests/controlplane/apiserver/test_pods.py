@@ -176,6 +176,26 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
     assert "deletionTimestamp" not in api.ok("GET", f"{PODS}/e")["metadata"], "as `kubectl drain --dry-run` has it"
     wrong = api.send("POST", f"{PODS}/e/eviction", body | dry | {"deleteOptions": {"gracePeriodSeconds": "1"}})
     assert (wrong.status, "cannot unmarshal string" in wrong.message) == (400, True)
+    for members, said in (
+        (
+            {"deleteOptions": 5},
+            "json: cannot unmarshal number into Go struct field Eviction.deleteOptions of type v1.Del",
+        ),
+        ({"metadata": 5}, "json: cannot unmarshal number into Go struct field Eviction.metadata of type v1.ObjectMeta"),
+        (
+            {"apiVersion": "v1"},
+            'no kind "Eviction" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111"',
+        ),
+        (
+            {"kind": "PodDisruptionBudget"},
+            "converting (v1.PodDisruptionBudget) to (policy.Eviction): unknown conversion",
+        ),
+    ):
+        wrong = api.send("POST", f"{PODS}/e/eviction", body | dry | members)
+        handled = f'{members.get("kind", "Eviction")} in version "v1" cannot be handled as a Eviction: {said}'
+        assert (wrong.status, wrong.message[: len(handled)]) == (400, handled)
+    assert api.send("POST", f"{PODS}/e/eviction", body | {"apiVersion": 5}).status == 400
+    api.ok("POST", f"{PODS}/e/eviction", body | dry | {"apiVersion": "policy/v1beta1"})
     done = api.ok("POST", f"{PODS}/e/eviction", body | {"metadata": {"name": "e"}})
     assert (done["status"], done["code"]) == ("Success", 201)
     assert not _is_there(api, "e")

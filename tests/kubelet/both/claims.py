@@ -120,10 +120,10 @@ async def two_drivers(stage: ClaimsStage) -> None:
     states = stage.stored()[stage.name].driver_state or {}
     found = {name: [device.device_name for device in state.devices or ()] for name, state in states.items()}
     assert found == {stage.driver_name: ["g0"], other: ["h0"]}
-    assert await stage.world.claims_in_use() == {"<any>": 1, stage.driver_name: 1, other: 1}
+    assert await stage.claims_in_use() == {"<any>": 1, stage.driver_name: 1, other: 1}
     await stage.world.remove(stage.name)
     assert [driver.claims(UNPREPARE) for driver in drivers] == [[[stage.name]]] * 2
-    assert await stage.world.claims_in_use() == {"<any>": 0}
+    assert await stage.claims_in_use() == {"<any>": 0}
 
 
 @both_with("DRAConsumableCapacity")

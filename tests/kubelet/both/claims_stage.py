@@ -163,6 +163,10 @@ class ClaimsStage(Stage):
         assert text.startswith(head)
         return text.removeprefix(head)
 
+    async def claims_in_use(self) -> dict[str, float]:
+        """Driver -> number of claims, as the kubelet counts them."""
+        return {each.labels["driver_name"]: each.value for each in await self.counted("dra_resource_claims_in_use")}
+
     def stored(self) -> dict[str, ClaimState]:
         """The scenario's claims in the kubelet's file, by name; the file is as our codec would write it."""
         raw = (self.world.kubelet_folder / "dra_manager_state").read_bytes()

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import re
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -31,7 +30,6 @@ from tests.kubelet.both.world import (
 )
 
 _SCHEDULER = "nobody"  # pods are bound by hand
-_IN_USE = re.compile(r'^dra_resource_claims_in_use\{driver_name="(.+)"\} (\d+)$', re.MULTILINE)
 _MOST_METRICS = 16 * 1024 * 1024  # bytes
 _STAY = "trap 'exit 0' TERM; sleep 1000 & wait"
 
@@ -203,7 +201,7 @@ class Real:
 
         return await asyncio.to_thread(self._node.until, first, fields)
 
-    async def claims_in_use(self) -> Mapping[str, int]:
+    async def metrics(self) -> str:
         connections = Connections(self._kubelet)
         try:
             token = {"Authorization": f"Bearer {self._kubelet.token}"}
@@ -212,7 +210,7 @@ class Real:
             assert answer.status == 200, told
         finally:
             connections.abort()
-        return {driver: int(count) for driver, count in _IN_USE.findall(told.decode())}
+        return told.decode()
 
     async def injected(self, pod: str, container: str) -> list[str]:
         statuses = await self._containers(pod)

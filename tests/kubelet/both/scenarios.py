@@ -7,6 +7,7 @@ from tests.kubelet.both import (
     containers,
     drivers,
     health,
+    metrics,
     registration,
     restarts,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "containers",
     "drivers",
     "health",
+    "metrics",
     "registration",
     "restarts",
 ]

@@ -16,6 +16,7 @@ from kubelet import RELEASES, ClusterError, MemoryCluster, Node, NodeError, Syst
 from kubelet.clock import Timer
 from resourceapi.objects import to_dict, v1
 from resourceapi.objects.core import Pod
+from telemetry.exposition import render
 from tests.kubelet.both.world import (
     Meanwhile,
     PodView,
@@ -196,8 +197,8 @@ class StandIn:
         async with asyncio.timeout(30):
             return await self._failures[f"default/{pod}"]
 
-    async def claims_in_use(self) -> Mapping[str, int]:
-        return self._node.dra_manager.claims_in_use()
+    async def metrics(self) -> str:
+        return render(self._node.metrics())
 
     async def injected(self, pod: str, container: str) -> list[str]:
         return list(dict.fromkeys(self._node.claimed_devices(pod, container)))

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 from msgspec import Struct
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from checkpoint.kubelet_devices import DeviceCheckpoint, PodDevices, load
 from grpcunix import Client, RpcError, Status, connect
@@ -180,8 +182,8 @@ class World(Protocol):
         """What the pod's first event says of claims that could not be prepared, once there is one."""
         ...
 
-    async def claims_in_use(self) -> Mapping[str, int]:
-        """Driver -> number of claims, as the kubelet counts them."""
+    async def metrics(self) -> str:
+        """What the kubelet's /metrics says."""
         ...
 
     async def injected(self, pod: str, container: str) -> list[str]:
@@ -233,6 +235,16 @@ class Stage:
         """Leave nothing behind."""
         async with self.stack:
             await self.remove_pods()
+
+    async def counted(self, metric: str, **labels: str) -> list[Sample]:
+        """The samples of a metric of the kubelet's that have these labels."""
+        families = text_string_to_metric_families(await self.world.metrics())
+        return [
+            sample
+            for family in families
+            for sample in family.samples
+            if metric in (sample.name, family.name) and labels.items() <= sample.labels.items()
+        ]
 
     async def remove_pods(self) -> None:
         """Remove all pods."""
