@@ -16,9 +16,9 @@ _INTRODUCTION = """\
 has a goal, in at most ten minutes; `make bench ARGS=NAME` measures one part, and `ARGS=all` all parts. Each part prints
 its tables and stores them in `bench/results`, where `page` reads them.
 
-Tests never assert speed. The benchmarks run on the system's Python, Debian's 3.11, which the image and the package also
-use; a Python that was built without profiles (pyenv's) takes a quarter more time. The figures are from one machine:
-only ratios within one run apply to others.
+Tests never assert speed. The benchmarks run on the system's Python, Debian's 3.11, which the image and the package
+also use; a Python that was built without profiles (pyenv's) takes a quarter more time. The figures are from one
+machine: only ratios within one run apply to others.
 
 The programs for comparison (a Go plugin that syncs each allocation to disk before it answers, the probe that acts as
 the kubelet for both, the Go driver of `examples/go`) are built separately, and `$NODEPLUG_BASELINES` names their folder.
