@@ -12,15 +12,17 @@ PAGE = results.PUBLISHED.with_suffix(".md")
 _INTRODUCTION = """\
 # Benchmarks
 
-This page is written by `make bench ARGS=page` from [benchmarks.json](benchmarks.json). `make bench` measures all that
-has a goal, in at most ten minutes; `make bench ARGS=NAME` measures one part, `ARGS=all` all of them. Each prints its
-tables and keeps them in `bench/results`; `page` takes them over from there.
+`make bench ARGS=page` writes this page from [benchmarks.json](benchmarks.json). `make bench` measures everything that
+has a goal, in at most ten minutes; `make bench ARGS=NAME` measures one part, and `ARGS=all` all parts. Each part prints
+its tables and stores them in `bench/results`, where `page` reads them.
 
-Speed is never asserted in tests. What is measured runs on the system's Python, Debian's 3.11, as the image and the
-package have it; one that was built without profiles (pyenv's) takes a quarter more for the same. Figures are of one
-machine; only ratios within one run travel to others. What they are compared with (a Go plugin that syncs each
-allocation to disk before it answers, the probe that plays the kubelet to both, the Go driver of `examples/go`) is built
-apart: `$NODEPLUG_BASELINES` names the folder. Without them a part is left out, and says so.
+Tests never assert speed. The benchmarks run on the system's Python, Debian's 3.11, which the image and the package
+also use; a Python that was built without profiles (pyenv's) takes a quarter more time. The figures are from one
+machine: only ratios within one run apply to others.
+
+The programs for comparison (a Go plugin that syncs each allocation to disk before it answers, the probe that acts as
+the kubelet for both, the Go driver of `examples/go`) are built separately, and `$NODEPLUG_BASELINES` names their
+folder. Without them the benchmarks skip a part, and say so.
 """
 
 

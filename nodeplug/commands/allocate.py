@@ -36,9 +36,13 @@ BAD_INPUT = 2
     )
 )
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Read what this server has; FILES come on top.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="Read the objects of this API server; FILES are added to them.",
+)
 @click.option("--claim", "claims", multiple=True, metavar="[NS/]NAME", help="Allocate this claim; repeatable.")
-@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Try this node only; repeatable.")
+@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Try only this node; repeatable.")
 @click.option(
     "--what-if",
     "changes",
@@ -46,7 +50,9 @@ BAD_INPUT = 2
     metavar="CHANGE",
     help="+FILE, +KIND/NEW~OLD or -KIND/NAME; KIND is claim, node, slice, class or device (DRIVER/POOL/NAME).",
 )
-@click.option("--timeout", type=Seconds(), default=10.0, show_default=True, metavar="SECONDS", help="For each search.")
+@click.option(
+    "--timeout", type=Seconds(), default=10.0, show_default=True, metavar="SECONDS", help="Limit for each search."
+)
 @output_option
 def allocate(
     files: tuple[Path, ...],

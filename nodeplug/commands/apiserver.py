@@ -22,8 +22,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(epilog=examples("nodeplug apiserver --kubeconfig kubeconfig --load manifests/"))
-@click.option("--data", type=_FILE, help="Keep the objects in this file; without it they are gone with the server.")
-@click.option("--kubeconfig", type=_FILE, help="Write a kubeconfig with the server's address and token here.")
+@click.option(
+    "--data", type=_FILE, help="Store the objects in this file; without it they are lost when the server stops."
+)
+@click.option("--kubeconfig", type=_FILE, help="Write a kubeconfig with the server's address and token to this file.")
 @click.option(
     "--load",
     type=click.Path(exists=True, path_type=Path),
@@ -44,11 +46,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=Choice(["AlwaysAllow", "RBAC"]),
     default="AlwaysAllow",
     show_default=True,
-    help="Who may do what: whoever is let in everything, or what the stored roles allow.",
+    help="Allow everything to authenticated clients, or what the stored roles allow.",
 )
-@click.option("--tls", is_flag=True, help="Serve with TLS; the kubeconfig has the authority that is made for it.")
-@click.option("--no-token", is_flag=True, help="Let everybody in who can connect.")
-@click.option("--no-collector", is_flag=True, help="Delete no dependents, count no quotas: as without controllers.")
+@click.option(
+    "--tls", is_flag=True, help="Serve with TLS; the kubeconfig contains the generated certificate authority."
+)
+@click.option("--no-token", is_flag=True, help="Accept every client that can connect.")
+@click.option("--no-collector", is_flag=True, help="Do not delete dependents or count quotas, as without controllers.")
 @click.option("--no-prototype", is_flag=True, help="Leave out the kinds of the k8srm prototype, as a real server does.")
 def apiserver(
     data: Path | None,

@@ -24,9 +24,9 @@ from resources.resource import VHOST_NET
 @click.option("--mask", is_flag=True, help="Replace serial numbers, MAC addresses and UUIDs, consistently.")
 @live_root_option
 def capture(file: Path, mask: bool, root: Path) -> None:
-    """Record what the device tree says to FILE, as text, compressed; `-` is standard output.
+    """Record the device tree in FILE, as compressed text; `-` is standard output.
 
-    Needs no privilege; as root it records also what only root may read. Device nodes are recorded by type and number,
+    Needs no privileges; as root it also records what only root can read. Device nodes are recorded by type and number,
     never opened. An existing FILE stays as it is.
     """
     started = time.monotonic()

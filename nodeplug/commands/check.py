@@ -50,7 +50,7 @@ CONFIGURATION = 2
 )
 @click.argument("file", required=False, type=CONFIGURATION_FILE)
 @root_option
-@click.option("--node", default="", help="The node's name, for resources with `onNodes`. Without: this one's.")
+@click.option("--node", default="", help="The node's name, for resources with `onNodes`. Default: this node's name.")
 @click.option(
     "--node-label",
     "labels",

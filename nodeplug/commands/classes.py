@@ -28,7 +28,7 @@ _WIDTH = 1000  # of a line: expressions stay in one piece
     default="v1",
     show_default=True,
     type=Choice(_VERSIONS),
-    help="What the cluster serves: v1 since Kubernetes 1.34.",
+    help="The API version that the cluster serves: v1 since Kubernetes 1.34.",
 )
 def classes(file: Path, api_version: str) -> None:
     """Print a DeviceClass for each resource of the configuration FILE that has `api: dra` or `api: both`.

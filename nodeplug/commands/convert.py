@@ -28,8 +28,8 @@ LEFT_OUT, UNREADABLE = 1, 2
 )
 @click.argument("file", type=CONFIGURATION_FILE)
 @click.option("--from", "plugin", type=Choice(list(FORMATS)), help="Whose it is. Without: what its keys say.")
-@click.option("--domain", default="", help="For names that have none in FILE. Without: the other plugin's own.")
-@click.option("--entry", default="", help="Which entry of a ConfigMap that has several.")
+@click.option("--domain", default="", help="The domain for names without one in FILE. Default: the other plugin's own.")
+@click.option("--entry", default="", help="The entry of a ConfigMap with several entries.")
 @root_option
 def convert(file: Path, plugin: str | None, domain: str, entry: str, root: Path) -> None:
     """Print the configuration FILE of another device plugin as one of nodeplug.

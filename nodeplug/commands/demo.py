@@ -44,7 +44,7 @@ _PREFERRED = ("nodeplug.dev/kvm", "nodeplug.dev/fuse")  # for the pod: devices t
 
 
 @click.command(epilog=examples("nodeplug demo --watch"))
-@click.option("--watch", is_flag=True, help="Stay, and print every hotplug, health change and allocation.")
+@click.option("--watch", is_flag=True, help="Keep running, and print every hotplug, health change and allocation.")
 @root_option
 def demo(watch: bool, root: Path) -> None:
     """Show the main job on this machine's devices, with a stand-in kubelet."""

@@ -25,9 +25,9 @@ from nodeplug.commands.structured import as_text
 @root_option
 @output_option
 @click.option("--kind", "kinds", multiple=True, help="Only devices of this kind (nic, gpu, pci ...); may be repeated.")
-@click.option("--id", "ids", multiple=True, help="Only the device with this id, with all that is known; repeatable.")
+@click.option("--id", "ids", multiple=True, help="Only the device with this id, with all its properties; repeatable.")
 def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str, ...]) -> None:
-    """Show the devices that are here: id, kernel's name, nodes, NUMA node, attributes, health.
+    """Show the devices of this machine: id, kernel name, device nodes, NUMA node, attributes, health.
 
     As an ordinary user, what that user may read. Exits 1 when a device asked for by --id is not here.
     """

@@ -31,11 +31,13 @@ def dry_run() -> None:
 )
 @state_option
 @output_option
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Units that it asks for.")
+@click.option(
+    "--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many units the container requests."
+)
 @click.option("--device", "devices", multiple=True, help="A unit or device that must be among them; repeatable.")
 @click.argument("resource")
 def allocate(state: Path, output: Output, count: int, devices: tuple[str, ...], resource: str) -> None:
-    """Show what a container would be given that asks for units of RESOURCE, or why it would be refused.
+    """Show what a container that requests units of RESOURCE would get, or why it would be refused.
 
     Which units GetPreferredAllocation takes of those that are healthy and free, and the answer to Allocate for them:
     variables, mounts, device nodes, CDI names, annotations. Of claims `nodeplug allocate` says what they would get.

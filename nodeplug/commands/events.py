@@ -30,9 +30,9 @@ _HEADER = ("WHEN", "WHAT", "RESOURCE", "DEVICE", "MESSAGE")
 )
 @state_option
 @output_option
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens next, until Ctrl-C.")
-@click.option("--warnings", is_flag=True, help="Only what somebody may have to do something about.")
-@click.option("--resource", default="", help="Only what happened to this resource.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new events, until Ctrl-C.")
+@click.option("--warnings", is_flag=True, help="Only events that may need action.")
+@click.option("--resource", default="", help="Only events of this resource.")
 def events(state: Path, output: Output, follow: bool, warnings: bool, resource: str) -> None:
     """Show what happened lately, the oldest first.
 

@@ -25,7 +25,7 @@ from nodeplug.control.explain import Answer, Question
 @output_option
 @click.argument("name", metavar="DEVICE|RESOURCE")
 def explain(state: Path, output: Output, name: str) -> None:
-    """Say why a device is offered or not, by which line of the configuration, and what is missing.
+    """Explain why a device is offered or not, with the line of the configuration, and what is missing.
 
     DEVICE is an id of `nodeplug discover`, a node or the kernel's name. Of a RESOURCE: what it selects, what it has,
     who has it, and why devices of the same kind are not among it.

@@ -43,7 +43,7 @@ def k8srm() -> None:
     required=True,
     envvar="KUBECONFIG",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Leads to the API server.  [env: KUBECONFIG]",
+    help="The kubeconfig of the API server.  [env: KUBECONFIG]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print every set of pools that was considered; also VERBOSE=y.")
 @click.option("--timeout", type=Seconds(), default=10.0, show_default=True, metavar="SECONDS", help="For each node.")

@@ -102,35 +102,35 @@ def kubelet() -> None:
     multiple=True,
     help="Run the pods of this YAML file as static pods, which need no API server.",
 )
-@click.option("--cgroup-root", type=_FOLDER, help="Make the cgroups of pods below this folder.  [default: none]")
+@click.option("--cgroup-root", type=_FOLDER, help="Create the cgroups of pods below this folder.  [default: none]")
 @click.option(
     "--cgroup-driver",
     type=Choice(["systemd", "cgroupfs"]),
     default="systemd",
     show_default=True,
-    help="Who spells the names of cgroups.",
+    help="The naming scheme of cgroups.",
 )
 @click.option(
     "--api-delay",
     type=Seconds(),
     default=_API_DELAY,
     show_default=True,
-    help="Seconds until the API server has told a kubelet that starts of its pods.",
+    help="Seconds until a starting kubelet learns of its pods from the API server.",
 )
 @click.option(
     "--read-only-port",
     type=click.IntRange(0, 65535),
-    help="Serve what the kubelet counts at this port of 127.0.0.1, at /metrics; 0 takes a free one.  [default: none]",
+    help="Serve the kubelet's /metrics at this port of 127.0.0.1; 0 chooses a free one.  [default: none]",
 )
 @click.option(
     "--apiserver/--no-apiserver",
     "with_server",
     default=None,
-    help="Bring an API server and a scheduler along.  [default: where nodeplug[controlplane] is installed]",
+    help="Also start an API server and a scheduler.  [default: where nodeplug[controlplane] is installed]",
 )
-@click.option("--kubeconfig", type=FILE, help="Be a node of the cluster that this kubeconfig leads to, instead.")
+@click.option("--kubeconfig", type=FILE, help="Instead join the cluster of this kubeconfig as a node.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The API server's port.  [default: a free one]")
-@click.option("--tls", is_flag=True, help="The API server serves with TLS.")
+@click.option("--tls", is_flag=True, help="Use TLS for the API server.")
 @click.option(
     "--load",
     type=click.Path(exists=True, path_type=Path),
@@ -209,7 +209,7 @@ def remove(directory: Path, pod: str) -> None:
 
 @kubelet.command(epilog=examples("nodeplug kubelet restart --dir /tmp/node --kill"))
 @directory_option
-@click.option("--kill", is_flag=True, help="Let it crash: nothing more is written to its state files.")
+@click.option("--kill", is_flag=True, help="Simulate a crash: the kubelet does not write its state files again.")
 def restart(directory: Path, kill: bool) -> None:
     """Restart the kubelet: sockets vanish, pods keep running, plugins must register again."""
     ask_kubelet(directory, Request("kill" if kill else "restart"))
@@ -225,7 +225,7 @@ def hold(directory: Path) -> None:
 @kubelet.command(epilog=examples("nodeplug kubelet release --dir /tmp/node"))
 @directory_option
 def release(directory: Path) -> None:
-    """Let the API server be back: the kubelet hears of all its pods."""
+    """Connect the API server again: the kubelet learns of all its pods."""
     ask_kubelet(directory, Request("release"))
 
 

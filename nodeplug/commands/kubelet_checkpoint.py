@@ -32,7 +32,7 @@ _HINT = "take the kubelet_internal_checkpoint of its device-plugins folder, or i
 @output_option
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def checkpoint(file: Path, output: Output) -> None:
-    """Show what a kubelet remembers: FILE is a kubelet_internal_checkpoint or a dra_manager_state.
+    """Show the state of a kubelet: FILE is a kubelet_internal_checkpoint or a dra_manager_state.
 
     -o wide shows the answers of plugins and drivers, too. Exits with 1 if the kubelet would not take the file, and says
     why.

@@ -42,7 +42,7 @@ class _NotRun(click.ClickException):
         "nodeplug kubelet verify --dra -- ./my-driver {kubelet} {kubeconfig} {node}",
     ),
 )
-@click.option("--seconds", type=Seconds(min=1), default=30.0, show_default=True, help="How long anything may take.")
+@click.option("--seconds", type=Seconds(min=1), default=30.0, show_default=True, help="Limit for each step.")
 @click.option(
     "--kubernetes",
     type=Choice(sorted(RELEASES)),
@@ -60,15 +60,15 @@ class _NotRun(click.ClickException):
     callback=remember_output,
     help="What to print; json and junit come at the end.",
 )
-@click.option("--failures-only", is_flag=True, help="Print what is not well, and the sum.")
+@click.option("--failures-only", is_flag=True, help="Print only failures and warnings, and the summary.")
 @click.option("--dra", "is_driver", is_flag=True, help="The command is a DRA driver, not a device plugin.")
 @click.option(
-    "--device", default="", metavar="POOL/DEVICE", help="What to claim of a DRA driver that publishes nothing."
+    "--device", default="", metavar="POOL/DEVICE", help="The device to claim if the DRA driver publishes none."
 )
 @click.option(
     "--as-host",
     is_flag=True,
-    help="For the command alone, the kubelet is in /var/lib/kubelet; needs root or user namespaces.",
+    help="Put the kubelet at /var/lib/kubelet, visible only to the command; needs root or user namespaces.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def verify(

@@ -44,7 +44,7 @@ def leases() -> None:
 )
 @state_option
 @output_option
-@click.option("--resource", default="", help="Only what was handed out of this resource.")
+@click.option("--resource", default="", help="Only leases of this resource.")
 def list_(state: Path, output: Output, resource: str) -> None:
     """List the leases: resource, unit, and the pod and container, or the claim, that has it."""
     leased = ask(state, Question(), Answer).leases
@@ -64,7 +64,7 @@ def list_(state: Path, output: Output, resource: str) -> None:
 @output_option
 @click.argument("name")
 def show(state: Path, output: Output, name: str) -> None:
-    """Show each lease of NAME, and what the witnesses say of it when they are asked now.
+    """Show each lease of NAME, and what the witnesses say about it now.
 
     NAME is a unit, a device, a pod or a claim, of one namespace as NAMESPACE/NAME. Being looked at ends a lease that is
     over.
@@ -82,9 +82,11 @@ def show(state: Path, output: Output, name: str) -> None:
 )
 @state_option
 @output_option
-@click.option("--resource", default="", help="The resource, where several have a unit of this name.")
+@click.option("--resource", default="", help="The resource, if several have a unit of this name.")
 @click.option(
-    "--force", is_flag=True, help="Although a witness says that it is held. The device can get a second user."
+    "--force",
+    is_flag=True,
+    help="Release even if a witness says that the device is held. The device can then get a second holder.",
 )
 @click.argument("unit")
 def release(state: Path, output: Output, resource: str, force: bool, unit: str) -> None:

@@ -23,12 +23,12 @@ def root_option(command: F) -> F:
 
 def live_root_option(command: F) -> F:
     """Add `--root` to a command that is about a running host, wherever it is mounted."""
-    return _root("Where the host's sys/, proc/ and dev/ are.")(command)
+    return _root("The directory with the host's sys/, proc/ and dev/.")(command)
 
 
 def output_option(command: F) -> F:
     """Add `-o` to a command whose answer is a table: how it prints that, or why there is none."""
-    help_text = "wide has more columns; json and yaml have everything, for scripts."
+    help_text = "wide adds columns; json and yaml contain everything, for scripts."
     return output_choice("table", "wide", "json", "yaml", help_text=help_text)(command)
 
 

@@ -30,7 +30,7 @@ _AGAIN = 0.1
 @state_option
 @output_option
 def reload(state: Path, output: Output) -> None:
-    """Have the daemon read its configuration's file again; show what that changed, once it counts.
+    """Make the daemon read its configuration file again, and show what changed once it is in effect.
 
     A file that is wrong changes nothing, and everything that is wrong with it is said. The daemon follows its file by
     itself, too: this says how that ends, and reads a file behind a link of your own.

@@ -54,7 +54,7 @@ def config_options(command: F) -> F:
         show_default="as the configuration says",
         type=click.Path(path_type=Path, readable=False),
         is_eager=True,  # for --config depends on it
-        help="The daemon's state directory, where it is another one than settings.stateDirectory.",
+        help="The daemon's state directory, if it differs from settings.stateDirectory.",
     )
     return config(state(command))
 

@@ -39,7 +39,7 @@ class _Shown(Struct, frozen=True):
 )
 @click.option("--text", "form", flag_value="text", default=True, help="Lines; the default.")
 @click.option("--svg", "form", flag_value="svg", help="A drawing, for a browser or a page.")
-@click.option("--all", "is_all", is_flag=True, help="Devices that nobody offers, too.")
+@click.option("--all", "is_all", is_flag=True, help="Also show devices that no resource offers.")
 @output_option
 @root_option
 @state_option

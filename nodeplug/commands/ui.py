@@ -29,7 +29,7 @@ _SECONDS_TO_ASK = 5.0
 @click.command(epilog=examples("nodeplug ui", "nodeplug ui --port 9401 --open", "ssh -L 9401:127.0.0.1:9401 NODE"))
 @state_option
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1; the default is any that is free.")
-@click.option("--open", "is_opened", is_flag=True, help="Show it in this machine's browser, too.")
+@click.option("--open", "is_opened", is_flag=True, help="Also open the page in this machine's browser.")
 def ui(state: Path, port: int, is_opened: bool) -> None:
     """Serve a page of the running daemon: the node as a picture, who has what, what happens, live. Until Ctrl-C.
 

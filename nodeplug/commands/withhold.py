@@ -20,7 +20,7 @@ from nodeplug.control.withhold import Answer, Question
 )
 @state_option
 @output_option
-@click.option("--reason", default="", help="Why, in a line: shown wherever the device is.")
+@click.option("--reason", default="", help="The reason, in one line; shown with the device everywhere.")
 @click.argument("device")
 def withhold(state: Path, output: Output, reason: str, device: str) -> None:
     """Stop giving DEVICE to new pods, until it is readmitted; a pod that has it keeps it.

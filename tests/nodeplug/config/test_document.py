@@ -42,7 +42,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         '10:20: YAML takes 0660 for a number; write it in quotes: "0660"',
         "13:5: unknown key share; did you mean shares?",
         "14:5: the key select stands here for the second time; the first is in line 12",
-        '15:5: this must be a mapping, not "hello"; what is offered, in the order in which devices are given away',
+        '15:5: this must be a mapping, not "hello"; what the node offers',
     ]
 
 
