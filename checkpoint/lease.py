@@ -103,8 +103,8 @@ class Change(Struct, frozen=True):
     @property
     def rerecorded(self) -> tuple[Lease, ...]:
         """The leases that are renewed with another record; a container's have one, which may be large."""
-        is_other = cache(ne)  # one comparison for all that share their records
-        return tuple(new for old, new in self.renewed if is_other(old.record, new.record))
+        is_other = cache(ne) if len(self.renewed) > 1 else ne  # one comparison for all that share their records
+        return tuple([new for old, new in self.renewed if is_other(old.record, new.record)])
 
     @property
     def replaced(self) -> tuple[Lease, ...]:
