@@ -55,7 +55,7 @@ async def _measure(folder: Path, cdi: Path) -> dict[str, list[tuple[float, float
     devices = tuple(Device(f"bench-{n}", "bench", f"bench{n}", devnodes=(node,)) for n in range(DEVICES))
     host = Host("/")
     presence, offers = Presence(host), Offers([resource])
-    presence.update({}, devices)
+    presence.update({device.id: device for device in devices}, devices)
     offers.update({resource.name: devices})
     paths = Paths(cdi=cdi, metadata=folder / "metadata")
     preparer = Preparer(DRIVER, NODE, host, presence, ledger, paths, offers.find, offers.attributes, ClaimTurns())

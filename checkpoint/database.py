@@ -442,9 +442,7 @@ def _check(connection: sqlite3.Connection) -> None:
 
 def _grows(change: Change) -> bool:
     """Tell whether the database may need pages for a change; a lease that is renewed as it was has its row."""
-    if change.begun or change.updated or change.withheld:
-        return True
-    return any(old.record != new.record for old, new in change.renewed)
+    return bool(change.begun or change.updated or change.withheld or change.rerecorded)
 
 
 def _read_only(path: Path, option: str = "") -> Book:

@@ -1,6 +1,6 @@
 """What the reconciler asks of the two fronts, through which leases are handed out and given back."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
 
 from checkpoint.holdings import ClaimName, UnitEntry
@@ -14,8 +14,8 @@ class UnitFront(Protocol):
         """Tell whether units of this name are ours."""
         ...
 
-    def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
-        """Return the lease for a unit that somebody holds without one."""
+    def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
+        """Return the leases for units that one container holds without any; `entry` has what it was answered."""
         ...
 
     def republish(self, resources: Iterable[str]) -> None:

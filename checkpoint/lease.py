@@ -12,6 +12,8 @@ Pure: a `Book` is changed in memory and can take every change back; ledger.py ma
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from operator import ne
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -97,6 +99,12 @@ class Change(Struct, frozen=True):
     def granted(self) -> tuple[Lease, ...]:
         """The leases that were granted, whether their units had one before or not."""
         return self.begun + tuple(new for _, new in self.renewed)
+
+    @property
+    def rerecorded(self) -> tuple[Lease, ...]:
+        """The leases that are renewed with another record; a container's have one, which may be large."""
+        is_other = cache(ne) if len(self.renewed) > 1 else ne  # one comparison for all that share their records
+        return tuple([new for old, new in self.renewed if is_other(old.record, new.record)])
 
     @property
     def replaced(self) -> tuple[Lease, ...]:

@@ -31,7 +31,7 @@ class Observers:
     def notify(self, changes: Sequence[Change], *, are_on_disk: bool) -> None:
         """Say what requests have changed; or have not, where the disk refused them."""
         moved = [lease for change in changes for lease in (*change.ended, *change.begun)]
-        moved += [new for change in changes for old, new in change.renewed if new.record != old.record]
+        moved += [lease for change in changes for lease in change.rerecorded]
         if moved:
             _call(self.of_leases, moved)
         if renewed := [new for change in changes for _, new in change.renewed]:

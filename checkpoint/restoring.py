@@ -7,7 +7,7 @@ Rules:
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
 from typing import Final, TypeAlias
 
@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from checkpoint.errors import LeaseRefused, LedgerUnavailable
 from checkpoint.fronts import ClaimFront, UnitFront
 from checkpoint.holdings import ClaimName, Holdings, UnitEntry, claim_of, held_claims, held_units
-from checkpoint.lease import LeaseKey
+from checkpoint.lease import Lease, LeaseKey
 from checkpoint.ledger import Ledger
 
 log = logging.getLogger("nodeplug.leases")
 
 _Key: TypeAlias = str | tuple[str, str]  # of a claim: its uid, or its namespace and name
+_Container: TypeAlias = tuple[str, str, UnitEntry | None]  # its resource, holder, and what the kubelet's file says
 
 _MOST_LINES: Final = 100  # of a pass: a lost ledger may have had 40,000
 _MOST_REASONS: Final = 3  # that every refusal repeats
@@ -44,10 +45,18 @@ class Restoring:
 
     async def restore_units(self, holdings: Holdings, leased: Set[LeaseKey], front: UnitFront | None) -> None:
         """Lease units again that somebody holds, and that were not `leased` when the witnesses were asked."""
+        if front is None:
+            return
         held = held_units(holdings)
+        containers: dict[_Container, list[str]] = {}
         for resource, unit in sorted(x for x in held if (x[0], "device-plugin", x[1]) not in leased):
-            if front is not None and self._ledger.get((resource, "device-plugin", unit)) is None:
-                await self._restore_unit(resource, unit, *held[resource, unit], front)
+            if front.serves(resource):
+                containers.setdefault((resource, *held[resource, unit]), []).append(unit)
+        for (resource, holder, entry), units in containers.items():
+            if lost := [x for x in units if self._ledger.get((resource, "device-plugin", x)) is None]:
+                pods = frozenset({entry.pod} if entry else ())
+                leases = front.restore_units(resource, lost, entry)
+                await self._restore_leases([replace(x, holder=holder, pods=pods) for x in leases])
 
     async def restore_claims(self, holdings: Holdings, known: Set[ClaimName], front: ClaimFront | None) -> None:
         """Lease claims again that somebody holds, and that were not `known` when the witnesses were asked."""
@@ -64,23 +73,27 @@ class Restoring:
             log.warning("%d more were held without a lease; `nodeplug status` has all leases", more)
         return "; ".join(list(self._unrestored)[:_MOST_REASONS])
 
-    async def _restore_unit(
-        self, resource: str, unit: str, holder: str, entry: UnitEntry | None, front: UnitFront
-    ) -> None:
-        if not front.serves(resource):
-            return
-        lease, pods = front.restore_unit(resource, unit, entry), frozenset({entry.pod} if entry else ())
-        extra = {"resource": resource, "device": unit, "holder": holder}
+    async def _restore_leases(self, leases: Sequence[Lease]) -> None:
+        """Grant what a container has: all of it at once, or what of it can be had."""
+        why = ""
         try:
-            await self._ledger.grant([replace(lease, holder=holder, pods=pods)], guarded=False)
+            await self._ledger.grant(leases, guarded=False)
         except LeaseRefused as refusal:  # whoever has the lease, nobody else gets the device
-            self._report(f"{resource} {unit}", str(refusal), extra)
+            if len(leases) > 1:
+                for each in leases:
+                    await self._restore_leases([each])
+                return
+            why = str(refusal)
         except LedgerUnavailable as error:
-            self._unrestored[str(error)] = None
-            self._report(f"{resource} {unit}", str(error), extra)
-        else:
-            message = "lease restored: the kubelet has given the device out, our record was lost"
-            self._log(logging.WARNING, message, extra)
+            why = str(error)
+            self._unrestored[why] = None
+        for each in leases:
+            extra = {"resource": each.resource, "device": each.unit, "holder": each.holder}
+            if why:
+                self._report(f"{each.resource} {each.unit}", why, extra)
+            else:
+                message = "lease restored: the kubelet has given the device out, our record was lost"
+                self._log(logging.WARNING, message, extra)
 
     async def _restore_claim(self, claim: ClaimName, units: Set[str], front: ClaimFront) -> None:
         try:

@@ -23,6 +23,7 @@ from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
 from checkpoint.lease import Book
 from checkpoint.withheld import why_withheld
 from deviceplugin import answered, container_record
+from deviceplugin.answered import Answered
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.descriptions import Terms
 from deviceplugin.device_info import variable
@@ -184,23 +185,35 @@ class Allocator:
             raise DeviceNotReady(f"{self.resource.name}: {error}") from error
         return response
 
-    def lease_of(self, unit_id: str, response: bytes | None) -> Lease:
-        """Return the lease for a unit that a container has, as the kubelet says, and of which our record was lost."""
-        answer = answered.decode(response)
-        given = answered.device_of(answer, self.resource.name, unit_id)
-        device = (self.devices.get(given.id) or self._presence.get(given.id)) if given else self._named(unit_id)
-        is_there = device is not None and not self._presence.why_changed(device)
-        seen = (
-            [answered.with_answered_paths(answer, self.resource.name, device)]
-            if device is not None and is_there
-            else []
+    def leases_of(self, unit_ids: Sequence[str], response: bytes | None) -> list[Lease]:
+        """Return the leases for units that one container has, as the kubelet says, and of which our record was lost.
+
+        They keep one record, as those of an Allocate do.
+        """
+        answer = Answered(response, self.resource.name)
+        found = {unit: self._answered_device(unit, answer) for unit in unit_ids}
+        devices = {x.id: x for x in found.values() if x is not None}.values()
+        record = self._record(
+            answer.response, [answer.with_answered_paths(x) for x in devices if not self._presence.why_changed(x)]
         )
-        lease = self._lease(unit_id, device, self._record(answer, seen), time.time())
-        taken = device.ids if device else frozenset((given.id,)) if given else self._taken_by(unit_id)
+        now = time.time()
+        return [
+            self._restored(self._lease(unit, device, record, now), device, answer) for unit, device in found.items()
+        ]
+
+    def _answered_device(self, unit_id: str, answer: Answered) -> Device | None:
+        """Return the device that a unit was when it was answered; None where no scan finds it."""
+        given = answer.device_of(unit_id)
+        return (self.devices.get(given.id) or self._presence.get(given.id)) if given else self._named(unit_id)
+
+    def _restored(self, lease: Lease, device: Device | None, answer: Answered) -> Lease:
+        """Return a lease with the devices that its unit had when it was answered."""
+        given = answer.device_of(lease.unit)
+        taken = device.ids if device else frozenset((given.id,)) if given else self._taken_by(lease.unit)
         if given and (given.members or given.part_of):  # then, which may not be what they are today
             return replace(lease, exclusive=taken.union(given.members), shared=lease.shared.union(given.part_of))
-        if is_group_id(given.id if given else name_in(unit_id), self.resource.name):
-            taken |= self._presence.at([node.host_path for node in answer.devices])
+        if is_group_id(given.id if given else name_in(lease.unit), self.resource.name):
+            taken |= self._presence.at([node.host_path for node in answer.response.devices])
         return replace(lease, exclusive=taken)
 
     async def prepare_start(self, unit_ids: Sequence[str]) -> list[Device]:

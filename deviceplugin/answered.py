@@ -19,16 +19,6 @@ def decode(response: bytes | None) -> api.ContainerAllocateResponse:
         return api.ContainerAllocateResponse()
 
 
-def device_of(answered: api.ContainerAllocateResponse, resource_name: str, unit_id: str) -> Given | None:
-    """Return the device that a unit was then; None where the answer does not say it.
-
-    The devices are in the order of the units in our variable. What is called like the unit today may be another device.
-    """
-    names = dict.fromkeys(map(name_in, answered.envs.get(env_name(resource_name), "").split(",")))
-    devices = _devices(answered, resource_name)
-    return dict(zip(names, devices, strict=True)).get(name_in(unit_id)) if len(names) == len(devices) else None
-
-
 def owners(answered: api.ContainerAllocateResponse, resource_name: str) -> dict[str, str]:
     """Return the ids of the devices that had the nodes then, by path; nothing where the answer does not say it.
 
@@ -44,15 +34,36 @@ def _devices(answered: api.ContainerAllocateResponse, resource_name: str) -> lis
     return given.read(answered, resource_name) or [Given(x.name.partition("=")[2]) for x in answered.cdi_devices]
 
 
-def with_answered_paths(answered: api.ContainerAllocateResponse, resource_name: str, device: Device) -> Device:
-    """Return a device with its nodes where the container has them, which CDI names alone do not say."""
-    inside = {node.host_path: node.container_path for node in answered.devices}
-    before = [path for path, owner in owners(answered, resource_name).items() if owner == device.id]
-    if len(device.devnodes) == len(before) == 1:  # it may be somewhere else by now
-        inside = {device.devnodes[0].path: "" if inside[before[0]] == before[0] else inside[before[0]]}
+class Answered:
+    """The devices of one answer, which may have thousands: each is found at once."""
 
-    def at(node: Devnode) -> Devnode:
-        path = inside.get(node.path, node.container_path)
-        return replace(node, container_path="" if path == node.path else path)
+    def __init__(self, response: bytes | None, resource_name: str) -> None:
+        """Read what the kubelet keeps of an answer (`decode`)."""
+        self.response = answer = decode(response)
+        names = dict.fromkeys(map(name_in, answer.envs.get(env_name(resource_name), "").split(",")))
+        devices = _devices(answer, resource_name)
+        self._given = dict(zip(names, devices, strict=True)) if len(names) == len(devices) else {}
+        self._inside = {node.host_path: node.container_path for node in answer.devices}
+        self._paths: dict[str, list[str]] = {}  # that each device had
+        for path, owner in owners(answer, resource_name).items():
+            self._paths.setdefault(owner, []).append(path)
 
-    return replace(device, devnodes=tuple(map(at, device.devnodes)))
+    def device_of(self, unit_id: str) -> Given | None:
+        """Return the device that a unit was then; None where the answer does not say it.
+
+        The devices are in the order of the units in our variable. What is called like the unit today may be another
+        device.
+        """
+        return self._given.get(name_in(unit_id))
+
+    def with_answered_paths(self, device: Device) -> Device:
+        """Return a device with its nodes where the container has them, which CDI names alone do not say."""
+        inside, before = self._inside, self._paths.get(device.id, ())
+        if len(device.devnodes) == len(before) == 1:  # it may be somewhere else by now
+            inside = {device.devnodes[0].path: "" if inside[before[0]] == before[0] else inside[before[0]]}
+
+        def at(node: Devnode) -> Devnode:
+            path = inside.get(node.path, node.container_path)
+            return replace(node, container_path="" if path == node.path else path)
+
+        return replace(device, devnodes=tuple(map(at, device.devnodes)))

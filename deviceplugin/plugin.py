@@ -186,10 +186,10 @@ class DevicePlugins:
         """Tell whether units of this name are ours (`checkpoint.fronts.UnitFront`)."""
         return resource in self._resources or resource in self._plugins
 
-    def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
-        """Return the lease for a unit that somebody holds without one (`checkpoint.fronts.UnitFront`)."""
+    def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
+        """Return the leases for units that a container holds without any (`checkpoint.fronts.UnitFront`)."""
         plugin = self._plugins.get(resource) or self._make(self._resources[resource])
-        return plugin.allocator.lease_of(unit, entry.response if entry else None)
+        return plugin.allocator.leases_of(units, entry.response if entry else None)
 
     def republish(self, resources: Iterable[str]) -> None:
         """Send these lists once more: then the kubelet writes its file (`checkpoint.fronts.UnitFront`)."""

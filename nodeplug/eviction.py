@@ -18,7 +18,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from functools import cache
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -139,9 +140,10 @@ class Evictions:
 
     def _refresh(self) -> None:
         """Work out again which leases have lost their devices; what was known keeps its time."""
+        devices_in = cache(_devices_in)  # a container's leases have one record
         found: dict[tuple[str, ...], _Gone] = {}
         for lease in self._ledger.leases() if self._ledger and self._patience and not self._is_blind else ():
-            if lease.api != API or lease.resource not in self._patience or not self._is_gone(lease):
+            if lease.api != API or lease.resource not in self._patience or not self._is_gone(lease, devices_in):
                 continue
             known = self._gone.get(lease.key)
             if known is None or known.lease.holder not in ("", lease.holder):
@@ -157,11 +159,13 @@ class Evictions:
         due = (x.due - self._clock() for x in self._gone.values() if x.due is not None)
         return min(RETRY, max(_LEAST, min(due, default=RETRY)))
 
-    def _is_gone(self, lease: Lease) -> bool:
-        """Tell whether nothing of a leased device is on the host, also of those that it was put together from."""
-        record, presence = container_record.decode(lease.record), self._presence
-        own = {i for seen in record.devices for i in seen.device.ids if i in lease.exclusive} if record else set()
-        ids = own or lease.exclusive
+    def _is_gone(self, lease: Lease, devices_in: Callable[[bytes], Set[str]]) -> bool:
+        """Tell whether nothing of a leased device is on the host, also of those that it was put together from.
+
+        `devices_in` returns what a record has (`_devices_in`).
+        """
+        presence = self._presence
+        ids = devices_in(lease.record) & lease.exclusive or lease.exclusive
         return presence is not None and bool(ids) and not any(map(presence.is_there, ids))
 
     async def _evict(self, lease: Lease) -> float | None:
@@ -175,7 +179,7 @@ class Evictions:
             return self._again("the kubelet's file does not say which pod of that name it is", lease)
         try:
             uid = _to_evict(await self._pods.get(name, namespace), self._node, lease)
-            if uid and (self._is_blind or not self._is_gone(lease)):
+            if uid and (self._is_blind or not self._is_gone(lease, _devices_in)):
                 return self._clock()  # the next look says what is to be done
             if uid:
                 body = {
@@ -215,6 +219,12 @@ class Evictions:
             return False
         self._tokens -= 1.0
         return True
+
+
+def _devices_in(record: bytes) -> Set[str]:
+    """Return the ids of all devices that a container was given, as its leases' record says."""
+    found = container_record.decode(record)
+    return frozenset(i for seen in found.devices for i in seen.device.ids) if found else frozenset()
 
 
 def _to_evict(answer: Mapping[str, Any], node: str, lease: Lease) -> str:

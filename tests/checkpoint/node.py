@@ -1,7 +1,7 @@
 """A ledger and who looks after it, with witnesses that say what a test has them say."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from checkpoint import Lease, LeaseRefused, Ledger
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed, UnitEntry
@@ -67,8 +67,8 @@ class Front:
     def serves(self, resource: str) -> bool:
         return resource.startswith("example.com/")
 
-    def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
-        return lease(unit, resource)
+    def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
+        return [lease(unit, resource) for unit in units]
 
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
         if self.why_never:

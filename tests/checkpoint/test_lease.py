@@ -159,6 +159,28 @@ def test_an_update_says_who_holds_a_lease_and_raises_no_ended_one() -> None:
     assert list(book) == [named]
 
 
+class Counted(bytes):
+    """A record that counts how often it is compared: those of thousands of units are large."""
+
+    compared = 0
+    __hash__ = bytes.__hash__
+
+    def __ne__(self, other: object) -> bool:
+        Counted.compared += 1
+        return super().__ne__(other)
+
+
+def test_the_one_record_of_a_containers_leases_is_compared_once() -> None:
+    before, equal, other = (Counted(text) for text in (b"one", b"one", b"two"))
+    names = [f"gpu-{n}" for n in range(9)]
+    book = Book(lease(name, record=before) for name in names)
+    Counted.compared = 0
+    assert not book.grant([lease(name, record=equal) for name in names]).rerecorded
+    assert Counted.compared == 1
+    change = book.grant([lease(name, record=other if name == "gpu-3" else equal) for name in names])
+    assert [x.unit for x in change.rerecorded] == ["gpu-3"]
+
+
 def test_what_became_known_of_a_lease_says_nothing_of_the_next_one() -> None:
     book = Book([claimed("a", "1")])
     known = replace(claimed("a", "1"), holder="claim/default/one/1", pods=frozenset({"uid-1"}))

@@ -32,6 +32,29 @@ async def test_what_pods_hold_without_a_lease_is_leased_again(node: Node) -> Non
     assert [x.holder for x in node.ledger.leases()] == ["claim/default/d/7"]
 
 
+async def test_what_one_container_holds_is_leased_again_at_once(node: Node) -> None:
+    node.witnesses.list = Listed({("example.com/gpu", f"gpu-{n}"): "pod/x/y/z" for n in range(5)})
+    await node.passes()
+    assert (node.units, node.ledger.commits) == ([f"gpu-{n}" for n in range(5)], 1)
+
+
+async def test_of_what_one_container_holds_all_that_nobody_else_has_is_leased_again(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    await node.ledger.grant([lease("gpu-1", "example.com/other", holder="pod/a/b/c")])
+    node.witnesses.list = Listed(
+        {("example.com/other", "gpu-1"): "pod/a/b/c"} | {("example.com/gpu", f"gpu-{n}"): "pod/x/y/z" for n in range(3)}
+    )
+    await node.passes()
+    assert [(x.unit, x.holder) for x in node.ledger.leases() if x.resource == "example.com/gpu"] == [
+        ("gpu-0", "pod/x/y/z"),
+        ("gpu-2", "pod/x/y/z"),
+    ]
+    assert [x.message.partition(":")[0] for x in caplog.records if "without a lease" in x.message] == [
+        "example.com/gpu gpu-1 is held without a lease"
+    ]
+
+
 async def test_a_claim_for_which_the_kubelet_has_no_answer_yet_is_not_held(node: Node) -> None:
     node.witnesses.cgroups = frozenset({"uid-2"})
     node.witnesses.claims = {"7": ClaimEntry("default", "d", frozenset({"uid-2"}))}

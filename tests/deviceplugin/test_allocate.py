@@ -323,7 +323,7 @@ async def test_a_link_under_a_configured_glob_that_is_swapped_is_refused(
 async def test_a_lost_lease_is_one_again_whatever_the_kubelet_kept_as_its_answer(start: StartPlugins) -> None:
     side = await start([resource("fuse")])
     entry = UnitEntry("uid-1", "c", b"\xff\xff no message")
-    found = side.plugins.restore_unit("example.com/fuse", "misc-fuse", entry)
+    (found,) = side.plugins.restore_units("example.com/fuse", ["misc-fuse"], entry)
     assert (found.unit, found.exclusive) == ("misc-fuse", frozenset({"misc-fuse"}))
 
 
@@ -337,7 +337,7 @@ async def test_a_lost_lease_of_a_device_that_is_gone_has_it_by_our_own_id(
         made_up.unplug("fuse")
         side.update()
         entry = UnitEntry("uid-1", "c", response.SerializeToString())
-        found = side.plugins.restore_unit("example.com/fuse", "/dev/fuse", entry)
+        (found,) = side.plugins.restore_units("example.com/fuse", ["/dev/fuse"], entry)
         assert (found.unit, found.exclusive) == ("/dev/fuse", frozenset({"misc-fuse"}))
 
 
@@ -352,16 +352,33 @@ async def test_a_lost_lease_has_the_members_and_the_parents_of_then(
         await kubelet.lists.get()
         response = await allocate(kubelet, name)
         side.update({"example.com/fuse": (replace(fuse, id=name, children=("misc-fuse",)),)})
-        found = side.plugins.restore_unit("example.com/fuse", name, UnitEntry("u", "c", response.SerializeToString()))
+        (found,) = side.plugins.restore_units(
+            "example.com/fuse", [name], UnitEntry("u", "c", response.SerializeToString())
+        )
         assert found.exclusive == {name, "misc-fuse", "misc-kvm"}
         assert found.shared == {"p"}
+
+
+async def test_the_lost_leases_of_one_container_keep_one_record_as_those_of_an_allocate(
+    start: StartPlugins, paths: Paths, ledger: Ledger
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(selector=Kinds(("misc",)))])
+        await kubelet.lists.get()
+        units = ("misc-fuse", "misc-kvm")
+        answer = await allocate(kubelet, *units)
+        entry = UnitEntry("uid", "c", answer.SerializeToString())
+        found = side.plugins.restore_units("example.com/fuse", units, entry)
+        assert {x.record for x in found} == {x.record for x in ledger.leases()}
 
 
 async def test_an_annotation_that_nobody_can_read_says_nothing(start: StartPlugins) -> None:
     side = await start([resource("fuse", ids="path")])
     kept = api.ContainerAllocateResponse(envs={"NODEPLUG_EXAMPLE_COM_FUSE": "/dev/fuse"})
     kept.annotations["devices.nodeplug.dev/example.com_fuse"] = '{"id":'
-    found = side.plugins.restore_unit("example.com/fuse", "/dev/fuse", UnitEntry("u", "c", kept.SerializeToString()))
+    (found,) = side.plugins.restore_units(
+        "example.com/fuse", ["/dev/fuse"], UnitEntry("u", "c", kept.SerializeToString())
+    )
     assert found.exclusive == {"misc-fuse"}
 
 

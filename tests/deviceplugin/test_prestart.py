@@ -140,7 +140,7 @@ async def test_it_is_the_answer_that_says_whose_nodes_they_were_when_a_lease_was
         swap(made_up)
         side.update()
         entry = UnitEntry("uid", "c", answer.SerializeToString())
-        await ledger.grant([side.plugins.restore_unit("example.com/fuse", x, entry) for x in units])
+        await ledger.grant(side.plugins.restore_units("example.com/fuse", units, entry))
         assert "which is misc-kvm now; its device is at /dev/kvm; delete" in await refusal(kubelet, *units)
 
 
@@ -158,7 +158,7 @@ async def test_a_device_whose_lease_was_lost_is_described_where_its_container_ha
         )
         await until(lambda: described(paths) == {"example.com/fuse=misc-fuse": ["/dev/x"]})
         entry = UnitEntry("uid", "c", answer.SerializeToString())
-        await ledger.grant([side.plugins.restore_unit("example.com/fuse", "misc-fuse", entry)])
+        await ledger.grant(side.plugins.restore_units("example.com/fuse", ["misc-fuse"], entry))
         ledger.complete()
         await until(lambda: described(paths) == {"example.com/fuse=misc-fuse": ["/dev/fuse"]})
 

@@ -6,7 +6,7 @@ from random import Random
 from google.protobuf.message import DecodeError
 
 from deviceplugin import answered, given
-from deviceplugin.answered import with_answered_paths
+from deviceplugin.answered import Answered
 from deviceplugin.response import env_name
 from hostdevices import Device, Devnode, Host
 from hostdevices.pod_cgroups import running_pods
@@ -54,10 +54,10 @@ def lists() -> tuple[bytes, ...]:
 
 def kept_answers(data: bytes) -> str:
     """An answer to Allocate that a kubelet kept: which device a unit was then, and where its nodes were, or nothing."""
-    found = answered.decode(data)
-    device = answered.device_of(found, _RESOURCE, "gpu-0")
-    owners = answered.owners(found, _RESOURCE)
-    seen = with_answered_paths(found, _RESOURCE, _DEVICE)
+    found = Answered(data, _RESOURCE)
+    device = found.device_of("gpu-0")
+    owners = answered.owners(found.response, _RESOURCE)
+    seen = found.with_answered_paths(_DEVICE)
     assert seen.id == _DEVICE.id
     assert [node.path for node in seen.devnodes] == [node.path for node in _DEVICE.devnodes]
     return "a device" if device else "nodes" if owners else "nothing"

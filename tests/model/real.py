@@ -220,9 +220,9 @@ class Real:
         """All of ours."""
         return resource.startswith(_DOMAIN)
 
-    def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
+    def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
         """Nothing is ever held without a lease."""
-        raise AssertionError(unit)
+        raise AssertionError(units)
 
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
         """Nothing is ever held without a lease."""

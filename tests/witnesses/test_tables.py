@@ -70,7 +70,7 @@ class World:
         if self.row.rewritten:
             self.write(self.row.rewritten)
 
-    def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
+    def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
         raise AssertionError("nothing is held without a lease here")
 
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
