@@ -87,6 +87,7 @@ class Application:
         """Answer one request."""
         if scope["type"] != "http":
             return
+        scope = self._authenticator.taken_from_path(scope)
         request = Request(scope, receive)
         request.state.deprecation, request.state.warnings = "", ()
         try:

@@ -49,6 +49,18 @@ def of_node(admin: Http, server: Running, name: str) -> Http:
     return server.http(admin.ok("POST", TOKEN, bound("Node", name))["status"]["token"])
 
 
+def test_a_token_may_stand_at_the_beginning_of_the_path(admin: Http, server: Running) -> None:
+    """As in a kubeconfig without TLS; it counts for as much as in a header."""
+    token = admin.ok("POST", TOKEN, bound("Node", "n1"))["status"]["token"]
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    with server.http("") as nobody:
+        for first, user in ((server.server.token, "nodeplug"), (token, ACCOUNT)):
+            told = nobody.ok("POST", f"/{first}{review}", {})["status"]["userInfo"]
+            assert told["username"] == user
+        assert nobody.send("POST", f"/{token}x{review}", {}).status == 401
+        assert nobody.send("GET", f"/{token}").status in (200, 403), "as /"
+
+
 def test_a_token_names_the_node_that_it_is_bound_to(admin: Http, server: Running) -> None:
     token = admin.ok("POST", TOKEN, bound("Node", "n1"))["status"]["token"]
     told = admin.ok("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})["status"]

@@ -50,6 +50,14 @@ def names(found: Any) -> list[str]:
     return [item.metadata.name for item in found.items]
 
 
+async def test_its_asyncio_client_reads_the_kubeconfig(server: Running, api: Http, tmp_path: Path) -> None:
+    """aiohttp refuses an address with credentials beside a token."""
+    aio = pytest.importorskip("kubernetes.aio", reason="the official client has none for asyncio")
+    connection = await aio.config.new_client_from_config(str(server.kubeconfig(tmp_path / "config")))
+    async with connection:
+        assert names(await aio.client.ResourceV1Api(connection).list_device_class()) == []
+
+
 def test_life_of_a_class(resource: Any, kubernetes: Any) -> None:
     """Create, read, replace, delete, with models on both ends."""
     models = kubernetes.client
