@@ -162,7 +162,7 @@ def _again_and_again(connect: Callable[[Victim], socket.socket], question: bytes
 
 
 def _without_an_end(connect: Callable[[Victim], socket.socket], piece: bytes) -> Attack:
-    """Send a request that does not end, anew whenever the connection does."""
+    """Send a request that does not end, again whenever the connection does."""
 
     def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS

@@ -5,7 +5,14 @@ witnesses -> Holdings -> Reconciler -> leases end or are restored
 """
 
 from checkpoint.database import SetAside
-from checkpoint.errors import CheckpointError, LeaseRefused, LedgerUnavailable, ReleaseRefused, StateLocked
+from checkpoint.errors import (
+    CheckpointError,
+    LeaseRefused,
+    LedgerUnavailable,
+    ReleaseRefused,
+    StateLocked,
+    WithholdRefused,
+)
 from checkpoint.lease import Api, Lease, LeaseKey
 from checkpoint.ledger import Ledger
 from checkpoint.withheld import Withheld
@@ -22,4 +29,5 @@ __all__ = [
     "SetAside",
     "StateLocked",
     "Withheld",
+    "WithholdRefused",
 ]

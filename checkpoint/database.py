@@ -166,7 +166,7 @@ class Database:
             raise self._unavailable("write", error) from error
         self.tidy()
 
-    def look(self, book: Book) -> None:
+    def rewrite_if_replaced(self, book: Book) -> None:
         """Write everything again where another file is there than was left. Raises `LedgerUnavailable`.
 
         Where there is none the next write makes one, or the next process, which asks what pods have.
@@ -188,7 +188,7 @@ class Database:
             self.tidy()
             self._lengthen_log()
             self._write(change, book, ends=True)
-            self.tidy()  # a database that was written anew grows now, or never
+            self.tidy()  # a database that was written again grows now, or never
 
     def _write(self, change: _Change, book: Book, *, ends: bool, grows: bool = True) -> None:
         """Commit `change`, or all of `book` where the file is not the one that was open."""

@@ -18,6 +18,10 @@ class ReleaseRefused(CheckpointError):
     """A lease is not ended by hand, because somebody says that it is held; the words say who."""
 
 
+class WithholdRefused(CheckpointError):
+    """No more devices can be withheld; the words say how many are, and what to do."""
+
+
 class LedgerUnavailable(CheckpointError):
     """The disk takes no record now (full, read-only, broken): nothing was granted, the next request tries again."""
 

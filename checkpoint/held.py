@@ -31,18 +31,19 @@ class Held:
     def __init__(self, others: Iterable[Path], written: Path) -> None:
         """Look at them. Raises OSError."""
         self._others = tuple(map(os.fspath, others))
-        self._descriptor = -1
         try:
             self._descriptor = os.open(written, os.O_PATH | os.O_CLOEXEC)
-            self._link = f"/proc/self/fd/{self._descriptor}"
-            self._was_at = os.readlink(self._link)
         except FileNotFoundError:
-            self.close()
+            self._descriptor = -1
+        try:
+            if self._descriptor >= 0:
+                self._link = f"/proc/self/fd/{self._descriptor}"
+                self._was_at = os.readlink(self._link)
+            self._look: Callable[[str], Identity | _Stamp | None] = _stamp if self._descriptor >= 0 else identity
+            self.note_written()
         except OSError:
             self.close()
             raise
-        self._look: Callable[[str], Identity | _Stamp | None] = _stamp if self._descriptor >= 0 else identity
-        self.note_written()
 
     def are_in_place(self) -> bool:
         """Tell whether none was removed, replaced or moved, or written to by somebody else."""

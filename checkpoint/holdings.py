@@ -130,9 +130,10 @@ class Holdings(Struct, frozen=True):
 
     def claim_holder_of(self, lease: Lease) -> str:
         """Return the claim that holds a lease of before, which does not say its name; empty where no file names it."""
-        claim = claim_of(lease) if lease.api == "dra" else None
-        entry = (self.claim_file or {}).get(claim.uid) if claim is not None and not claim.name else None
-        return claim_holder(entry.namespace, entry.name, claim.uid) if claim is not None and entry is not None else ""
+        if lease.api != "dra" or (claim := claim_of(lease)).name:
+            return ""
+        entry = (self.claim_file or {}).get(claim.uid)
+        return claim_holder(entry.namespace, entry.name, claim.uid) if entry is not None else ""
 
     def entry_of(self, lease: Lease) -> UnitEntry | None:
         """Return for whom the kubelet's file names a unit; None for nobody."""

@@ -16,9 +16,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from checkpoint.errors import LeaseRefused
+from checkpoint.errors import LeaseRefused, WithholdRefused
 from checkpoint.indexes import KeysByDevice, KeysByName
-from checkpoint.withheld import Withheld
+from checkpoint.withheld import MOST, Withheld
 
 Api: TypeAlias = Literal["device-plugin", "dra"]
 Phase: TypeAlias = Literal["intended", "done"]
@@ -233,8 +233,13 @@ class Book:
         return self._withheld
 
     def withhold(self, devices: Iterable[Withheld]) -> Change:
-        """Withhold devices; one that is already gets the new reason, and is withheld since before."""
+        """Withhold devices; one that is already gets the new reason, and is withheld since before.
+
+        Raises `WithholdRefused` where that would be more than `MOST`.
+        """
         wanted = {each.device: each for each in devices}
+        if len(self._withheld.keys() | wanted) > MOST:
+            raise WithholdRefused(f"{MOST} devices can be withheld; readmit some, or stop nodeplug on this node")
         before = [self._withheld[i] for i in wanted if i in self._withheld]
         wanted.update((old.device, structs.replace(wanted[old.device], since=old.since)) for old in before)
         self._withheld = self._withheld | wanted

@@ -141,7 +141,7 @@ class Ledger:
         """Note that nothing that pods have is without a lease any more."""
         self.is_complete = True
         self._database.note_restored()
-        self._observers.look_again()
+        self._observers.notify_all()
 
     @property
     def commits(self) -> int:
@@ -288,7 +288,10 @@ class Ledger:
             await self._request(lambda book: (book.update(wanted), None))
 
     async def withhold(self, devices: Sequence[Withheld]) -> None:
-        """Have nobody new given these devices from now on, or give another reason. Raises `LedgerUnavailable`."""
+        """Have nobody new given these devices from now on, or give another reason.
+
+        Raises `LedgerUnavailable`, and `WithholdRefused` where they would be too many.
+        """
 
         def decide(book: Book) -> tuple[Change, None]:
             return book.withhold(devices), None
@@ -305,10 +308,10 @@ class Ledger:
 
         return await self._request(decide)
 
-    def look(self) -> None:
+    def check_file(self) -> None:
         """Have all leases written again where another file is there than was left, as a backup."""
         if self._is_loaded and self._busy is None:
-            self._begin(self._look_in_thread())
+            self._begin(self._rewrite_in_thread())
 
     async def close(self) -> None:
         """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
@@ -322,7 +325,7 @@ class Ledger:
                 await asyncio.wait([self._busy])
             self._flush()
         if self._is_loaded:
-            await self._look_in_thread()
+            await self._rewrite_in_thread()
         with contextlib.suppress(LedgerUnavailable):  # no thread was ever to be had: nothing is open
             await self._thread.run(self._database.close)
         self._thread.end()
@@ -371,7 +374,7 @@ class Ledger:
         """Decide and write on the loop."""
         outcomes, changes = self._decide(batch)
         refusal, seconds = self._write(changes) if changes else (None, 0.0)
-        self._settle(batch, outcomes, changes, refusal, seconds)
+        self._finish(batch, outcomes, changes, refusal, seconds)
         if self._database.is_untidy:
             self._begin(self._tidy())
 
@@ -389,7 +392,7 @@ class Ledger:
             await self.load()
             outcomes, changes = self._decide(batch)
             refusal, seconds = await self._thread.run(self._write, changes) if changes else (None, 0.0)
-            self._settle(batch, outcomes, changes, refusal, seconds)
+            self._finish(batch, outcomes, changes, refusal, seconds)
         except (LedgerUnavailable, StateLocked) as error:
             self._disk_problem.found(str(error))
             answer(batch, [LedgerUnavailable(str(error))] * len(batch))
@@ -418,9 +421,9 @@ class Ledger:
         else:
             self._disk_problem.found("")
 
-    async def _look_in_thread(self) -> None:
+    async def _rewrite_in_thread(self) -> None:
         try:
-            await self._thread.run(self._database.look, self._book)
+            await self._thread.run(self._database.rewrite_if_replaced, self._book)
         except (LedgerUnavailable, StateLocked) as error:
             self._disk_problem.found(str(error))
 
@@ -449,7 +452,7 @@ class Ledger:
             return _defect(error), time.perf_counter() - began
         return None, time.perf_counter() - began
 
-    def _settle(
+    def _finish(
         self,
         batch: Sequence[Request],
         outcomes: Sequence[Any],
@@ -492,7 +495,7 @@ class Ledger:
         self._book, self._is_loaded = book, True
         self._answered = {lease.key: now for lease in book}
         self.is_complete = not self._database.began_empty
-        self._observers.look_again()
+        self._observers.notify_all()
 
 
 def _defect(error: Exception) -> LedgerUnavailable:

@@ -41,7 +41,7 @@ class Observers:
         if are_on_disk:
             _call(self.of_commits, changes)
 
-    def look_again(self) -> None:
+    def notify_all(self) -> None:
         """Have everybody look again at everything, in the next turn of the loop."""
         loop = asyncio.get_running_loop()
         loop.call_soon(_call, self.of_leases, None)

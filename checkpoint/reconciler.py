@@ -111,8 +111,7 @@ class Reconciler:
         self._patience = patience
         self._alive: set[str] = set()  # pods of leases whose cgroups were there
         self._ended: set[str] = set()  # and are gone
-        self._missed: dict[LeaseKey, float] = {}  # since when a lease that no witness ever named is missed
-        self._named: set[LeaseKey] = set()  # leases that some witness has named
+        self._missed: dict[LeaseKey, float] = {}  # since when a lease whose holder nobody named is missed
         self._given_back: dict[ClaimName, float] = {}  # claims whose leases ended lately, and when
         self._restoring = Restoring(ledger)
         self._is_idle = False  # nothing is looked after
@@ -181,10 +180,9 @@ class Reconciler:
         found = await self._fresh_pass()
         if found is None:
             raise ReleaseRefused("nobody could be asked who holds it; the log says why")
-        ended = tuple(x for x in leases if self._ledger.get(x.key) is None)
         left = tuple(now for x in leases if (now := self._ledger.get(x.key)) is not None)
         if not left:
-            return ended
+            return leases
         if not force:
             holdings = await self._holdings_for(found, left[0])
             for each in left:
@@ -193,7 +191,7 @@ class Reconciler:
         log.warning("lease is released by hand%s", ", by force" if force else "", extra=extra)
         since = asyncio.get_running_loop().time() if force else found.began
         if lease.api != "dra":
-            return ended + await self._ledger.end(left, unless_answered_since=since)
+            return await self._ledger.end(left, unless_answered_since=since)
         if self.claims is not None:
             await self.claims.end_claim(claim_of(left[0]), since)
         return tuple(x for x in leases if self._ledger.get(x.key) is None)
@@ -210,8 +208,8 @@ class Reconciler:
         from checkpoint.testimony import statements
 
         if held := [x for x in statements(holdings, lease) if x.holds]:
-            said = "; ".join(f"{x.witness}: {x.says}" for x in held)
-            raise ReleaseRefused(f"{lease}, and it is held: {said}; delete the pod instead")
+            evidence = "; ".join(f"{x.witness}: {x.says}" for x in held)
+            raise ReleaseRefused(f"{lease}, and it is held: {evidence}; delete the pod instead")
         if self._is_recent(lease, began):
             raise ReleaseRefused(f"{lease} less than {self._grace:g} s ago; the kubelet may not have recorded it yet")
 
@@ -246,7 +244,7 @@ class Reconciler:
             await self._ledger.load()
         except (LedgerUnavailable, StateLocked):
             return None  # each request says so
-        self._ledger.look()
+        self._ledger.check_file()
         found = await self._ask_witnesses()
         for do in (self._learn, self._end, self._restore):
             await asyncio.sleep(0)  # of thousands of leases each takes a while
@@ -308,11 +306,9 @@ class Reconciler:
             if found.verdicts.get(key) is not Verdict.HELD or self._is_recent(lease, found.began):
                 continue
             holder = found.holdings.holder_of(lease)
-            if holder or lease.api == "dra":
-                self._named.add(key)
             entry = found.holdings.entry_of(lease)
             pods = frozenset({entry.pod}) if holder and entry else found.holdings.pods_of(lease)
-            holder, pods = holder or found.holdings.claim_holder_of(lease) or lease.holder, pods or lease.pods
+            holder = holder or found.holdings.claim_holder_of(lease) or lease.holder
             if (holder, pods) != (lease.holder, lease.pods):
                 learnt.append(replace(lease, holder=holder, pods=pods))
         with contextlib.suppress(LedgerUnavailable):  # it is tried again at the next pass
@@ -329,9 +325,11 @@ class Reconciler:
                     log.info("lease ended, its pod is gone", extra=extra)
         if self.claims is not None:
             since = found.began - self._grace
-            await asyncio.gather(*(self.claims.end_claim(claim, since) for claim in claims.values()))
+            ends = (self.claims.end_claim(claim, since) for claim in claims.values())
+            failed = await asyncio.gather(*ends, return_exceptions=True)  # none goes on beside the next pass
+            for error in filter(None, failed):
+                raise error
         known = {key for key, _ in self._leases()}
-        self._named &= known
         self._missed = {key: since for key, since in self._missed.items() if key in known}
 
     def _is_ended(self, key: LeaseKey, lease: Lease, found: _Pass) -> bool:
@@ -341,7 +339,7 @@ class Reconciler:
             return False
         if self._is_recent(lease, found.began):
             return False
-        if lease.holder or key in self._named:
+        if lease.holder:
             return True
         return found.began - self._missed.setdefault(key, found.began) >= self._grace
 
@@ -388,7 +386,7 @@ class Reconciler:
         may_be_held = self.problem or self._files_name_any
         if not (leases or self._given_back or may_be_held) and self._ledger.is_complete and self._ledger.is_loaded:
             return None
-        waiting = any(not (lease.holder or lease.key in self._named) for lease in leases)
+        waiting = any(not lease.holder for lease in leases)
         return self._soon() if waiting or self._missed else self._interval
 
     def _soon(self) -> float:
@@ -406,7 +404,6 @@ class Reconciler:
         """
         for lease in leases or ():
             self._missed.pop(lease.key, None)
-            self._named.discard(lease.key)
         if self._is_idle:
             self._wake.set()
         elif (

@@ -79,8 +79,8 @@ class Restoring:
             self._unrestored[str(error)] = None
             self._report(f"{resource} {unit}", str(error), extra)
         else:
-            told = "lease restored: the kubelet has given the device out, our record was lost"
-            self._log(logging.WARNING, told, extra)
+            message = "lease restored: the kubelet has given the device out, our record was lost"
+            self._log(logging.WARNING, message, extra)
 
     async def _restore_claim(self, claim: ClaimName, units: Set[str], front: ClaimFront) -> None:
         try:

@@ -92,10 +92,10 @@ def notices(site: Path, where: str) -> str:
 
 
 def _licence(fields: Message) -> str:
-    said = fields["License-Expression"] or fields["License"] or ""
-    said = _IN_WORDS.get(said, said)
-    if said and (fields["License-Expression"] or said in ALLOWED):
-        return said
+    licence = fields["License-Expression"] or fields["License"] or ""
+    licence = _IN_WORDS.get(licence, licence)
+    if licence and (fields["License-Expression"] or licence in ALLOWED):
+        return licence
     return next((_CLASSIFIERS[x] for x in fields.get_all("Classifier", ()) if x in _CLASSIFIERS), "")
 
 

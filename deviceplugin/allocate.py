@@ -72,11 +72,7 @@ class Allocator:
         resource = self.resource
         if resource.cdi is False or not device.devnodes:
             return False
-        try:
-            kind = cdi.kind_of(resource.name)
-        except cdi.CdiError:
-            return False
-        return self._specs.has(kind, Terms.of(resource), device)
+        return self._specs.has(cdi.kind_of(resource.name), Terms.of(resource), device)
 
     def check(self, unit_ids: Sequence[str]) -> Units:
         """Return the units of a request. Raises `AllocationRefused`."""
@@ -194,7 +190,11 @@ class Allocator:
         given = answered.device_of(answer, self.resource.name, unit_id)
         device = (self.devices.get(given.id) or self._presence.get(given.id)) if given else self._named(unit_id)
         is_there = device is not None and not self._presence.why_changed(device)
-        seen = [answered.as_given(answer, self.resource.name, device)] if device is not None and is_there else []
+        seen = (
+            [answered.with_answered_paths(answer, self.resource.name, device)]
+            if device is not None and is_there
+            else []
+        )
         lease = self._lease(unit_id, device, self._record(answer, seen), time.time())
         taken = device.ids if device else frozenset((given.id,)) if given else self._taken_by(unit_id)
         if given and (given.members or given.part_of):  # then, which may not be what they are today

@@ -44,7 +44,7 @@ def _devices(answered: api.ContainerAllocateResponse, resource_name: str) -> lis
     return given.read(answered, resource_name) or [Given(x.name.partition("=")[2]) for x in answered.cdi_devices]
 
 
-def as_given(answered: api.ContainerAllocateResponse, resource_name: str, device: Device) -> Device:
+def with_answered_paths(answered: api.ContainerAllocateResponse, resource_name: str, device: Device) -> Device:
     """Return a device with its nodes where the container has them, which CDI names alone do not say."""
     inside = {node.host_path: node.container_path for node in answered.devices}
     before = [path for path, owner in owners(answered, resource_name).items() if owner == device.id]

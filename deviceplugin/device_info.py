@@ -65,8 +65,8 @@ def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> byte
 
 
 def _encoded(kind: str, found: Mapping[str, object]) -> bytes:
-    told = {key: value for key, value in found.items() if value}
-    return msgspec.json.encode({"type": kind, "version": VERSION, kind: told})
+    present = {key: value for key, value in found.items() if value}
+    return msgspec.json.encode({"type": kind, "version": VERSION, kind: present})
 
 
 def variable(
@@ -81,17 +81,17 @@ def variable(
 
     `additional` is what the configuration says besides, by address, and by `*` of all.
     """
-    told = {_known_as(x): _told(x, part, vhost_net) for x in devices}
-    for address, found in told.items():
+    described = {_known_as(x): _described(x, part, vhost_net) for x in devices}
+    for address, found in described.items():
         if extra := {key: text for name in ("*", address) for key, text in (additional or {}).get(name, {}).items()}:
             found["extra"] = extra
-    text = msgspec.json.encode(told, order="sorted")
+    text = msgspec.json.encode(described, order="sorted")
     if len(text) > MOST_BYTES:
         raise ValueTooLong(f"variable {of}: more than {MOST_BYTES} bytes; ask for fewer devices in one container")
     return text.decode()
 
 
-def _told(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, str]]:
+def _described(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, str]]:
     paths = _paths(device)
     found = {"generic": {"deviceID": _known_as(device)}}
     rdma = {node: path for node in _RDMA_NODES for path in paths if node in path.rpartition("/")[2]}

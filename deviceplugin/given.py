@@ -30,8 +30,8 @@ def annotation(resource_name: str) -> str:
 def annotate(response: api.ContainerAllocateResponse, resource: Resource, devices: Sequence[Device]) -> None:
     """Say in an answer which devices it is about, in the order of its units, where their names alone do not."""
     if resource.ids != "identity" or any(device.children or device.parents for device in devices):
-        said = [Given(x.id, tuple(sorted(x.children)), tuple(sorted(x.parents))) for x in devices]
-        response.annotations[annotation(resource.name)] = msgspec.json.encode(said).decode()
+        allocated = [Given(x.id, tuple(sorted(x.children)), tuple(sorted(x.parents))) for x in devices]
+        response.annotations[annotation(resource.name)] = msgspec.json.encode(allocated).decode()
 
 
 def read(answered: api.ContainerAllocateResponse, resource_name: str) -> list[Given]:

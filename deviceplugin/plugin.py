@@ -289,13 +289,8 @@ class DevicePlugins:
 
     def _describe(self) -> None:
         specs: dict[str, Descriptions] = {}
-        for name, plugin in self._plugins.items():
-            try:
-                described = plugin.describe()
-            except cdi.CdiError as error:
-                log.debug("not described: %s", error, extra={"resource": name})
-                continue
-            if described is not None:
+        for plugin in self._plugins.values():
+            if (described := plugin.describe()) is not None:
                 specs[described.kind] = described
         self._specs.want(specs)
         self._describe_for_multus()

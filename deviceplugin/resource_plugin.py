@@ -25,7 +25,7 @@ from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, owner_of, size_of, units_of, units_of_device, why_taken
 from hostdevices import Device, Host
-from hostdevices.presence import Presence, are_given_alike
+from hostdevices.presence import Presence, are_equivalent
 from resources.resource import Resource
 from telemetry import Telemetry
 
@@ -160,7 +160,7 @@ class ResourcePlugin:
     def describe(self) -> Descriptions | None:
         """Return what a runtime must find: the devices offered, and those that containers have, as they are now.
 
-        None for nothing. Raises `CdiError` for a resource whose name cannot be a kind.
+        None for nothing.
         """
         resource, offered = self.resource, self.allocator.devices
         self._held = self._described_as_leased()
@@ -195,7 +195,7 @@ class ResourcePlugin:
         for record in filter(None, map(container_record.decode, {lease.record: None for lease in leases})):
             for seen in record.devices if record.is_named else ():
                 device = offered.get(seen.device.id)
-                is_moved = device is not None and not are_given_alike(device.devnodes, seen.device.devnodes)
+                is_moved = device is not None and not are_equivalent(device.devnodes, seen.device.devnodes)
                 self._is_moved |= is_moved
                 if device is None or is_moved or device.ids != seen.device.ids:
                     held = self._presence.find(seen)
@@ -259,8 +259,8 @@ class ResourcePlugin:
         was_unavailable = self._unavailable
         self._unavailable = {x.id: why for x in devices.values() if (why := self._why_unavailable(x))}
         healthy = {x.id: x.health.healthy and x.id not in self._unavailable for x in devices.values()}
-        is_told = self.resource.topology
-        units = {unit: (healthy[x.id], x.numa_nodes if is_told else ()) for unit, x in self.allocator.units.items()}
+        is_placed = self.resource.topology
+        units = {unit: (healthy[x.id], x.numa_nodes if is_placed else ()) for unit, x in self.allocator.units.items()}
         leased = (lease.unit for lease in self._ledger.of_resource(self.resource.name, API))
         gone = dict.fromkeys(sorted(unit for unit in leased if unit not in units))
         units.update((unit, (False, self._advertised.numa_nodes(unit))) for unit in gone)

@@ -55,12 +55,7 @@ def container_response(resource: Resource, units: Units, *, named: bool) -> api.
 
 def has_own_names(resource_name: str, response: api.ContainerAllocateResponse) -> bool:
     """Tell whether an answer has CDI names that we describe, and not only those of others."""
-    if not response.cdi_devices:
-        return False
-    try:
-        kind = cdi.kind_of(resource_name)
-    except cdi.CdiError:
-        return False
+    kind = cdi.kind_of(resource_name)
     return any(device.name.startswith(f"{kind}=") for device in response.cdi_devices)
 
 

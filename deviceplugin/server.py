@@ -155,7 +155,7 @@ class DevicePluginServicer:
     async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
         """Lease the units asked for and answer what each container needs for them."""
         began = time.perf_counter()
-        requests = [[*r.devices_ids] for r in request.container_requests]  # protobuf makes each text anew when asked
+        requests = [[*r.devices_ids] for r in request.container_requests]  # protobuf makes each text again when asked
         with self._span("Allocate", context) as span:
             if span.is_recorded:
                 span.set(DEVICES, [*itertools.chain(*requests)])

@@ -39,7 +39,7 @@ class Specs:
         self._names: set[str] = set()  # of the files that we wrote and have not removed
         self._removes_others = True
         self._watch: FolderWatch | None = None
-        self._is_said = False  # that somebody changes them, who may go on with it
+        self._is_logged = False  # that somebody changes them, who may go on with it
         self._wake = asyncio.Event()
         self._asked = self._settled = 0  # how often something was asked for, and up to which time that was done
         self._progress = asyncio.Condition()  # of the latter
@@ -68,20 +68,23 @@ class Specs:
         """Have the specs on disk to ourselves, and those written again that others change, until cancelled."""
         self._removes_others = True
         self.recheck()
-        self._watch = watcher.watch(self._directory.path, self._look, self._directory.is_ours, contents=True)
+        self._watch = watcher.watch(self._directory.path, self._check, self._directory.is_ours, contents=True)
         try:
             await asyncio.Event().wait()
         finally:
             self._watch.close()
             self._watch = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Have written again what somebody has changed. What is being written is looked at afterwards."""
         if self._watch is None or self._written is None:
             return
-        is_said, self._is_said = self._is_said, any(map(self._directory.is_touched, map(cdi.file_name, self._written)))
-        if self._is_said:
-            if not is_said:
+        is_logged, self._is_logged = (
+            self._is_logged,
+            any(map(self._directory.is_touched, map(cdi.file_name, self._written))),
+        )
+        if self._is_logged:
+            if not is_logged:
                 text = "CDI specs in %s were removed or changed by somebody: they are written again"
                 log.warning(text, self._directory.path)
             self._watch.pause()

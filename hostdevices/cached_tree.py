@@ -1,8 +1,8 @@
 """What a host said before: sysfs attributes are read once, until they are forgotten.
 
 So an event has only the attributes of the devices that it concerns read again, however many devices there are. What
-lists and nodes there are is always asked anew: it is cheap, and decides which devices exist. An attribute that changes
-without an event of its device is found by the next full scan, as ever.
+lists and nodes there are is always asked of the kernel: it is cheap, and decides which devices exist. An attribute
+that changes without an event of its device is found by the next full scan, as ever.
 """
 
 from collections.abc import Callable

@@ -119,24 +119,24 @@ class Presence:
         were given, at their paths in the container, whatever the configuration says today. What a resource knows by
         its USB port is what is plugged in there.
         """
-        given = seen.device
-        found = self.get(given.id)
+        before = seen.device
+        found = self.get(before.id)
         if found is None:
-            return given if self.is_same(seen) else None
-        is_group = given.kind == "group"
-        if given.ids != found.ids and given.id not in self._scanned and not is_group:  # another one at its port
-            placed, _ = _as_given(found.devnodes, given.devnodes)
-            return structs.replace(found, devnodes=placed) if placed or not given.devnodes else None
-        members = tuple(i for i in given.children if i in self._scanned)
-        own = (given.id, *members) if given.id in self._scanned else members
+            return before if self.is_same(seen) else None
+        is_group = before.kind == "group"
+        if before.ids != found.ids and before.id not in self._scanned and not is_group:  # another one at its port
+            placed, _ = _as_handed_out(found.devnodes, before.devnodes)
+            return structs.replace(found, devnodes=placed) if placed or not before.devnodes else None
+        members = tuple(i for i in before.children if i in self._scanned)
+        own = (before.id, *members) if before.id in self._scanned else members
         nodes = {node.path: node for i in own for node in self._scanned[i].devnodes}
-        placed, are_all = _as_given(nodes.values(), given.devnodes, seen.left_out)
-        if not are_all and (not is_group or len(members) == len(given.children) or not placed):
+        placed, are_all = _as_handed_out(nodes.values(), before.devnodes, seen.left_out)
+        if not are_all and (not is_group or len(members) == len(before.children) or not placed):
             return None
         return structs.replace(found, children=members, devnodes=placed)
 
 
-def are_given_alike(now: Iterable[Devnode], before: Iterable[Devnode]) -> bool:
+def are_equivalent(now: Iterable[Devnode], before: Iterable[Devnode]) -> bool:
     """Tell whether nodes are the same but for the numbers that the kernel counts up, at the same paths inside."""
     return _forms(now) == _forms(before)
 
@@ -145,8 +145,8 @@ def _forms(nodes: Iterable[Devnode]) -> list[tuple[str, str]]:
     return sorted((_form(node), node.container_path) for node in nodes)
 
 
-def _as_given(
-    now: Iterable[Devnode], given: Sequence[Devnode], left_out: Sequence[Devnode] = ()
+def _as_handed_out(
+    now: Iterable[Devnode], before: Sequence[Devnode], left_out: Sequence[Devnode] = ()
 ) -> tuple[tuple[Devnode, ...], bool]:
     """Return the nodes that were given as they are now, at their paths in the container, and whether these are all.
 
@@ -155,18 +155,18 @@ def _as_given(
     """
     there = tuple(now)
     pairs: list[tuple[Devnode, Devnode]] = []
-    if len(there) == len(given) == 1 and not left_out:
-        pairs.append((there[0], given[0]))
+    if len(there) == len(before) == 1 and not left_out:
+        pairs.append((there[0], before[0]))
     else:
         by_form = _by_form(there)
-        for form, nodes in _by_form((*given, *left_out)).items():
+        for form, nodes in _by_form((*before, *left_out)).items():
             alike = by_form.get(form, [])
             if len(alike) == len(nodes):
-                pairs += [(x, y) for x, y in zip(alike, nodes, strict=True) if y in given]
+                pairs += [(x, y) for x, y in zip(alike, nodes, strict=True) if y in before]
             else:
-                pairs += [(x, y) for x in alike for y in nodes if x.path == y.path and y in given]
+                pairs += [(x, y) for x in alike for y in nodes if x.path == y.path and y in before]
     placed = (structs.replace(node, container_path=old.container_path) for node, old in pairs)
-    return tuple(sorted(placed)), len(pairs) == len(given)
+    return tuple(sorted(placed)), len(pairs) == len(before)
 
 
 def _form(node: Devnode) -> str:

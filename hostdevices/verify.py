@@ -85,7 +85,7 @@ class Fingerprints:
         known = self._devices.get(device.id)
         plain = _without_health(device)
         if known is None or (known is not plain and known != plain):
-            return "it was scanned anew"
+            return "it was scanned again"
         return why_changed(self._host, device, self.taken(device))
 
     def devnodes(self, identity: str) -> tuple[Devnode, ...]:

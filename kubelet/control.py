@@ -34,7 +34,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
     """What is asked for, by `do`. Pods and claims are manifests, as an API server takes them.
 
     - `admit`: run the pod `admit`. `remove`: end `pod`, a name or `namespace/name`.
-    - `restart`, `kill`: start the kubelet anew. `hold`: the API server is away. `release`: it is back.
+    - `restart`, `kill`: start the kubelet again. `hold`: the API server is away. `release`: it is back.
     - `put-claim`: the cluster has `claim`; `remove-claim`: and the one called `name`, or `namespace/name`, no more.
       Without API server only.
     - `status`: only look. `wait`: answer once there were more changes than `since`, and in `seconds` anyway.

@@ -17,15 +17,15 @@ _ROOM = 1 << 16
 _CHUNK = 64  # datagrams before the loop gets its turn
 _BUFFER = 1 << 20
 
-Told = Callable[[Link | None], None]
+OnLink = Callable[[Link | None], None]
 
 
 class LinkEvents:
     """Calls `told` on the running loop with each interface of which something is said; None: look at everything."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, on_link: OnLink) -> None:
         """Begin, in the network namespace of this thread. Raises OSError."""
-        self._told = told
+        self._on_link = on_link
         self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         try:
@@ -52,10 +52,10 @@ class LinkEvents:
                 except BlockingIOError:
                     raise
                 except OSError:  # the buffer was too small for a burst: events are lost
-                    self._told(None)
+                    self._on_link(None)
                     return
                 for each in messages(data):
                     if each.type in (NEWLINK, DELLINK):
-                        self._told(decode(each.body))
+                        self._on_link(decode(each.body))
                     elif each.type in (NEWNSID, DELNSID):
-                        self._told(None)
+                        self._on_link(None)

@@ -39,11 +39,11 @@ def ways_out(connection: Connection) -> WaysOut:
             if each.type == nl.NEWROUTE and _is_default(each.body):
                 values = nl.attributes(each.body[_INFO.size :])
                 is_main = nl.number(values, _TABLE) == _MAIN
-                found[is_main].update(_over(values))
+                found[is_main].update(_interfaces(values))
                 objects[is_main].add(nl.number(values, _OBJECT))
     for is_main, numbers in objects.items():
         if numbers - {0}:
-            found[is_main].update(_over_objects(connection, numbers))
+            found[is_main].update(_through_objects(connection, numbers))
     main = found[True] - {0}
     return WaysOut(frozenset(main), frozenset(found[False] - main - {0}))
 
@@ -53,7 +53,7 @@ def _is_default(body: bytes) -> bool:
     return (length, kind) == (0, _UNICAST)
 
 
-def _over_objects(connection: Connection, wanted: set[int]) -> Iterator[int]:
+def _through_objects(connection: Connection, wanted: set[int]) -> Iterator[int]:
     """Yield the interfaces of these objects, and of the members of those that are groups."""
     answers = connection.dump(nl.GETNEXTHOP, _OBJECT_INFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0))
     found = (nl.attributes(each.body[_OBJECT_INFO.size :]) for each in answers if each.type == nl.NEWNEXTHOP)
@@ -64,7 +64,7 @@ def _over_objects(connection: Connection, wanted: set[int]) -> Iterator[int]:
         yield from (nl.number(objects.get(member, {}), _OBJECT_INTERFACE) for member in (each, *members))
 
 
-def _over(values: Mapping[int, bytes]) -> Iterator[int]:
+def _interfaces(values: Mapping[int, bytes]) -> Iterator[int]:
     """Yield the interfaces that a route says."""
     yield nl.number(values, _INTERFACE)
     ways = values.get(_WAYS, b"")

@@ -9,7 +9,7 @@ Rules:
    somebody writes it all the time. A ConfigMap is a folder whose link `..data` is moved, an editor writes in place or
    moves a new file there: each is noticed. What is behind a link of somebody's own is not; SIGHUP says so.
 3. A file that is there and cannot be read is read again after `AGAIN` seconds: nothing says when a disk has recovered.
-4. Nobody watches before the daemon has started, and while it starts anew: what has changed meanwhile, as the file's
+4. Nobody watches before the daemon has started, and while it restarts: what has changed meanwhile, as the file's
    `stamp` tells, is read when the watch begins.
 """
 
@@ -121,17 +121,17 @@ class ConfigFile:
         """
         names = (self.path.name, _CONFIG_MAP)
 
-        def looked() -> None:
+        def on_change() -> None:
             if watch.names is not None or self.is_changed():  # without names it is a look that found nothing out
                 self.request()
 
-        watch = watcher.watch(self.path.absolute().parent, looked, names.__contains__, contents=True)
+        watch = watcher.watch(self.path.absolute().parent, on_change, names.__contains__, contents=True)
         try:
             if self.is_changed():
                 self.request()
             while True:
                 await self._asked.wait()
-                await self._settled()
+                await self._quiet()
                 asking, self._waiting = self._waiting, []
                 before, content = self.config, self.content
                 with self._telemetry.tracer.span("reload configuration") as span:
@@ -163,7 +163,7 @@ class ConfigFile:
         self.is_tried = False
         self.config, self.content = self._before
 
-    async def _settled(self) -> None:
+    async def _quiet(self) -> None:
         """Return once nobody has asked for `SETTLE` seconds, or after `MOST_SETTLE`."""
         loop = asyncio.get_running_loop()
         at_the_latest = loop.time() + MOST_SETTLE

@@ -41,7 +41,7 @@ from nodeplug.fronts import (
 from nodeplug.moved_specs import leave_folder_of_before
 from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.supervision import run_together
-from nodeplug.systemd import tell_ready, watchdog
+from nodeplug.systemd import notify_ready, watchdog
 from telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ log = logging.getLogger("nodeplug")
 
 
 class NewConfiguration(Exception):
-    """The file has a configuration for which the daemon must start anew: other settings, or the first for DRA."""
+    """The file has a configuration for which the daemon must restart: other settings, or the first for DRA."""
 
 
 class Renamed(Exception):
-    """The kubelet has started again since the host has another name, which is the node's now: all must start anew."""
+    """The kubelet has started again since the host has another name, which is the node's now: all must restart."""
 
 
 class Daemon:
@@ -87,7 +87,7 @@ class Daemon:
         """Offer the devices until cancelled.
 
         Raises `StateLocked` where another instance keeps the state, `CannotOffer` where DRA has no API server,
-        `PartFailed` where a part ended, `NewConfiguration` where the file has one for which all starts anew, `Renamed`
+        `PartFailed` where a part ended, `NewConfiguration` where the file has one for which all restarts, `Renamed`
         where the node is another one.
         """
         boot_id = self._host.read("/proc/sys/kernel/random/boot_id") or "unknown"
@@ -146,7 +146,7 @@ class Daemon:
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "state": self._take(ledger),
             "watchdog": watchdog(),
-            "readiness": tell_ready(offering.configured),
+            "readiness": notify_ready(offering.configured),
             "reconciler": _once_owned(ledger, reconciler.run),
             "host": offering.run(),
             "health": offering.poll_health(),
@@ -229,7 +229,7 @@ async def _follow_the_name(telemetry: Telemetry, node: str, identify: Callable[[
             registered.clear()
             before, kubelet = kubelet, identify()
             if kubelet != before and (now := node_name()) != node:
-                raise Renamed(f"a kubelet has started since the host is called {now}, no longer {node}: starting anew")
+                raise Renamed(f"a kubelet has started since the host is called {now}, no longer {node}: restarting")
     finally:
         unsubscribe()
 

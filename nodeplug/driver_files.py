@@ -42,5 +42,5 @@ async def prune(files: NvidiaUserspace, ledger: Ledger) -> None:
 
 
 def _key(lease: Lease) -> object:
-    """Return what tells a lease from a later one of the same device; a claim's are written anew while it lives."""
+    """Return what tells a lease from a later one of the same device; a claim's are written again while it lives."""
     return (lease.resource, lease.unit, lease.owner if lease.api == "dra" else lease.granted_at)

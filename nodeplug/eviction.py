@@ -97,7 +97,7 @@ class Evictions:
         self._is_blind = False
         self._presence: Presence | None = None
         self._ledger: Leases | None = None
-        self._looked = asyncio.Event()
+        self._changed = asyncio.Event()
         self._tokens, self._refilled_at = float(AT_ONCE), clock()
         self._problem = ""
 
@@ -108,17 +108,17 @@ class Evictions:
         self._patience = {x.name: x.evict_after_seconds for x in resources if x.evict_after_seconds and x.api != "dra"}
         self._is_blind = any(x.hides_kind for x in inventory.problems)
         self._presence, self._ledger = presence, ledger
-        self._looked.set()
+        self._changed.set()
 
     async def run(self) -> None:
         """Evict what is due, until cancelled. What the API server refuses is tried again."""
         try:
             while True:
-                self._looked.clear()
+                self._changed.clear()
                 await self.evict_due()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._until_next()):
-                        await self._looked.wait()
+                        await self._changed.wait()
         finally:
             self._client.close()
 
@@ -160,8 +160,8 @@ class Evictions:
     def _is_gone(self, lease: Lease) -> bool:
         """Tell whether nothing of a leased device is on the host, also of those that it was put together from."""
         record, presence = container_record.decode(lease.record), self._presence
-        given = {i for seen in record.devices for i in seen.device.ids if i in lease.exclusive} if record else set()
-        ids = given or lease.exclusive
+        own = {i for seen in record.devices for i in seen.device.ids if i in lease.exclusive} if record else set()
+        ids = own or lease.exclusive
         return presence is not None and bool(ids) and not any(map(presence.is_there, ids))
 
     async def _evict(self, lease: Lease) -> float | None:

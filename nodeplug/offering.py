@@ -1,6 +1,6 @@
 """What the host has, offered: scans -> assignment -> the two fronts, then whoever else wants to know.
 
-With another configuration the host is followed anew, for that may look at other folders; what pods have stays theirs.
+With another configuration the host is followed again, for that may look at other folders; what pods have stays theirs.
 """
 
 import asyncio

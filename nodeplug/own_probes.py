@@ -31,7 +31,7 @@ class OwnProbes:
     def __init__(self, folder: Path) -> None:
         """Look at nothing yet."""
         self._folder = folder
-        self._told: frozenset[Problem] = frozenset()
+        self._logged: frozenset[Problem] = frozenset()
 
     def enrich(self, inventory: Inventory) -> Inventory:
         """Return the inventory, the devices of which a probe says so unhealthy. Blocks for as long as the disk does."""
@@ -42,11 +42,13 @@ class OwnProbes:
         except OSError as error:
             return self._with_problems(inventory, [Problem(str(self._folder), f"not read: {error.strerror}")])
         problems = [Problem(str(self._folder), f"more than {_MOST_FILES} files")] if len(names) > _MOST_FILES else []
-        said = set(names[:_MOST_FILES])
-        meant = {device.id: found for device in inventory.devices.values() if said and (found := said & _names(device))}
+        listed = set(names[:_MOST_FILES])
+        meant = {
+            device.id: found for device in inventory.devices.values() if listed and (found := listed & _names(device))
+        }
         problems += [
             Problem(str(self._folder / name), "it is named as no device here; `nodeplug discover` has their ids")
-            for name in sorted(said.difference(*meant.values()))
+            for name in sorted(listed.difference(*meant.values()))
         ]
         reasons = {name: self._reason(name) for name in set[str]().union(*meant.values())}
         devices = dict(inventory.devices)
@@ -63,9 +65,9 @@ class OwnProbes:
         return f"{shown(first)} (says {path})" if first else f"{path} says so"
 
     def _with_problems(self, inventory: Inventory, problems: list[Problem]) -> Inventory:
-        for problem in set(problems) - self._told:
+        for problem in set(problems) - self._logged:
             log.warning("settings.healthDirectory: %s: %s", problem.where, problem.reason)
-        self._told = frozenset(problems)
+        self._logged = frozenset(problems)
         return structs.replace(inventory, problems=(*inventory.problems, *problems)) if problems else inventory
 
 

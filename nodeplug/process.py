@@ -46,7 +46,7 @@ def run(path: Path, root: Path) -> int:
     gc.freeze()  # modules stay: a full run of the collector takes 1 ms without them, 15 with, and calls wait for it
     gc.set_threshold(*thresholds)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # else asyncio has a handler, and to replace that loads inspect
-    telemetry = Telemetry()  # of the process: it outlives a daemon that starts anew
+    telemetry = Telemetry()  # of the process: it outlives a daemon that restarts
     file = ConfigFile(path, config, content, telemetry, labels=labels, stamped=stamped)
     try:
         asyncio.run(run_until_signalled(file, Host(root), telemetry))

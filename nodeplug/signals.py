@@ -1,6 +1,6 @@
 """A daemon until a signal: SIGTERM and SIGINT stop it, SIGHUP has the configuration read again.
 
-A configuration for which all must start anew ends the daemon and starts the next in the same process.
+A configuration for which all must restart ends the daemon and starts the next in the same process.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry
 
     def stop(number: signal.Signals) -> None:
         log.info("%s, stopping", number.name)
-        notify("STOPPING=1")  # and not where the daemon starts anew: systemd kills what does not end after that
+        notify("STOPPING=1")  # and not where the daemon restarts: systemd kills what does not end after that
         _end_in_time()
         running.cancel()
         signal.signal(number, signal.SIG_DFL)
@@ -86,7 +86,7 @@ def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) 
 
 
 async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
-    """Run a daemon; anew with a configuration that needs that, and with the one before where it cannot be had."""
+    """Run a daemon; again with a configuration that needs that, and with the one before where it cannot be had."""
     while True:
         config = file.config
         logs.setup(config.settings.log_level, config.settings.log_format)
@@ -96,7 +96,7 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
             async with traced(config, telemetry):
                 await Daemon(config, host, file=file, telemetry=telemetry).run()
         except NewConfiguration:
-            log.info("starting anew with the new configuration")
+            log.info("restarting with the new configuration")
             file.is_tried = True
         except Renamed as error:
             log.warning("%s", error)

@@ -15,6 +15,7 @@ carries one request; nothing of it is looked at but its first line.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -65,8 +66,12 @@ class StatusServer:
         self.listening = asyncio.Event()
 
     async def run(self) -> None:
-        """Answer until cancelled. While nobody can listen that is tried again: it is no reason for others to end."""
+        """Answer until cancelled. While nobody can listen that is tried again: it is no reason for others to end.
+
+        At the end a socket's file goes, unless it is somebody else's by then: another instance that took the place.
+        """
         server = await self._listen()
+        socket_file = _identity(self._address)
         try:
             if not self._address.startswith("/"):
                 self.port = server.sockets[0].getsockname()[1]
@@ -75,6 +80,9 @@ class StatusServer:
         finally:
             self.listening.clear()
             server.close()
+            if socket_file is not None and _identity(self._address) == socket_file:  # Python 3.13 does it by itself
+                with contextlib.suppress(OSError):
+                    os.unlink(self._address)
             for connection in list(self._open):
                 connection.abort()
             if self._page is not None:
@@ -139,6 +147,17 @@ class StatusServer:
         if path == b"/readyz" and (reasons := self._not_ready()):
             return _response("503 Service Unavailable", "".join(f"not ready: {reason}\n" for reason in reasons))
         return _response("200 OK", "ok\n")
+
+
+def _identity(address: str) -> tuple[int, int] | None:
+    """Return which file is at an address now; None where it is none, and of one that is not for a socket."""
+    if not address.startswith("/"):
+        return None
+    try:
+        found = os.lstat(address)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class _Connection(asyncio.Protocol):

@@ -18,7 +18,7 @@ def notify(state: str) -> bool:
         return False
 
 
-async def tell_ready(ready: Callable[[], Awaitable[object]]) -> None:
+async def notify_ready(ready: Callable[[], Awaitable[object]]) -> None:
     """Tell systemd that we are ready once `ready` returns, until it has heard that.
 
     It ends a service of which it does not hear that, after the TimeoutStartSec.

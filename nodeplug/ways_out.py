@@ -34,17 +34,17 @@ def with_ways_out(host: Host, inventory: Inventory) -> Inventory:
     except OSError as error:  # it never does here, for a sandbox is in between
         problem = Problem("routes", f"default routes of other tables than main are not known: {error}")
         return structs.replace(inventory, problems=(*inventory.problems, problem))
-    found = {i: _as_other(device) for i, device in _over(host, inventory, others)}
-    found |= {i: _as_uplink(device) for i, device in _over(host, inventory, uplinks)}
+    found = {i: _as_other(device) for i, device in _carriers(host, inventory, others)}
+    found |= {i: _as_uplink(device) for i, device in _carriers(host, inventory, uplinks)}
     return structs.replace(inventory, devices={**inventory.devices, **found}) if found else inventory
 
 
-def _over(host: Host, inventory: Inventory, names: frozenset[str]) -> Iterator[tuple[str, Device]]:
+def _carriers(host: Host, inventory: Inventory, names: frozenset[str]) -> Iterator[tuple[str, Device]]:
     """Yield the devices, with their ids, that these interfaces are or sit on, and that are no uplinks."""
     functions = {function_above(host.resolve(f"{_NET}/{name}") or "") for name in names} - {None}
     for i, device in inventory.devices.items():
-        is_over = device.name in names if device.kind == "nic" else device.syspath in functions
-        if device.kind in ("nic", "pci") and is_over and device.attributes.get("uplink") is not True:
+        is_carrier = device.name in names if device.kind == "nic" else device.syspath in functions
+        if device.kind in ("nic", "pci") and is_carrier and device.attributes.get("uplink") is not True:
             yield i, device
 
 

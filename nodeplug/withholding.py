@@ -15,9 +15,9 @@ def with_withheld(assignment: Assignment, withheld: Mapping[str, Withheld]) -> A
     if not withheld:
         return assignment
 
-    def said(device: Device) -> Device:
+    def with_reason(device: Device) -> Device:
         words = why_withheld(device.id, device.ids.union(device.parents), withheld)
         return structs.replace(device, withheld=words) if words else device
 
-    devices = {name: tuple(map(said, each)) for name, each in assignment.devices.items()}
+    devices = {name: tuple(map(with_reason, each)) for name, each in assignment.devices.items()}
     return structs.replace(assignment, devices=devices)

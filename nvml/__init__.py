@@ -3,6 +3,6 @@
 Needs the driver's libnvidia-ml.so.1, in that process alone, and nothing else.
 """
 
-from nvml.monitor import NvmlMonitor, Timings, look_once
+from nvml.monitor import NvmlMonitor, Timings, read_once
 
-__all__ = ["NvmlMonitor", "Timings", "look_once"]
+__all__ = ["NvmlMonitor", "Timings", "read_once"]

@@ -4,7 +4,7 @@ Rules:
 1. What was said stays while nothing is said: a library that hangs makes no GPU lose its name, or its fault; nor does a
    GPU that is lost.
 2. An XID that is no program's own fault stays until the GPU is gone from the host, or the driver is another one. To
-   reset a GPU everybody has to let go of it, this program, too, which begins anew then.
+   reset a GPU everybody has to let go of it, this program, too, which begins again then.
 3. Of ECC errors the growth within a minute counts, as for any device (hostdevices/health.py).
 4. GPUs that NVLink joins are one hive, as those of AMD's that xGMI does: what a container gets is of one, if it can be,
    and of those that have most links with each other (deviceplugin/preferred.py).

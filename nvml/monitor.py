@@ -110,7 +110,7 @@ class NvmlMonitor:
                 await self._changed.wait()
             self._changed.clear()
             now = {driver for _, driver in self._gpus}
-            # A driver that was loaded anew has its GPUs reset.
+            # A driver that was loaded again has its GPUs reset.
             self._known = self._known.only({address for address, _ in self._gpus}) if now <= drivers else Knowledge()
             drivers = now
             if not self._gpus:
@@ -179,18 +179,18 @@ class NvmlMonitor:
         if not line:
             raise _Ended("the process that asks NVIDIA's library has ended without a word")
         try:
-            said = decode(line)
+            message = decode(line)
         except msgspec.MsgspecError as error:
             raise _Ended(f"the process that asks NVIDIA's library says what nobody understands: {error}") from None
         before, problem = self._known, self._problem
-        if isinstance(said, Problem):
-            raise _Ended(said.text)
-        if isinstance(said, Xid):
-            self._known = before.failed(said, self._ignored)
+        if isinstance(message, Problem):
+            raise _Ended(message.text)
+        if isinstance(message, Xid):
+            self._known = before.failed(message, self._ignored)
             words = "an error of a program's own" if self._known is before else "the GPU counts as unhealthy"
-            log.warning("XID %d of GPU %s: %s", said.number, said.address, words)
-        elif isinstance(said, Report):
-            self._known = before.reported(said, time.monotonic())
+            log.warning("XID %d of GPU %s: %s", message.number, message.address, words)
+        elif isinstance(message, Report):
+            self._known = before.reported(message, time.monotonic())
             self._problem = ""
         self._heard.set()
         if _shown(self._known) != _shown(before) or self._problem != problem:
@@ -204,7 +204,7 @@ class NvmlMonitor:
         self._heard.set()
 
 
-async def look_once(host: Host, driver_root: str, ignored: Collection[int], inventory: Inventory) -> Inventory:
+async def read_once(host: Host, driver_root: str, ignored: Collection[int], inventory: Inventory) -> Inventory:
     """Return an inventory as a monitor would have it after its first look."""
     monitor = NvmlMonitor(host, driver_root, ignored)
     asking = asyncio.ensure_future(monitor.run())

@@ -155,8 +155,8 @@ def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owner
             return f"its part {part.id} is nobody's: {never}"
     if resource.dangerous:
         return ""
-    given = structs.replace(device, devnodes=_handed_out(resource, device.devnodes)) if resource.nodes else device
-    if reason := why_dangerous(given):
+    handed_out = structs.replace(device, devnodes=_handed_out(resource, device.devnodes)) if resource.nodes else device
+    if reason := why_dangerous(handed_out):
         return f"{reason}; only a resource with {DANGEROUS} may offer it"
     if (whole := hierarchy.named(device)) and (reason := why_dangerous(whole)):
         return f"it is a node of {whole.id}: {reason}; only a resource with {DANGEROUS} may offer it"

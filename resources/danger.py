@@ -50,7 +50,6 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/efi_capsule_loader", _FIRMWARE),
     ("/dev/hpilo/*", _POWER),
     ("/dev/ipmi*", _POWER),
-    ("/dev/ipmi/*", _POWER),
     ("/dev/mcelog", _MEMORY),
     ("/dev/megaraid_sas_ioctl_node", _STORAGE),
     ("/dev/mmcblk*rpmb", _STORAGE),  # a character device, whose key is written once for ever

@@ -173,8 +173,8 @@ def _in_folder(rule: Folder, devices: Sequence[Device]) -> Grouping:
     nodes = {x.id: [n for n in united_devnodes([x]) if inside.fullmatch(n.path)] for x in devices}
     members = tuple(device for device in sorted(devices, key=_is_link) if nodes[device.id])
     left_out = {device.id: f"it has no node in {rule.path}" for device in devices if not nodes[device.id]}
-    given = united_devnodes(structs.replace(device, devnodes=tuple(nodes[device.id])) for device in members)
-    return Grouping((Bundle(rule.path, members, given),) if members else (), left_out)
+    bundle = united_devnodes(structs.replace(device, devnodes=tuple(nodes[device.id])) for device in members)
+    return Grouping((Bundle(rule.path, members, bundle),) if members else (), left_out)
 
 
 def _is_link(device: Device) -> bool:

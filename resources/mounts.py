@@ -1,7 +1,7 @@
 """What may be mounted into a container, and where. Paths are taken as they are written: nothing is looked up."""
 
 NEVER_BELOW = ("/dev", "/proc", "/sys")
-"""What is made for each container anew, on the host and inside."""
+"""What is made for each container, on the host and inside."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a container's, which may be one that it shares with a service of the node
 
 

@@ -93,10 +93,10 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
             return ",".join(ids)
         if field == "devnodes":
             return ",".join(node.container_path or node.path for device in devices for node in device.devnodes)
-        said = [(device.id, _fact(device, field)) for device in devices]
-        if (lacking := next((i for i, text in said if text is None), None)) is not None:
+        values = [(device.id, _fact(device, field)) for device in devices]
+        if (lacking := next((i for i, text in values if text is None), None)) is not None:
             raise FieldMissing(f"{of}: device {lacking} has no {short_name(field)}")
-        return ",".join(text for _, text in said if text is not None)
+        return ",".join(text for _, text in values if text is not None)
 
     def pieces() -> Iterator[str]:
         for part in _BRACES.split(template):
@@ -138,8 +138,8 @@ def facts(templates: Iterable[str], device: Device) -> dict[str, str]:
     A device with these among its attributes fills the templates, whatever else is known of it (`render`).
     """
     fields = (name for text in templates for name in _fields(text))
-    said = {name: _fact(device, name) for name in fields if name not in FIELDS or name == FUNCTIONS}
-    return {name: text for name, text in said.items() if text is not None}
+    values = {name: _fact(device, name) for name in fields if name not in FIELDS or name == FUNCTIONS}
+    return {name: text for name, text in values.items() if text is not None}
 
 
 def short_name(attribute: str) -> str:

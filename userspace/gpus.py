@@ -92,14 +92,14 @@ class NvidiaUserspace:
         if version not in installed:
             made = self._folders.of_version(version) if self._folders is not None else None
             if made is not None:
-                return self._given(made)
+                return self._files_of(made)
             return DriverFiles(problem=self._why_none(version, installed))
         files = certainly(partial(nvidia.find, root, "" if self._root == "/" else self._root, version))
         if self._folders is None:
             return DriverFiles()
-        return self._given(self._folders.fuller_than(files) or self._folders.make(files))
+        return self._files_of(self._folders.fuller_than(files) or self._folders.make(files))
 
-    def _given(self, folder: Path) -> DriverFiles:
+    def _files_of(self, folder: Path) -> DriverFiles:
         self._current = folder
         root = "" if self._root == "/" else self._root
         sockets = (DriverMount(f"{self._on_host}{path}", path) for path in nvidia.sockets(Folder(root)))

@@ -102,8 +102,8 @@ class Admission:
                     if compiled.fails_closed:
                         yield binding, params
                     continue
-                given = inputs(version) if params is None else inputs(version) | {"params": params}
-                for denial in compiled.denials(given):
+                variables = inputs(version) if params is None else inputs(version) | {"params": params}
+                for denial in compiled.denials(variables):
                     yield binding, denial
 
     def _policy(self, policy: Plain) -> Policy | CelError:

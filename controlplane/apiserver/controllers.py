@@ -47,6 +47,6 @@ class Controllers:
             counted = await asyncio.to_thread(self._rest.quotas.counted, quota)  # thousands of pods take their time
             if counted is not None:
                 with suppress(ApiError):  # a write was charged to it meanwhile: next time; or a policy refuses
-                    self._rest.tell_used(counted, _MANAGER)
+                    self._rest.publish_usage(counted, _MANAGER)
         self._counted = version
         return self._store.version != version

@@ -49,7 +49,7 @@ class WriteContext(NamedTuple):
 
     version: str
     release: Release
-    told: list[str]
+    warnings: list[str]
     caller: Caller = SERVER
     subresource: str = ""
     sent: Plain | None = None
@@ -204,7 +204,7 @@ class Registry:
         return iter(tuple(self._kinds.values()))
 
     def add(self, kind: Kind) -> None:
-        """Serve a kind, or serve it anew."""
+        """Serve a kind, or serve it again."""
         self._kinds[kind.id] = kind
 
     def remove(self, kind_id: str) -> None:

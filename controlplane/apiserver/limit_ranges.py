@@ -15,7 +15,7 @@ from controlplane.apiserver.store import Store
 from resourceapi.objects import Quantity
 
 _RANGES = "limitranges"
-_TOLD = "kubernetes.io/limit-ranger"
+_ANNOTATION = "kubernetes.io/limit-ranger"
 _CONTAINERS = (("containers", "container"), ("initContainers", "init container"))
 _OF_PODS = ("cpu", "memory")
 _MOST_MILLI = (2**63 - 1) // 1000
@@ -31,14 +31,16 @@ def with_limits(store: Store, pod: Plain) -> Plain:
             if limit.get("type") == "Container":
                 usual["requests"] |= limit.get("defaultRequest") or {}
                 usual["limits"] |= limit.get("default") or {}
-        told: list[str] = []
+        filled_in: list[str] = []
         lists = {
-            member: [_filled(container, usual, what, told) for container in pod["spec"].get(member) or ()]
+            member: [_filled(container, usual, what, filled_in) for container in pod["spec"].get(member) or ()]
             for member, what in _CONTAINERS
         }
-        if told:
+        if filled_in:
             metadata = pod["metadata"]
-            annotations = (metadata.get("annotations") or {}) | {_TOLD: f"LimitRanger plugin set: {'; '.join(told)}"}
+            annotations = (metadata.get("annotations") or {}) | {
+                _ANNOTATION: f"LimitRanger plugin set: {'; '.join(filled_in)}"
+            }
             spec = pod["spec"] | {member: containers for member, containers in lists.items() if containers}
             pod = {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
     return pod
@@ -59,7 +61,7 @@ def check_limits(store: Store, kind: Kind, subresource: str, new: Plain, old: Pl
             raise forbidden(kind.group, kind.plural, new["metadata"].get("name", ""), why)
 
 
-def _filled(container: Plain, usual: Mapping[str, Plain], what: str, told: list[str]) -> Plain:
+def _filled(container: Plain, usual: Mapping[str, Plain], what: str, filled_in: list[str]) -> Plain:
     """A container with the usual amounts where it has none; what it got is told."""
     resources: Plain = container.get("resources") or {}
     filled = {**resources}
@@ -68,7 +70,7 @@ def _filled(container: Plain, usual: Mapping[str, Plain], what: str, told: list[
         more = {name: amount for name, amount in usual[member].items() if name not in has}
         if more:
             filled[member] = has | more
-            told.append(f"{', '.join(sorted(more))} {word} for {what} {container.get('name') or ''}")
+            filled_in.append(f"{', '.join(sorted(more))} {word} for {what} {container.get('name') or ''}")
     return {**container, "resources": filled} if filled != resources else container
 
 
@@ -93,14 +95,14 @@ def _of_claim(limit: Plain, claim: Plain) -> Iterator[str]:
     if limit.get("type") == "PersistentVolumeClaim":
         requests = _amounts((claim["spec"].get("resources") or {}).get("requests"))
         for name, least in _amounts(limit.get("min")).items():
-            told = f"minimum {name} usage per PersistentVolumeClaim is {least}"
-            yield from _at_least(told, least, requests.get(name))
+            rule = f"minimum {name} usage per PersistentVolumeClaim is {least}"
+            yield from _at_least(rule, least, requests.get(name))
         for name, most in _amounts(limit.get("max")).items():
-            told, asked = f"maximum {name} usage per PersistentVolumeClaim is {most}", requests.get(name)
+            rule, asked = f"maximum {name} usage per PersistentVolumeClaim is {most}", requests.get(name)
             if asked is None:
-                yield f"{told}.  No request is specified"
+                yield f"{rule}.  No request is specified"
             elif _is_more(asked, most):
-                yield f"{told}, but request is {asked}"
+                yield f"{rule}, but request is {asked}"
 
 
 def _between(limit: Plain, requests: Amounts, limits: Amounts) -> Iterator[str]:
@@ -108,34 +110,34 @@ def _between(limit: Plain, requests: Amounts, limits: Amounts) -> Iterator[str]:
     for name, least in _amounts(limit.get("min")).items():
         yield from _at_least(f"minimum {name} usage per {kind} is {least}", least, requests.get(name), limits.get(name))
     for name, most in _amounts(limit.get("max")).items():
-        told, asked, limited = f"maximum {name} usage per {kind} is {most}", requests.get(name), limits.get(name)
+        rule, asked, limited = f"maximum {name} usage per {kind} is {most}", requests.get(name), limits.get(name)
         if limited is None:
-            yield f"{told}.  No limit is specified"
+            yield f"{rule}.  No limit is specified"
         elif _is_more(limited, most):
-            yield f"{told}, but limit is {limited}"
+            yield f"{rule}, but limit is {limited}"
         elif asked is not None and _is_more(asked, most):
-            yield f"{told}, but request is {asked}"
+            yield f"{rule}, but request is {asked}"
 
 
-def _at_least(told: str, least: Quantity, asked: Quantity | None, limited: Quantity | None = None) -> Iterator[str]:
+def _at_least(rule: str, least: Quantity, asked: Quantity | None, limited: Quantity | None = None) -> Iterator[str]:
     if asked is None:
-        yield f"{told}.  No request is specified"
+        yield f"{rule}.  No request is specified"
     elif _is_more(least, asked):
-        yield f"{told}, but request is {asked}"
+        yield f"{rule}, but request is {asked}"
     elif limited is not None and _is_more(least, limited):
-        yield f"{told}, but limit is {limited}"
+        yield f"{rule}, but limit is {limited}"
 
 
 def _in_proportion(limit: Plain, requests: Amounts, limits: Amounts) -> Iterator[str]:
     for name, most in _amounts(limit.get("maxLimitRequestRatio")).items():
-        told = f"{name} max limit to request ratio per {limit['type']} is {most}"
+        rule = f"{name} max limit to request ratio per {limit['type']} is {most}"
         asked, limited = _comparable(requests.get(name, _ZERO), limits.get(name, _ZERO))
         if not asked:
-            yield f"{told}, but no request is specified or request is 0"
+            yield f"{rule}, but no request is specified or request is 0"
         elif not limited:
-            yield f"{told}, but no limit is specified or limit is 0"
+            yield f"{rule}, but no limit is specified or limit is 0"
         elif limited / asked > most.milli_value() / 1000:
-            yield f"{told}, but provided ratio is {limited / asked:f}"
+            yield f"{rule}, but provided ratio is {limited / asked:f}"
 
 
 def _is_more(one: Quantity, other: Quantity) -> bool:
@@ -155,5 +157,5 @@ def _of_all(spec: Plain, member: str) -> Amounts:
     return together(spec, member) | {name: amount for name, amount in whole.items() if name in _OF_PODS}
 
 
-def _amounts(told: Mapping[str, str] | None) -> Amounts:
-    return {name: quantity(amount) for name, amount in (told or {}).items()}
+def _amounts(amounts: Mapping[str, str] | None) -> Amounts:
+    return {name: quantity(amount) for name, amount in (amounts or {}).items()}

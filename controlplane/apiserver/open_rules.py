@@ -19,7 +19,7 @@ from controlplane.apiserver.definitions.schema_validation import check
 from controlplane.apiserver.go_values import in_order, numbers_as_read
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
 from controlplane.apiserver.sent_empties import lost_empties, with_empties
-from controlplane.apiserver.status import go_name, invalid, telling
+from controlplane.apiserver.status import added_warnings, go_name, invalid
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
 from resourceapi.objects.codec import json_fields
 from resourceapi.objects.json_value import json_equal
@@ -190,7 +190,7 @@ class OpenRules(Rules):
             finalizer_names(errors, metadata)
         self._refuse(errors, obj, None, context)
         if self._warn is not None:
-            context.told.extend(self._warn(obj, None))
+            context.warnings.extend(self._warn(obj, None))
         return self._as_stored(obj)
 
     def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
@@ -248,7 +248,7 @@ class OpenRules(Rules):
             finalizer_names(errors, after)
         self._refuse(errors, new, old, context, check=check, is_status=is_status)
         if self._warn is not None and not is_status:
-            context.told.extend(self._warn(new, old))
+            context.warnings.extend(self._warn(new, old))
         return self._as_stored(new)
 
     def _as_stored(self, obj: Plain) -> Plain:
@@ -293,7 +293,7 @@ class OpenRules(Rules):
         if self._has_rules:
             check_object(errors, self._schemas[self._storage], new, old, context)
         if errors:
-            with telling(tuple(context.told)):
+            with added_warnings(tuple(context.warnings)):
                 raise invalid(self._group, self._kind, new["metadata"].get("name", ""), errors)
 
     def _check_schema(self, errors: ErrorList, new: Plain, old: Plain | None, *, is_status: bool) -> None:

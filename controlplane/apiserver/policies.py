@@ -105,33 +105,33 @@ class Policy:
             (str(each.get("expression")), compiled_as(str(each.get("expression") or ""), without, BOOL))
             for each in spec.get("matchConditions") or ()
         ]
-        telling = environment_of(variables, has_params=bool(spec.get("paramKind")), has_authorizer=False)
-        self._validations = [_validation(each, plain, telling) for each in spec.get("validations") or ()]
+        message_environment = environment_of(variables, has_params=bool(spec.get("paramKind")), has_authorizer=False)
+        self._validations = [_validation(each, plain, message_environment) for each in spec.get("validations") or ()]
 
     def denials(self, inputs: Plain) -> list[Denial]:
         """What speaks against a request; `inputs` are what expressions can name, `object` and `request` among them."""
         budget = MAX_BUDGET
 
-        def evaluator(given: dict[str, Any]) -> Callable[[Expression], Any]:
+        def evaluator(variables: dict[str, Any]) -> Callable[[Expression], Any]:
             def evaluate(expression: Expression) -> Any:
                 nonlocal budget
-                value, cost = expression.evaluate(given)
+                value, cost = expression.evaluate(variables)
                 budget -= cost
                 if budget < 0:
                     text = "validation failed due to running out of cost budget, no further validation rules"
                     raise CelEvalError(text)
                 return value
 
-            given["variables"] = _Variables(self._variables, evaluate)
+            variables["variables"] = _Variables(self._variables, evaluate)
             return evaluate
 
         evaluate = evaluator({**inputs})
         # messages know of no authorizer, neither do the variables that they read
-        tell = evaluator({name: value for name, value in inputs.items() if not name.startswith("authorizer")})
+        say = evaluator({name: value for name, value in inputs.items() if not name.startswith("authorizer")})
         matches, failure = self._matches(evaluate)
         if not matches:
             return [Denial(failure)] if failure and self.fails_closed else []
-        return list(self._judge(evaluate, tell))
+        return list(self._judge(evaluate, say))
 
     def _matches(self, evaluate: Callable[[Expression], Any]) -> tuple[bool, str]:
         """Whether all conditions hold; one that is false decides, whatever else fails."""
@@ -144,7 +144,7 @@ class Policy:
                 failures.append(_failed(source, error))
         return not failures, failures[0] if len(failures) < 2 and failures else "; ".join(failures)
 
-    def _judge(self, evaluate: Callable[[Expression], Any], tell: Callable[[Expression], Any]) -> Iterator[Denial]:
+    def _judge(self, evaluate: Callable[[Expression], Any], say: Callable[[Expression], Any]) -> Iterator[Denial]:
         for validation in self._validations:
             try:
                 if evaluate(validation.expression) is True:
@@ -153,7 +153,7 @@ class Policy:
                 if self.fails_closed:
                     yield Denial(_failed(validation.source, error))
                 continue
-            yield Denial(_message(validation, tell), validation.reason)
+            yield Denial(_message(validation, say), validation.reason)
 
 
 def environment_of(
@@ -171,13 +171,13 @@ def environment_of(
     return build_environment(CURRENT, more_macros=BINDINGS, variables=known, fields=fields)
 
 
-def _validation(value: Plain, environment: Environment, telling: Environment) -> _Validation:
-    source, told = str(value.get("expression") or ""), value.get("messageExpression")
+def _validation(value: Plain, environment: Environment, message_environment: Environment) -> _Validation:
+    source, message_expression = str(value.get("expression") or ""), value.get("messageExpression")
     return _Validation(
         source,
         compiled_as(source, environment, BOOL),
         str(value.get("message") or ""),
-        compiled_as(str(told), telling, STRING) if told else None,
+        compiled_as(str(message_expression), message_environment, STRING) if message_expression else None,
         str(value.get("reason") or "Invalid"),
     )
 
@@ -194,16 +194,16 @@ def compiled_as(source: str, environment: Environment, *wanted: Type) -> Express
 
 def _message(validation: _Validation, evaluate: Callable[[Expression], Any]) -> str:
     """What a policy says: the expression's text if it is a line of a sane length, else the fixed one."""
-    told = ""
+    message = ""
     if validation.message_expression is not None:
         try:
             value = evaluate(validation.message_expression)
-            told = value.strip() if isinstance(value, str) else ""
+            message = value.strip() if isinstance(value, str) else ""
         except CelEvalError:
-            told = ""
-        if "\n" in told or len(told.encode()) > MAX_MESSAGE:
-            told = ""
-    return told or validation.message.strip() or f"failed expression: {validation.source.strip()}"
+            message = ""
+        if "\n" in message or len(message.encode()) > MAX_MESSAGE:
+            message = ""
+    return message or validation.message.strip() or f"failed expression: {validation.source.strip()}"
 
 
 def _failed(source: str, error: CelEvalError) -> str:

@@ -37,8 +37,8 @@ def check_namespace(store: Store, target: Target, name: str) -> None:
     if namespace["metadata"].get("deletionTimestamp"):
         why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
         refusal = forbidden(target.kind.group, target.kind.plural, name, why)
-        told = f"namespace {target.namespace} is being terminated"
-        cause = {"reason": "NamespaceTerminating", "message": told, "field": "metadata.namespace"}
+        message = f"namespace {target.namespace} is being terminated"
+        cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
         refusal.body["details"]["causes"] = [cause]
         raise refusal
 

@@ -34,7 +34,7 @@ def _is_selected(kind_id: str, wanted: Plain, obj: Plain) -> bool:
     found = {
         "Terminating": is_terminating(obj),
         "BestEffort": quality_of(spec) == "BestEffort",
-        "CrossNamespacePodAffinity": _looks_abroad(spec.get("affinity") or {}),
+        "CrossNamespacePodAffinity": _selects_other_namespaces(spec.get("affinity") or {}),
     }
     return not found[scope.removeprefix("Not")] if scope.startswith("Not") else found.get(scope, False)
 
@@ -55,7 +55,7 @@ def _attribute_classes(claim: Plain) -> list[str]:
     return [name for name in names if name]
 
 
-def _looks_abroad(affinity: Plain) -> bool:
+def _selects_other_namespaces(affinity: Plain) -> bool:
     """Whether pods of other namespaces matter to where a pod goes."""
     for each in (affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}):
         preferred = each.get("preferredDuringSchedulingIgnoredDuringExecution") or ()

@@ -121,9 +121,9 @@ class Usage:
         pod = self._store.get(PODS, (metadata["namespace"], owner["name"])) if owner else None
         if owner is None or pod is None or pod["metadata"]["uid"] != owner["uid"]:
             return None
-        told = (pod.get("status") or {}).get("extendedResourceClaimStatus")
-        if told is not None:
-            return pod if told.get("resourceClaimName") in ("", metadata["name"]) else None
+        extended = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+        if extended is not None:
+            return pod if extended.get("resourceClaimName") in ("", metadata["name"]) else None
         others = (
             each
             for each in self._store.objects(CLAIMS, metadata["namespace"])
@@ -149,7 +149,7 @@ def missing(pod: Plain, names: Iterable[str]) -> str:
     if any(name in _PLAIN or name.startswith(HUGE_PAGES) for name in _named(whole)):
         return ""
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    told = []
+    lacking = []
     for name in sorted(_MUST_SAY & {*names}):
         which, _, resource = name.rpartition(".")
         silent = {
@@ -158,8 +158,8 @@ def missing(pod: Plain, names: Iterable[str]) -> str:
             if resource not in ((each.get("resources") or {}).get(which or "requests") or {})
         }
         if silent:
-            told.append(f"{name} for: {','.join(sorted(silent))}")
-    return f"must specify {'; '.join(told)}" if told else ""
+            lacking.append(f"{name} for: {','.join(sorted(silent))}")
+    return f"must specify {'; '.join(lacking)}" if lacking else ""
 
 
 def _named(resources: Plain) -> set[str]:
@@ -192,8 +192,8 @@ def _of_volume_claim(claim: Plain) -> Amounts:
     spec, metadata = claim.get("spec") or {}, claim["metadata"]
     wanted = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if wanted is not None:
-        given = ((claim.get("status") or {}).get("allocatedResources") or {}).get("storage", "0")
-        found["requests.storage"] = _whole(max(quantity(wanted), quantity(given)))
+        allocated = ((claim.get("status") or {}).get("allocatedResources") or {}).get("storage", "0")
+        found["requests.storage"] = _whole(max(quantity(wanted), quantity(allocated)))
     old_way = (metadata.get("annotations") or {}).get("volume.beta.kubernetes.io/storage-class")
     name = spec.get("storageClassName") if old_way is None else old_way
     return found | ({f"{name}{_BY_STORAGE}{which}": amount for which, amount in found.items()} if name else {})

@@ -1,6 +1,6 @@
 """Quotas: what they refuse, and what they say is used.
 
-A write is charged to the quotas of its namespace before it is stored; what is used is counted anew where objects went.
+A write is charged to the quotas of its namespace before it is stored; what is used is counted again where objects went.
 A quota is not asked until it was counted for the first time, as with a real server.
 
 Source: kubernetes.io "Resource Quotas"; k8s.io/apiserver pkg/admission/plugin/resourcequota, k8s.io/kubernetes
@@ -89,8 +89,8 @@ class Quotas:
         exceeded = sorted(resource for resource in more if after[resource] > hard[resource])
         if exceeded and charge.subresource != "status":
             texts = {"requested": more, "used": used, "limited": hard}
-            told = [f"{word}: {_told(amounts, exceeded)}" for word, amounts in texts.items()]
-            raise _refusal(charge, f"exceeded quota: {name}, {', '.join(told)}")
+            amounts_of = [f"{word}: {_listed(amounts, exceeded)}" for word, amounts in texts.items()]
+            raise _refusal(charge, f"exceeded quota: {name}, {', '.join(amounts_of)}")
         return _with_status(quota, status["hard"], after) if more else None
 
 
@@ -104,12 +104,12 @@ def _is_measured(charge: Charge) -> bool:
     return kind in _CHANGE or (kind == PODS and is_terminating(new) != is_terminating(old))
 
 
-def _told(amounts: Amounts, names: Iterable[str]) -> str:
+def _listed(amounts: Amounts, names: Iterable[str]) -> str:
     return ",".join(f"{name}={amounts[name]}" for name in names if name in amounts)
 
 
-def _amounts(told: Mapping[str, str] | None) -> Amounts:
-    return {name: quantity(amount) for name, amount in (told or {}).items()}
+def _amounts(amounts: Mapping[str, str] | None) -> Amounts:
+    return {name: quantity(amount) for name, amount in (amounts or {}).items()}
 
 
 def _with_status(quota: Plain, hard: Plain, used: Amounts) -> Plain:

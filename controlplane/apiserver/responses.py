@@ -28,12 +28,12 @@ def warn(response: Response, texts: Iterable[str]) -> None:
 
     Where they are longer than 4,096 characters together, each has 256 at the most, and those beyond are left out.
     """
-    told = [text for text in dict.fromkeys(texts) if text and not any(map(_is_control, text))]
-    if sum(map(len, told)) > _MOST_OF_WARNINGS:
-        told = [text[:_MOST_OF_WARNING] for text in told]
-        ends = itertools.accumulate(map(len, told))
-        told = [text for text, end in zip(told, ends, strict=True) if end - len(text) < _MOST_OF_WARNINGS]
-    for text in told:
+    warnings = [text for text in dict.fromkeys(texts) if text and not any(map(_is_control, text))]
+    if sum(map(len, warnings)) > _MOST_OF_WARNINGS:
+        warnings = [text[:_MOST_OF_WARNING] for text in warnings]
+        ends = itertools.accumulate(map(len, warnings))
+        warnings = [text for text, end in zip(warnings, ends, strict=True) if end - len(text) < _MOST_OF_WARNINGS]
+    for text in warnings:
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.append("Warning", f'299 - "{escaped}"'.encode().decode("latin-1"))
 

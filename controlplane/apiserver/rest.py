@@ -58,6 +58,7 @@ from controlplane.apiserver.sent_empties import with_written_empties
 from controlplane.apiserver.service_addresses import SERVICES, with_addresses
 from controlplane.apiserver.status import (
     ApiError,
+    added_warnings,
     already_exists,
     bad_request,
     conflict,
@@ -65,7 +66,6 @@ from controlplane.apiserver.status import (
     internal,
     no_such_resource,
     not_found,
-    telling,
     version_in_the_future,
 )
 from controlplane.apiserver.store import Store
@@ -145,7 +145,7 @@ class Rest:
     ) -> Outcome:
         """A new object; `decoded` is what the value says, if that was read already."""
         decoded = decoded or decode(target, value, options)
-        with telling(decoded.problems):
+        with added_warnings(decoded.problems):
             obj = self._tracked(target, in_namespace(target, decoded.object), None, manager, decoded.sent)
             name = _asked_name(obj)
             check_namespace(self.store, target, name)
@@ -157,7 +157,7 @@ class Rest:
     ) -> Outcome:
         """A replaced object, or its status; `decoded` is what the value says, if that was read already."""
         decoded = decoded or decode(target, value, options)
-        with telling(decoded.problems):
+        with added_warnings(decoded.problems):
             check_name(target, decoded.object)
             new = in_namespace(target, decoded.object)
             may_create = target.kind.creates_on_update and not target.subresource
@@ -203,7 +203,7 @@ class Rest:
         else:
             value = work(served)
         decoded = decode_patched(target, value, options, shown, patch)
-        with telling(decoded.problems):
+        with added_warnings(decoded.problems):
             check_name(target, decoded.object)
             return self._update(target, in_namespace(target, decoded.object), options, manager, decoded)
 
@@ -213,15 +213,15 @@ class Rest:
         if target.kind.id == NAMESPACES and target.name in _IMMORTAL:
             raise forbidden("", NAMESPACES, target.name, "this namespace may not be deleted")
         check_preconditions(target, old, options)
-        told = self._admit(target, None, old, is_dry_run=options.dry_run)
+        warnings = self._admit(target, None, old, is_dry_run=options.dry_run)
         if target.kind.id == _JOBS and not options.policy and options.orphan is None:
-            told += (_PODS_STAY,)
+            warnings += (_PODS_STAY,)
         finalizers = finalizers_for(target.kind, old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         grace = seconds_to_end(self.store, target.kind, old, options)
         is_gone = not finalizers and not is_namespace and not grace
         if is_gone and not is_graceful(target.kind):
-            return Outcome(old if options.dry_run else self.remove(target.kind, target.key), told)
+            return Outcome(old if options.dry_run else self.remove(target.kind, target.key), warnings)
         metadata = {**old["metadata"]}
         before = metadata.get("deletionGracePeriodSeconds")
         if not metadata.get("deletionTimestamp") or (before is not None and grace < before):  # never later than it was
@@ -237,7 +237,7 @@ class Rest:
             marked = self.put(target.kind, target.key, marked)
         if is_gone and not options.dry_run:  # who watches it hears of its end twice
             marked = self.remove(target.kind, target.key)
-        return Outcome(marked, told, is_gone=is_gone)
+        return Outcome(marked, warnings, is_gone=is_gone)
 
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
         old = self.find(target.kind, target.key)
@@ -292,8 +292,8 @@ class Rest:
         context = self._context(target, decoded.sent)
         if kind.id == PODS:
             pod = admitted(self.store, obj, metadata["creationTimestamp"], release=self.release)
-            obj, told_of_profiles = with_armor(pod)
-            context.told.extend(told_of_profiles)
+            obj, profile_warnings = with_armor(pod)
+            context.warnings.extend(profile_warnings)
         if kind.id == SERVICES:
             obj = with_addresses(self.store, obj, None, is_dry_run=options.dry_run)
         new = kind.rules.create(obj, context)
@@ -301,16 +301,16 @@ class Rest:
         if not options.dry_run:
             new = without_version(new)
         key = (target.namespace, name)
-        told = (*decoded.problems, *context.told, *kind.rules.warnings(new))
-        told += self._admit(target, new, None, is_dry_run=options.dry_run)
+        warnings = (*decoded.problems, *context.warnings, *kind.rules.warnings(new))
+        warnings += self._admit(target, new, None, is_dry_run=options.dry_run)
         charged = self.charged(Charge(kind, target.namespace, "", new, None))
         there = self.find(kind, key)
         if there is not None:
             is_generated, is_deleted = bool(metadata.get("generateName")), "deletionTimestamp" in there["metadata"]
             raise already_exists(kind.group, kind.plural, name, deleting=is_deleted, is_generated=is_generated)
         if options.dry_run:
-            return Outcome(new, told, is_new=True)
-        return Outcome(self.put(kind, key, fitting(new), charged), told, is_new=True)
+            return Outcome(new, warnings, is_new=True)
+        return Outcome(self.put(kind, key, fitting(new), charged), warnings, is_new=True)
 
     def _update(
         self,
@@ -342,17 +342,17 @@ class Rest:
         if kind.id == SERVICES and not target.subresource:
             new = with_addresses(self.store, new, old, is_dry_run=options.dry_run)
         saved = change(new, old, context)
-        told = (*decoded.problems, *context.told, *kind.rules.warnings(saved))
-        told += self._admit(target, saved, old, is_dry_run=options.dry_run)
+        warnings = (*decoded.problems, *context.warnings, *kind.rules.warnings(saved))
+        warnings += self._admit(target, saved, old, is_dry_run=options.dry_run)
         charged = self.charged(Charge(kind, target.namespace, target.subresource, saved, old))
         if _is_same(saved, old):
-            return Outcome(old, told)
+            return Outcome(old, warnings)
         if options.dry_run:
-            return Outcome(saved, told)
+            return Outcome(saved, warnings)
         if is_finished(saved) and kind.id != NAMESPACES:
             self.remove(kind, target.key)
-            return Outcome(saved, told)
-        return Outcome(self.put(kind, target.key, fitting(saved), charged), told)
+            return Outcome(saved, warnings)
+        return Outcome(self.put(kind, target.key, fitting(saved), charged), warnings)
 
     def replace(self, kind: Kind, obj: Plain) -> None:
         """Store an object that a controller changed; one that was held by finalizers only is removed.
@@ -369,7 +369,7 @@ class Rest:
         """The quotas that a write changes, as they are with it; raises ApiError for what is too much."""
         return self.quotas.charged(charge)
 
-    def tell_used(self, quota: Plain, manager: str) -> None:
+    def publish_usage(self, quota: Plain, manager: str) -> None:
         """Have a quota's status say what is used of it."""
         kind = self.registry.find("", "v1", QUOTAS)
         assert kind is not None, "it is built in"
@@ -384,7 +384,7 @@ class Rest:
         if kind not in self.registry:  # nobody would find it, until there is such a kind again
             raise no_such_resource()
         for quota in charged:
-            self.tell_used(quota, MANAGER)
+            self.publish_usage(quota, MANAGER)
         stored = self.store.put(kind.table, key, obj)
         if kind.id == DEFINITIONS:
             self._definitions.changed(stored)

@@ -23,7 +23,7 @@ from controlplane.apiserver.scale import (
     scaled,
     unapplied,
 )
-from controlplane.apiserver.status import invalid, telling
+from controlplane.apiserver.status import added_warnings, invalid
 from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ErrorList
@@ -40,7 +40,7 @@ def put_scale(
     rest: Rest, target: Target, paths: ScalePaths, read: Decoded, options: WriteOptions, manager: str
 ) -> Outcome:
     """Scale an object as a whole scale says; the outcome is of the object."""
-    with telling(read.problems):
+    with added_warnings(read.problems):
         check_name(target, read.object)
         wanted = in_namespace(target, read.object)
         old = rest.get(target)
@@ -84,7 +84,7 @@ def _rescale(
     obj = kind.rules.encode(old, target.version)
     before = with_managed(scale_to_change(obj, paths), of_scale)
     wanted, problems = change(before)
-    with telling(problems):
+    with added_warnings(problems):
         if not kind.from_definition:
             _check_count(target, wanted)
         who = Manager(manager, "Update", API_VERSION, "scale")

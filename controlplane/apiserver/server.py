@@ -15,7 +15,7 @@ import uvicorn
 from controlplane.apiserver.access.authentication import Authenticator
 from controlplane.apiserver.access.authorization import AlwaysAllow, AuthorizationMode, Rbac, first_roles
 from controlplane.apiserver.access.certificates import GROUP, PLURAL
-from controlplane.apiserver.access.peers import telling_peers
+from controlplane.apiserver.access.peers import recording_certificates
 from controlplane.apiserver.access.signing import Signer
 from controlplane.apiserver.access.tls import Certificate, TlsError, make_certificate
 from controlplane.apiserver.access.tokens import Tokens
@@ -122,7 +122,7 @@ class Server:
             config = self._configuration(certificate)
             config.load()  # reads the certificate
         if certificate is not None:
-            config.http_protocol_class = telling_peers(config.http_protocol_class)
+            config.http_protocol_class = recording_certificates(config.http_protocol_class)
         self._http = _Http(config)
         self._tasks = [asyncio.create_task(self._http.serve([listener]))]
         if certificate is not None:

@@ -159,24 +159,24 @@ def _give_address(new: Plain, spec: Plain, before: Plain, others: Iterable[Plain
     if _has_address(before) or spec["clusterIPs"][:1] == [NO_CLUSTER_IP]:
         return
     used = {address for each in others for address in each["spec"].get("clusterIPs") or ()}
-    given = (spec["clusterIPs"] or [""])[0]
-    if not given:
+    address_text = (spec["clusterIPs"] or [""])[0]
+    if not address_text:
         size = _NETWORK.num_addresses - 2
         start = random.randrange(size)  # noqa: S311 - nothing is secret in it
         free = (str(_NETWORK[1 + (start + step) % size]) for step in range(size))
-        given = next(each for each in free if each not in used)
-        spec |= {"clusterIP": given, "clusterIPs": [given]}
+        address_text = next(each for each in free if each not in used)
+        spec |= {"clusterIP": address_text, "clusterIPs": [address_text]}
         return
-    why, address = "", ipaddress.IPv4Address(given)
+    why, address = "", ipaddress.IPv4Address(address_text)
     if address not in _NETWORK:
         why = "the provided network does not match the current range"
     elif address in (_NETWORK[0], _NETWORK[-1]):
-        why = f"the provided IP ({given}) is not in the valid range. The range of valid IPs is {_NETWORK}"
-    elif given in used and not is_dry_run:
+        why = f"the provided IP ({address_text}) is not in the valid range. The range of valid IPs is {_NETWORK}"
+    elif address_text in used and not is_dry_run:
         why = "provided IP is already allocated"
     if why:
         errors = ErrorList()
-        errors.invalid("spec.clusterIPs", spec["clusterIPs"], f"failed to allocate IP {given}: {why}")
+        errors.invalid("spec.clusterIPs", spec["clusterIPs"], f"failed to allocate IP {address_text}: {why}")
         _refuse(new, errors)
 
 

@@ -45,7 +45,7 @@ class UnroutedError(ApiError):
 
 
 @contextmanager
-def telling(warnings: tuple[str, ...]) -> Iterator[None]:
+def added_warnings(warnings: tuple[str, ...]) -> Iterator[None]:
     """Have a refusal warn of what was found before it."""
     try:
         yield
@@ -158,10 +158,10 @@ def unsupported_media_type(accepted: str) -> ApiError:
 def invalid(group: str, kind: str, name: str, errors: ErrorList) -> ApiError:
     """422: what is wrong with an object, or with the options of a request."""
     distinct = list(dict.fromkeys(str(error) for error in errors))
-    told = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+    text = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
     details = _details(name, group, kind)
     details["causes"] = [{"reason": x.type.reason, "message": x.message, "field": x.path} for x in errors]
-    return ApiError(422, f"{qualified(kind, group)} {quoted_text(name)} is invalid: {told}", "Invalid", details)
+    return ApiError(422, f"{qualified(kind, group)} {quoted_text(name)} is invalid: {text}", "Invalid", details)
 
 
 def invalid_options(kind: str, errors: ErrorList) -> ApiError:

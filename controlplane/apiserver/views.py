@@ -10,7 +10,7 @@ from datetime import datetime
 from controlplane.apiserver import tables
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.negotiation import Form, written_event
-from controlplane.apiserver.status import telling
+from controlplane.apiserver.status import added_warnings
 from controlplane.apiserver.target import Target
 from controlplane.apiserver.watching import Change
 
@@ -36,7 +36,7 @@ class View:
             metadata = {name: text for name, text in obj["metadata"].items() if name == "resourceVersion"}
             return self._table([obj], metadata)
         if view:
-            with telling(warnings):
+            with added_warnings(warnings):
                 tables.check_view(kind, view, is_list=False)
             return tables.partial(obj, self._form.view_version)
         return kind.rules.encode(obj, self._target.version)

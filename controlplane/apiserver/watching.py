@@ -76,8 +76,8 @@ async def _stream(
             try:
                 events = store.events_after(kind_id, position, selection.mark) if first is not None else []
             except Expired as error:
-                told = expired(f"too old resource version: {position} ({error.oldest})")
-                yield Change("ERROR", told.body)
+                refusal = expired(f"too old resource version: {position} ({error.oldest})")
+                yield Change("ERROR", refusal.body)
                 return
             for event in events:
                 if event.version > shown:

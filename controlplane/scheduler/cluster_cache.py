@@ -76,7 +76,7 @@ class Cache(Generic[K]):
             self.revision += 1
 
     def _replace(self, items: tuple[K, ...], version: int) -> None:
-        is_other_server = version < self._watched  # one that starts anew; what we wrote to the old one is gone
+        is_other_server = version < self._watched  # one that restarts; what we wrote to the old one is gone
         ours = {} if is_other_server else {k: obj for k, obj in self._objects.items() if _version(obj) > version}
         self._objects.clear()
         self._objects.update({key_of(obj): obj for obj in items} | ours)

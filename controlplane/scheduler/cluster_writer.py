@@ -148,8 +148,8 @@ class ClusterWriter:
             return False
         is_turned = before.get("status") != status
         at = format_time(self._now()) if is_turned else before.get("lastTransitionTime")
-        said = {name: value or None for name, value in wanted.items() if value or name in before}  # None removes
-        await self.set_pod_status(pod, {"conditions": [said | {"lastTransitionTime": at}]})
+        turned = {name: value or None for name, value in wanted.items() if value or name in before}  # None removes
+        await self.set_pod_status(pod, {"conditions": [turned | {"lastTransitionTime": at}]})
         return True
 
     async def bind(self, pod: Pod, node: str) -> Pod:

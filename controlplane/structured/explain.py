@@ -132,7 +132,7 @@ class Explainer:
                     matching += 1
                     found = (
                         self._holder(choice, layout, holdings, position)
-                        or self._obstacle(choice, layout, holdings, position)
+                        or self._why_not(choice, layout, holdings, position)
                         or self._lacking(choice, constraints, layout, position)
                     )
             if found is not None:
@@ -176,7 +176,7 @@ class Explainer:
                 return "capacity", "the device does not have what is asked for"
         return None
 
-    def _obstacle(self, choice: Choice, layout: Layout, holdings: Holdings, position: int) -> tuple[str, str] | None:
+    def _why_not(self, choice: Choice, layout: Layout, holdings: Holdings, position: int) -> tuple[str, str] | None:
         """What keeps a device from the request that means it."""
         bit = 1 << position
         record, index = layout.locate(position)
@@ -304,9 +304,9 @@ def _shortage(report: RequestReport) -> str:
         counts[removal.rule] = counts.get(removal.rule, 0) + removal.count
         if removal.detail:
             details.setdefault(removal.rule, []).append(removal.detail)
-    told = ", ".join(f"{count} {rule}{_first_of(details.get(rule, []))}" for rule, count in counts.items())
-    told = told or "nothing against them"
-    return f"{where}: needs {wanted}, {report.left} of {report.considered} devices left ({told})"
+    reasons = ", ".join(f"{count} {rule}{_first_of(details.get(rule, []))}" for rule, count in counts.items())
+    reasons = reasons or "nothing against them"
+    return f"{where}: needs {wanted}, {report.left} of {report.considered} devices left ({reasons})"
 
 
 def _first_of(details: Sequence[str]) -> str:

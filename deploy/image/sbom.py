@@ -39,8 +39,8 @@ def document(root: Path, site: Path, *, architecture: str) -> bytes:
 
 
 def _component(purl: str, name: str, version: str, licence: str | None) -> dict[str, Any]:
-    said = {"licenses": [{"expression": licence}]} if licence else {}
-    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl, **said}
+    licences = {"licenses": [{"expression": licence}]} if licence else {}
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl, **licences}
 
 
 def _debian(root: Path) -> Iterator[dict[str, Any]]:

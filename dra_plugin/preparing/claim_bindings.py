@@ -60,7 +60,7 @@ class ClaimBindings:
                 found[result.device] = await self._work.wait(partial(certainly, call))
         return found
 
-    async def settle(self, record: Record) -> None:
+    async def apply(self, record: Record) -> None:
         """Have the functions of a claim bound to its driver. Raises `BindRefused` and `HostExhausted`."""
         for binding in bindings_of(record).values():
             await self._work.wait(partial(certainly, partial(self._drivers.take, binding)))

@@ -39,12 +39,12 @@ class ClaimFiles:
             except (FileNotFoundError, NotADirectoryError):
                 continue
 
-    def write(self, record: Record, *, anew: bool = False) -> None:
+    def write(self, record: Record, *, rewrite: bool = False) -> None:
         """Put a claim's files in place. Raises OSError, `MetadataError`, `CdiError`, and as `claim_spec`.
 
-        Metadata that is there stays; with `anew` it is what the record says.
+        Metadata that is there stays; with `rewrite` it is what the record says.
         """
-        self._write_metadata(record, anew)
+        self._write_metadata(record, rewrite)
         for name, spec in self._specs(record).items():
             self._cdi.write(name, spec)
         self.describe(record)
@@ -105,11 +105,11 @@ class ClaimFiles:
             problems.append(f"files of claims that are over cannot be removed: {error}")
         return problems
 
-    def _write_metadata(self, record: Record, anew: bool) -> None:
+    def _write_metadata(self, record: Record, rewrite: bool) -> None:
         if self._metadata is None:
             return
         for each in record.metadata:
-            if anew or self._metadata.read(record.claim.uid, each.request) is None:
+            if rewrite or self._metadata.read(record.claim.uid, each.request) is None:
                 self._metadata.write(record.claim.uid, each)
 
     def _specs(self, record: Record) -> dict[str, cdi.Spec]:

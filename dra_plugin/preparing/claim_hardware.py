@@ -22,10 +22,10 @@ class ClaimHardware:
         self.interfaces = ClaimInterfaces(host, presence, work, runtime, moved)
         self.bindings = ClaimBindings(host, presence, work)
 
-    async def settle(self, record: Record) -> None:
+    async def apply(self, record: Record) -> None:
         """Have all as the claim is to find it. Raises `InterfaceRefused` and `BindRefused`."""
-        await self.bindings.settle(record)
-        await self.interfaces.settle(record)
+        await self.bindings.apply(record)
+        await self.interfaces.apply(record)
 
     async def restore(self, record: Record) -> None:
         """Have all as it was. Raises `InterfaceRefused` and `BindRefused` while somebody still has something."""

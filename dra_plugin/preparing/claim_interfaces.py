@@ -78,10 +78,10 @@ class ClaimInterfaces:
         records = (record_of(lease) for lease in others if lease.pods & plan.pods)
         check_names(plan.record, [record for record in records if record is not None])
 
-    async def settle(self, record: Record) -> None:
+    async def apply(self, record: Record) -> None:
         """Find the interfaces of a claim; set up those at home for its pod. Raises `InterfaceRefused`."""
         if is_moving(record):
-            await self._ask(partial(self._interfaces.settle, record))
+            await self._ask(partial(self._interfaces.apply, record))
 
     async def restore(self, record: Record) -> None:
         """Have the interfaces of a claim as they were. Raises `InterfaceRefused` while one is away."""

@@ -205,9 +205,9 @@ def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = (
     _check_form(parameters)
     if not isinstance(parameters, dict):
         raise InvalidConfig([f"parameters: must be an object with apiVersion {API_VERSION} and kind {KIND}"])
-    said = (parameters.get("apiVersion"), parameters.get("kind"))
-    if said != (API_VERSION, KIND):
-        has = " ".join(_in_event(str(each)) for each in said if each is not None) or "nothing"
+    type_meta = (parameters.get("apiVersion"), parameters.get("kind"))
+    if type_meta != (API_VERSION, KIND):
+        has = " ".join(_in_event(str(each)) for each in type_meta if each is not None) or "nothing"
         raise InvalidConfig([f"parameters: must have apiVersion {API_VERSION} and kind {KIND}, has {has}"])
     if twice := list(_twice(parameters, "parameters")):
         raise InvalidConfig([f"{_in_event(path)}: comes twice" for path in twice])
@@ -321,11 +321,11 @@ def _mount_problems(mounts: Sequence[MountConfig], allowed: Sequence[str]) -> It
         seen.add(inside)
 
 
-def _changed(access: NodeAccess, said: Access) -> NodeAccess:
+def _changed(access: NodeAccess, override: Access) -> NodeAccess:
     return NodeAccess(
-        access.uid if said.uid is UNSET else said.uid,
-        access.gid if said.gid is UNSET else said.gid,
-        access.mode if said.mode is UNSET else int(said.mode, 8),
+        access.uid if override.uid is UNSET else override.uid,
+        access.gid if override.gid is UNSET else override.gid,
+        access.mode if override.mode is UNSET else int(override.mode, 8),
     )
 
 

@@ -106,7 +106,7 @@ class Drivers:
             self._write(address, f"drivers/{driver}/unbind", address)
             now = driver_of(host, address)
         if now is not None or not was.driver:
-            self._check_settled(address)
+            self._check_unblocked(address)
             return
         try:
             self._write(address, f"drivers/{was.driver}/bind", address)
@@ -133,7 +133,7 @@ class Drivers:
         if why := why_in_use(self._host, function, parts):
             raise BindRefused(f"{address} is in use: {why}")
 
-    def _check_settled(self, address: str) -> None:
+    def _check_unblocked(self, address: str) -> None:
         """Raise `BindRefused` while a write to a function has not come back: what comes of it is not known."""
         if (blocked := self._blocked.get(address)) is None:
             return
@@ -148,7 +148,7 @@ class Drivers:
 
         Raises `BindRefused`, `HostExhausted` and OSError.
         """
-        self._check_settled(address)
+        self._check_unblocked(address)
         refusals: list[OSError] = []
 
         def write() -> None:
@@ -165,7 +165,7 @@ class Drivers:
         thread.join(self._patience)
         if thread.is_alive():
             self._blocked[address] = thread
-            self._check_settled(address)
+            self._check_unblocked(address)
         if refusals:
             raise refusals[0]
 

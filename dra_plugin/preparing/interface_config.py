@@ -96,8 +96,8 @@ def check_allowed(config: InterfaceConfig, moves: InterfaceMoves | None, where: 
         raise InterfaceRefused(
             f"{where}: its interface does not move into pods; remove `interface`, or ask for another"
         )
-    said = (("name", config.name, moves.name), ("mtu", config.mtu, moves.mtu), ("mac", config.mac, moves.mac))
-    for key, value, is_allowed in said:
+    changes = (("name", config.name, moves.name), ("mtu", config.mtu, moves.mtu), ("mac", config.mac, moves.mac))
+    for key, value, is_allowed in changes:
         if value and not is_allowed:
             raise InterfaceRefused(f"{where}: interface.{key} is not for a claim to choose here; remove it")
     prefixes = [ipaddress.ip_network(x) for x in moves.addresses]

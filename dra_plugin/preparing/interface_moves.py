@@ -3,7 +3,7 @@
 The container runtime moves them (CDI's `netDevices`); the kernel brings hardware back when the last process and mount
 of the pod's network namespace are gone, under the name that it had there. A virtual one ends with that namespace.
 
-    home, as it was --settle--> home, as the pod gets it --runtime--> away
+    home, as it was --apply--> home, as the pod gets it --runtime--> away
           ^                                                            |
           +-- restore -- home, under some name <-- kernel (hardware) --+--> gone (virtual): made again, if it can be
 
@@ -104,7 +104,7 @@ class Interfaces:
             ways = frozenset[int]().union(*ways_out(kernel))
             return Links(found, addresses(kernel), shown, uplinks(self._host), had, talking, ways)
 
-    def settle(self, record: Record) -> None:
+    def apply(self, record: Record) -> None:
         """Set up what is at home for its pod. Raises `InterfaceRefused`."""
         with Connection() as kernel:
             for each in _interfaces_of(record):
@@ -141,7 +141,7 @@ class Interfaces:
             return f"the interface {each.home.name} is still in the network namespace of its pod"
         if found is None and _can_be_made(kernel, each):
             found = _made_again(kernel, each)
-        elif found is None and (each.kind or not self._is_there(each) or is_made_anew(each, links(kernel), self._host)):
+        elif found is None and (each.kind or not self._is_there(each) or is_replaced(each, links(kernel), self._host)):
             log.warning(
                 "an interface of a claim is gone: it was virtual, and ended with its pod, or it was unplugged",
                 extra={"device": each.device.id},
@@ -192,7 +192,7 @@ class Interfaces:
         return None, Place.LOST
 
 
-def is_made_anew(each: Interface, here: Iterable[Link], host: Host) -> bool:
+def is_replaced(each: Interface, here: Iterable[Link], host: Host) -> bool:
     """Tell whether among those `here` one has the place of an interface at its hardware: that one is gone for good.
 
     Virtual functions that were made again, or whose driver was, may have other addresses than before.
@@ -200,8 +200,8 @@ def is_made_anew(each: Interface, here: Iterable[Link], host: Host) -> bool:
     port = [str(each.device.attributes.get(x, "")) for x in ("devPort", "physPort")]
 
     def is_at_its_port(link: Link) -> bool:  # some functions have several interfaces
-        said = [host.read(f"/sys/class/net/{link.name}/{x}") or "" for x in ("dev_port", "phys_port_name")]
-        return said == port
+        identity = [host.read(f"/sys/class/net/{link.name}/{x}") or "" for x in ("dev_port", "phys_port_name")]
+        return identity == port
 
     others = (x for x in here if x.parent == each.parent and each.permanent and x.permanent not in ("", each.permanent))
     return bool(each.parent) and any(map(is_at_its_port, others))

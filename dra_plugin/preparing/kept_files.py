@@ -28,7 +28,7 @@ class KeptFiles:
         self._watcher = watcher
         self._repair = repair
         self._watch: FolderWatch | None = None
-        self._is_said = False  # that somebody changes them, who may go on with it
+        self._is_logged = False  # that somebody changes them, who may go on with it
         self._busy: set[str] = set()  # claims of which some were changed, and for which we work
         self._again: asyncio.TimerHandle | None = None
 
@@ -36,11 +36,11 @@ class KeptFiles:
         """Watch the folder, and look at all claims first: the repair at the start may be some time ago."""
 
         def changed() -> None:
-            self._look(None if watch.names is None else self._preparer.claims_of(watch.names))
+            self._check(None if watch.names is None else self._preparer.claims_of(watch.names))
 
         watch = self._watch = self._watcher.watch(self._folder, changed, self._preparer.concerns, contents=True)
         try:
-            self._look(None)
+            self._check(None)
             await asyncio.Event().wait()
         finally:
             watch.close()
@@ -48,19 +48,19 @@ class KeptFiles:
             if self._again is not None:
                 self._again.cancel()
 
-    def _look(self, uids: Collection[str] | None) -> None:
+    def _check(self, uids: Collection[str] | None) -> None:
         is_touched, busy = self._preparer.touched_files(uids)
-        is_said, self._is_said = self._is_said, is_touched
+        is_logged, self._is_logged = self._is_logged, is_touched
         if is_touched and self._watch is not None:
-            if not is_said:
+            if not is_logged:
                 text = "CDI specs of claims in %s were removed or changed by somebody: they are written again"
                 log.warning(text, self._folder)
             self._watch.pause()
             self._repair()
         self._busy |= busy
         if self._busy and self._again is None:
-            self._again = asyncio.get_running_loop().call_later(_AGAIN, self._look_again)
+            self._again = asyncio.get_running_loop().call_later(_AGAIN, self._check_again)
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         self._again, busy, self._busy = None, self._busy, set()
-        self._look(busy)
+        self._check(busy)

@@ -20,7 +20,7 @@ Rules:
    are now (`describe`).
 5. Whoever works for a claim has its turn (turns.py).
 6. An interface is set up for its pod, a driver given to a device, after its claim's lease says how it was, and with
-   every call anew, for what is to be done follows from how it is now; the lease ends once it is as it was
+   every call again, for what is to be done follows from how it is now; the lease ends once it is as it was
    (interface_moves.py, driver_binding.py).
 """
 
@@ -236,7 +236,7 @@ class Preparer:
                 self._statuses.write_missing(record.claim, record.status)
             try:
                 if self._is_of_this_boot(leases):
-                    await self.hardware.settle(record)
+                    await self.hardware.apply(record)
             except _REFUSALS as error:
                 log.error("hardware of a claim: %s; it is tried again", _in_words(error), extra={"claim": uid})
                 return False
@@ -289,7 +289,7 @@ class Preparer:
         kept: Kept = {}
         bound: Bindings | None = None
         if before is not None and self._is_of_this_boot(leases):
-            await self.hardware.settle(before)
+            await self.hardware.apply(before)
             kept, bound = self.hardware.interfaces.kept(before), bindings_of(before)
             untouched = {
                 x.seen.device.id
@@ -344,7 +344,7 @@ class Preparer:
             if resets := [device for device in plan.resets if device.id not in in_use]:
                 with part("reset devices"):
                     await self._work.wait(partial(reset, self._host, resets))
-            await self._write(plan.record, anew=True)
+            await self._write(plan.record, rewrite=True)
             if before is not None or plan.resets:
                 await self._ledger.grant(plan.leases("done", boot_id, time.time()), check=check)
             # a device may belong to another resource now
@@ -360,7 +360,7 @@ class Preparer:
             if before is None:
                 await self._undo(claim)
             else:
-                await self._write(before, anew=True)
+                await self._write(before, rewrite=True)
         except _REFUSALS as error:
             reason = _in_words(error)
             log.error("claim is half prepared until it can be undone: %s", reason, extra={"claim": str(claim)})
@@ -395,7 +395,7 @@ class Preparer:
                 return  # it is over, or was prepared again meanwhile
             try:
                 if self._is_of_this_boot(leases):
-                    await self.hardware.settle(record)
+                    await self.hardware.apply(record)
             except _REFUSALS as error:  # it is described all the same, for nobody may start without it
                 log.error(
                     "hardware of a claim: %s; it is tried again", _in_words(error), extra={"claim": record.claim.uid}
@@ -412,15 +412,15 @@ class Preparer:
             else:
                 self._described[record.claim.uid] = where
 
-    async def _write(self, record: Record, *, anew: bool = False) -> None:
+    async def _write(self, record: Record, *, rewrite: bool = False) -> None:
         if changes(record):
             self._follow(record)
             with part("change hardware"):
-                await self.hardware.settle(record)
+                await self.hardware.apply(record)
         where = self._where(record)
         self._undone.discard(record.claim.uid)
         with part("write CDI and metadata"):
-            await self._work.write(partial(self._files.write, record, anew=anew))
+            await self._work.write(partial(self._files.write, record, rewrite=rewrite))
         self._described[record.claim.uid] = where
 
     def _write_status(self, record: Record) -> None:

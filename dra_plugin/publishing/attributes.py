@@ -41,7 +41,7 @@ def describe(name: str, resource: Resource, device: Device, partition: Partition
     return v1.Device(
         name=name,
         attributes=_attributes(name, resource, device, partition, MOST_TOGETHER - len(amounts)),
-        capacity={key: capacity(said) for key, said in amounts.items()},
+        capacity={key: capacity(entry) for key, entry in amounts.items()},
         binding_conditions=resource.dra.binding_conditions,
         binding_failure_conditions=resource.dra.binding_failure_conditions,
         allow_multiple_allocations=True if resource.is_shared else None,
@@ -63,10 +63,10 @@ def _attributes(
 
 def _configured(name: str, resource: Resource, device: Device) -> dict[str, AttributeValue]:
     """Return what the configuration says; nothing of a device that lacks a fact of it, which is unavailable."""
-    said = resource.dra.attributes
+    fixed = resource.dra.attributes
     return {
         key: render(value, [name], [device]) if isinstance(value, str) else value
-        for key, value in said.items()
+        for key, value in fixed.items()
         if not (isinstance(value, str) and missing(value, device))
     }
 
@@ -88,20 +88,20 @@ def capacities(resource: Resource, device: Device) -> dict[str, Capacity]:
 
 
 @lru_cache(maxsize=1024)
-def capacity(said: Capacity) -> v1.DeviceCapacity:
+def capacity(entry: Capacity) -> v1.DeviceCapacity:
     """Return a capacity as a slice has it. Raises `QuantityError`."""
     policy = None
-    if said.default or said.valid_values or said.minimum or said.maximum or said.step:
+    if entry.default or entry.valid_values or entry.minimum or entry.maximum or entry.step:
         valid_range = None
-        if said.minimum or said.maximum or said.step:
-            bounds = (Quantity.parse(x) if x else None for x in (said.minimum, said.maximum, said.step))
+        if entry.minimum or entry.maximum or entry.step:
+            bounds = (Quantity.parse(x) if x else None for x in (entry.minimum, entry.maximum, entry.step))
             valid_range = v1.CapacityRequestPolicyRange(*bounds)
         policy = v1.CapacityRequestPolicy(
-            default=Quantity.parse(said.default) if said.default else None,
-            valid_values=tuple(map(Quantity.parse, said.valid_values)),
+            default=Quantity.parse(entry.default) if entry.default else None,
+            valid_values=tuple(map(Quantity.parse, entry.valid_values)),
             valid_range=valid_range,
         )
-    return v1.DeviceCapacity(value=Quantity.parse(said.value), request_policy=policy)
+    return v1.DeviceCapacity(value=Quantity.parse(entry.value), request_policy=policy)
 
 
 @lru_cache(maxsize=1024)

@@ -183,9 +183,9 @@ class Offers:
         self._offered, self._gone = offered, gone
         self._counters = _with_layouts(excluding, offered.values())
         self._names = _by_id(offered.values())
-        self.slices = tuple(tuple(offered[name] for name in names) for names in self._layout.settle(offered))
+        self.slices = tuple(tuple(offered[name] for name in names) for names in self._layout.assign(offered))
         sets = self._counters.sets
-        self.counter_slices = tuple(tuple(sets[x] for x in names) for names in self._counter_layout.settle(sets))
+        self.counter_slices = tuple(tuple(sets[x] for x in names) for names in self._counter_layout.assign(sets))
         return True
 
     def _candidates(self, assigned: Mapping[str, Sequence[Device]]) -> tuple[dict[str, Offered], dict[str, str]]:

@@ -15,7 +15,7 @@ class SliceLayout:
         self._slices: list[set[str]] = []
         self._slice_of: dict[str, set[str]] = {}
 
-    def settle(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    def assign(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
         """Take over which names there are; return the names of each slice in their order.
 
         A slice in the middle may be empty: if it were left out, those behind it would be rewritten.

@@ -36,7 +36,7 @@ class Call:
         """Begin with `async with`, which ends it after `limit` seconds; meanwhile it is one of `calls`."""
         self.waits_for = "an earlier call for the same claim"
         self.works = False
-        self.is_told_to_end = False
+        self.is_ending = False
         self._calls = calls
         self._timer = asyncio.timeout(limit)
 
@@ -54,7 +54,7 @@ class Call:
         try:
             await self._timer.__aexit__(kind, error, traceback)
         except TimeoutError:
-            if self.is_told_to_end:
+            if self.is_ending:
                 raise NotAnsweredInTime(_STOPPING) from None
             raise NotAnsweredInTime(f"still waiting for {self.waits_for}; the next call goes on from here") from None
 
@@ -62,7 +62,7 @@ class Call:
         """End it now, if it only waits."""
         if self.works:
             return
-        self.is_told_to_end = True
+        self.is_ending = True
         if not self._timer.expired():
             self._timer.reschedule(asyncio.get_running_loop().time())
 

@@ -1,8 +1,8 @@
 """Claims as the API server has them, checked: there, allocated, and the ones that the kubelet means.
 
-Each claim is read anew, as upstream's helper does, and not from a watch: a claim can be allocated again under the same
-uid, and the kubelet sends no more than that; a node cannot watch its own claims alone (no field selector), and a token
-that may list all claims of a cluster is worth stealing.
+Each claim is read from the server at each call, as upstream's helper does, and not from a watch: a claim can be
+allocated again under the same uid, and the kubelet sends no more than that; a node cannot watch its own claims alone
+(no field selector), and a token that may list all claims of a cluster is worth stealing.
 
 Source: DRA specification, sections 2.6 and 3.12.
 """

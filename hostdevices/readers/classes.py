@@ -202,8 +202,8 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
         location = locations.of(syspath)
         if location.attributes["bus"] == "virtual":
             # Without a location, what the driver says of itself is all that does not count up.
-            said = map(row.facts(host, syspath).get, ("unique", "phys", "model"))
-            location = structs.replace(location, facts=next(((str(x),) for x in said if x), location.facts))
+            names = map(row.facts(host, syspath).get, ("unique", "phys", "model"))
+            location = structs.replace(location, facts=next(((str(x),) for x in names if x), location.facts))
         identity, parents = locations.identify(row.kind, location, *row.role(host, syspath))
         nodes = devnodes(host, syspath)
         if not nodes:

@@ -37,8 +37,8 @@ class OfDriver(NamedTuple):
 
 def module_version(host: Host) -> str:
     """Return the version of the kernel module that is loaded, as it is written; empty where it does not say."""
-    said = host.read_bytes("/proc/driver/nvidia/version") or host.read_bytes("/sys/module/nvidia/version") or b""
-    text = said.decode(errors="replace")
+    contents = host.read_bytes("/proc/driver/nvidia/version") or host.read_bytes("/sys/module/nvidia/version") or b""
+    text = contents.decode(errors="replace")
     found = _VERSION.search(text) or _PLAIN_VERSION.fullmatch(text.strip())
     return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""The catalogue as a page: `python -m hostdevices.readers.page docs/device-classes.md` writes it anew."""
+"""The catalogue as a page: `python -m hostdevices.readers.page docs/device-classes.md` writes it."""
 
 import sys
 from collections.abc import Iterator, Mapping

@@ -13,7 +13,7 @@ from itertools import chain
 from folderwatch import FolderWatch, FolderWatcher
 from hostdevices.certainty import certainly
 from hostdevices.device_folders import DeviceFolders
-from hostdevices.errors import HostExhausted
+from hostdevices.errors import HostDevicesError
 from hostdevices.globs import is_glob, path_pattern
 from hostdevices.host import Host
 from hostdevices.watching.uevents import Wake
@@ -82,7 +82,7 @@ class PathEvents:
             self._search.add_done_callback(self._found)
 
     def _find(self) -> Mapping[str, frozenset[str]]:
-        """Return the folders to watch, and the names that matter in each. Raises `HostExhausted`."""
+        """Return the folders to watch, and the names that matter in each. Raises `HostExhausted`, `ReadStuck`."""
         return certainly(self._folders)
 
     def _folders(self) -> Mapping[str, frozenset[str]]:
@@ -102,7 +102,7 @@ class PathEvents:
         self._pause = asyncio.get_running_loop().call_later(PAUSE, self._pause_is_over)
         try:
             found = search.result()
-        except HostExhausted:
+        except HostDevicesError:  # no descriptor is left, or a read of a folder has not come back
             self._search_again = True  # what is watched stays so
             return
         if self._watch(found):

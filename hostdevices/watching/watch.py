@@ -27,7 +27,7 @@ from hostdevices.watching.paths import PathEvents
 from hostdevices.watching.uevents import Source, UdevEvents
 
 RESCAN_INTERVAL = 60.0  # seconds
-AGAIN = 5.0  # seconds until a scan for which no file descriptor or thread was left is made again
+AGAIN = 5.0  # seconds until a scan that failed, as where no file descriptor or thread was left, is made again
 SLOW = 1.0  # seconds of a scan that are worth a line in the log
 NEVER = float("inf")
 MOST_SYSPATHS = 1000  # devices that events name before a scan; after more it trusts nothing that was read before
@@ -158,7 +158,7 @@ class Watcher:
         self._at_once = False  # the pending scan does not wait for its pace
         self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
         self._scan: _Scan | None = None
-        self._is_blind = False  # there was no file descriptor or thread for the last scan
+        self._is_blind = False  # the last scan failed, for want of a file descriptor or thread as a rule
         self.inventory: Inventory | None = None
         self._noticed_at: float | None = None  # when the first event came that calls for the pending scan
         self.scan_seconds = 0.0  # what the last scan took, hangs included
@@ -177,13 +177,13 @@ class Watcher:
 
     def _start(self, sources: Iterable[Source]) -> None:
         """Start sources; what is not to be had now is tried again with each full scan, and said once."""
-        said, self._silent = self._silent, []
+        silent, self._silent = self._silent, []
         for source in sources:
             try:
                 source.start(self._wake)
             except OSError as error:  # netlink refused, or no descriptor left: it works, but slower
                 self._silent.append(source)
-                if source not in said:
+                if source not in silent:
                     _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error)
 
     async def __aexit__(self, *_: object) -> None:
@@ -235,10 +235,14 @@ class Watcher:
             _log.info("a scan took %.1f s", self.scan_seconds)
         try:
             change = scan.result.result()
-        except HostExhausted as error:
+        except Exception as error:  # a defect of ours, too, ends a scan and not the daemon
             change, self._full_scan_at = None, min(self._full_scan_at, self._loop.time() + AGAIN)
             if not self._is_blind:
-                _log.error("%s: what was found before counts; it is tried again every %g s", error, AGAIN)
+                is_defect = not isinstance(error, HostExhausted)
+                words = "the scan failed" if is_defect else str(error)
+                _log.error(
+                    "%s: what was found before counts; it is tried again every %g s", words, AGAIN, exc_info=is_defect
+                )
             self._is_blind = True
         else:
             self._is_blind = False
@@ -253,7 +257,7 @@ class Watcher:
     def request_rescan(self, subsystems: Iterable[str] | None = None) -> None:
         """Ask for a scan now, whatever the pace: of everything, or of what events of `subsystems` concern.
 
-        With none at all nothing is read again, and `enrich` is applied anew to what was found last.
+        With none at all nothing is read again, and `enrich` is applied again to what was found last.
         """
         if subsystems is None:
             self._everything = True
@@ -301,7 +305,7 @@ class Watcher:
                     await self._wakened.wait()
 
     def _take(self, now: float) -> _Task:
-        """Return what to scan, and begin to collect anew."""
+        """Return what to scan, and begin to collect again."""
         syspaths = None if self._every_device else frozenset(self._syspaths)
         task = _Task(frozenset(self._subsystems), syspaths, self._noticed_at)
         if self._everything or self._full_scan_at <= now:

@@ -37,7 +37,7 @@ class PluginProcess:
         """`command` as it is started."""
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
-        self._is_told = False  # to stop
+        self._is_stopping = False  # to stop
 
     async def start(self) -> None:
         """Start it; what it prints goes where our own errors go. Raises OSError."""
@@ -52,12 +52,12 @@ class PluginProcess:
         """Return once it has ended although nobody told it to."""
         assert self._process is not None, "it was started"
         await self._process.wait()
-        if self._is_told:
+        if self._is_stopping:
             await asyncio.Event().wait()
 
     async def terminate(self, seconds: float) -> int | None:
         """Ask it to stop; its exit code, None if it had to be killed."""
-        self._is_told = True
+        self._is_stopping = True
         if self._process is None:
             return None
         if self._process.returncode is None:

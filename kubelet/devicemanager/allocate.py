@@ -2,7 +2,7 @@
 
 The devices that are being chosen are kept in a reservation, so that nobody else gets them while a plugin is asked. They
 are given back when it says no. What the kubelet chose for a call that never came, or that was answered with nothing,
-stays taken until it counts anew what pods have: when one of those is gone, or a plugin says no. State may change
+stays taken until it counts again what pods have: when one of those is gone, or a plugin says no. State may change
 during every call to a plugin and is looked up again after it.
 Source: device manager specification, section 4.
 """

@@ -50,7 +50,7 @@ class DriverHandler:
         plugin = DRAPlugin(name, endpoint, versions, self._timeouts, self._metrics, self._connection_changed)
         self._store.add(plugin)
         plugin.start()
-        self._look_after_slices(name)
+        self._sync_wiper(name)
         self._streams.open(plugin)
         self._on_change("driver registered", name, endpoint)
 
@@ -59,7 +59,7 @@ class DriverHandler:
         plugin = self._store.remove(name, endpoint)
         if plugin is None:
             return
-        self._look_after_slices(name)
+        self._sync_wiper(name)
         await self._streams.close(plugin)
         await plugin.close()
         self._on_change("driver deregistered", name, endpoint)
@@ -73,11 +73,11 @@ class DriverHandler:
                 await plugin.close()
 
     def _connection_changed(self, plugin: DRAPlugin) -> None:
-        self._look_after_slices(plugin.driver)
+        self._sync_wiper(plugin.driver)
         kind = "driver connected" if plugin.is_connected else "driver disconnected"
         self._on_change(kind, plugin.driver, plugin.endpoint)
 
-    def _look_after_slices(self, driver: str) -> None:
+    def _sync_wiper(self, driver: str) -> None:
         if self._store.is_usable(driver):
             self._wiper.driver_back(driver)
         else:

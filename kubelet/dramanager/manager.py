@@ -271,7 +271,7 @@ class DRAManager:
 
     def _health_reported(self, driver: str, reports: list[DeviceHealth]) -> None:
         changed = self.health.update(driver, reports)
-        self._tell_pods(driver, changed)
+        self._update_pods(driver, changed)
         if changed:
             self._on_change("health", driver, "")
 
@@ -289,7 +289,7 @@ class DRAManager:
             list(device.cdi_device_ids) or None,
         )
 
-    def _tell_pods(self, driver: str, changed: Iterable[DeviceHealth]) -> None:
+    def _update_pods(self, driver: str, changed: Iterable[DeviceHealth]) -> None:
         keys = {(each.pool, each.device) for each in changed}
         pods = {
             uid

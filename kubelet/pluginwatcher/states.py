@@ -13,7 +13,7 @@ from kubelet.errors import KubeletError
 
 
 class PluginSocket(Struct, frozen=True):
-    """A socket that was seen. Seeing it again gives it a new `generation`, and it is registered anew."""
+    """A socket that was seen. Seeing it again gives it a new `generation`, and it is registered again."""
 
     path: Path
     seen_at: float

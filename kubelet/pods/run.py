@@ -187,7 +187,7 @@ class PodRun:
             self.end_container(container.name, 0)
 
     def lose_sandbox(self) -> None:
-        """The containers are gone with what they ran in. A pod that never restarts has failed; others start anew.
+        """The containers are gone with what they ran in. A pod that never restarts has failed; others restart.
 
         What is done for good stays so: a pod that has ended, or is about to, and an app container that succeeded where
         only failures are restarted.

@@ -4,7 +4,6 @@ Exit codes: 0 written, also where something is missing in it, which is said; 1 i
 is wrong.
 """
 
-import contextlib
 import time
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
 from nodeplug.commands.new_file import STANDARD_OUTPUT, write_new
 from nodeplug.commands.options import live_root_option
-from nodeplug.commands.running_daemon import config_option
-from nodeplug.config import ConfigError, from_environment, load, node_name
-from nodeplug.doctor import configuration
+from nodeplug.commands.running_daemon import config_options
 from nodeplug.report.bundle import collect, pack
 
 
@@ -29,23 +26,20 @@ from nodeplug.report.bundle import collect, pack
     )
 )
 @click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True, dir_okay=False))
-@config_option
+@config_options
 @live_root_option
-def bundle(file: Path | None, path: Path, root: Path) -> None:
+def bundle(file: Path | None, path: Path, state: Path | None, root: Path) -> None:
     """Collect what a report about this node needs into FILE, a .tar.gz; `-` is standard output.
 
     Versions, configuration, doctor's findings, and from the daemon its status, leases, events and metrics; the latest
     lines of the journal. Without credentials, and without values of `env` and `annotations`; names of pods, devices and
     their serial numbers are in it. A daemon that does not answer is no reason not to. An existing FILE stays as it is.
     """
-    settings = configuration.settings()
-    with contextlib.suppress(ConfigError):  # which its findings say
-        settings = load(path, node_name(), from_environment()).settings
     try:
         host = Host(root)
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
-    content, missing = pack(collect(path, settings, host))
+    content, missing = pack(collect(path, host, state))
     made = file or Path(time.strftime("nodeplug-bundle-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime()))
     write_new(made, content)
     if made != STANDARD_OUTPUT:

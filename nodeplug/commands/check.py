@@ -156,10 +156,10 @@ def _enriched(inventory: Inventory, config: Config, host: Host) -> Inventory:
     if config.settings.nvml and host.root.is_dir():
         import asyncio
 
-        from nvml import look_once
+        from nvml import read_once
 
         settings = config.settings
-        inventory = asyncio.run(look_once(host, settings.driver_root, settings.ignored_xids, inventory))
+        inventory = asyncio.run(read_once(host, settings.driver_root, settings.ignored_xids, inventory))
     if may_have_uplinks(config) and host.root == Path("/"):
         from nodeplug.ways_out import with_ways_out
 

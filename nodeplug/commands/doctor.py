@@ -12,7 +12,7 @@ from hostdevices import Host, HostDevicesError
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import Output, live_root_option, output_option
-from nodeplug.commands.running_daemon import config_option
+from nodeplug.commands.running_daemon import config_options
 from nodeplug.commands.structured import as_text
 from nodeplug.doctor.examination import findings
 
@@ -23,12 +23,13 @@ _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
     epilog=examples(
         "nodeplug doctor",
         "nodeplug doctor --config /etc/nodeplug/config.yaml -o json",
+        "nodeplug doctor --state /tmp/play/state",
     )
 )
-@config_option
+@config_options
 @live_root_option
 @output_option
-def doctor(path: Path, root: Path, output: Output) -> None:
+def doctor(path: Path, state: Path | None, root: Path, output: Output) -> None:
     """Look at all that nodeplug needs here; say what is wrong, and what to do about it.
 
     The configuration, the daemon, the kubelet's sockets, CDI in the container runtime, the host's devices, and for DRA
@@ -38,7 +39,7 @@ def doctor(path: Path, root: Path, output: Output) -> None:
         host = Host(root)
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
-    found = list(findings(path, host))
+    found = list(findings(path, host, state))
     if output in ("json", "yaml"):
         click.echo(as_text({"findings": found}, output), nl=False)
     else:

@@ -52,13 +52,13 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
     rows = ((x.unit, *((x.device, ",".join(map(str, x.numa_nodes))) if is_wide else ())) for x in found.units)
     yield from aligned((f"UNIT (OF {found.free} FREE)", *more), rows)
     yield ""
-    yield from aligned(("GIVEN", "IN THE CONTAINER", "VALUE"), _given(found))
+    yield from aligned(("GIVEN", "IN THE CONTAINER", "VALUE"), _rows(found))
     if found.pre_start:
         yield ""
         yield "before it starts the kubelet asks once more" + (", and the devices are reset" if found.reset else "")
 
 
-def _given(found: Answer) -> Iterator[tuple[str, str, str]]:
+def _rows(found: Answer) -> Iterator[tuple[str, str, str]]:
     yield from (("variable", name, value) for name, value in found.envs.items())
     yield from (("node", x.container_path, f"{x.host_path} ({x.permissions})") for x in found.nodes)
     yield from (("mount", x.container_path, x.host_path + (" (ro)" if x.read_only else "")) for x in found.mounts)

@@ -83,7 +83,7 @@ def _next(state: Path, found: Answer) -> Iterator[Answer]:
             raise failure(refusal) from None
         is_away = False
         if answer.log != found.log:
-            click.echo("the daemon began anew, and knows of nothing before", err=True)
+            click.echo("the daemon has restarted, and knows of nothing before that", err=True)
         elif answer.is_incomplete:
             click.echo("more has happened than is kept: some events are missing here", err=True)
         found = answer

@@ -55,9 +55,9 @@ class ClusterNode:
         self._bound: dict[str, Pod] = {}  # uid -> what the server has
         self._admitted: dict[str, Pod] = {}  # uid -> what the kubelet was given
         self._ending: dict[str, PodStatus | None] = {}  # uid of one that is being removed -> its last status, once gone
-        self._told: dict[str, Json] = {}  # uid -> the status that the server was told
-        self._told_of_node: Json = {}
-        self._untold: deque[tuple[str, str, str, str]] = deque()  # events: pod, type, reason, message
+        self._pod_statuses: dict[str, Json] = {}  # uid -> the status that the server was told
+        self._node_status: Json = {}
+        self._unsent_events: deque[tuple[str, str, str, str]] = deque()  # events: pod, type, reason, message
         self._group: asyncio.TaskGroup  # all that goes on; while it runs
         self._changed = asyncio.Event()
         self._is_listed = False
@@ -128,9 +128,9 @@ class ClusterNode:
         async for event in self._node.events():
             self._changed.set()
             if event.kind in _WARNINGS:
-                self._untold.append((event.about, "Warning", event.kind, event.text))
+                self._unsent_events.append((event.about, "Warning", event.kind, event.text))
             elif event.kind == "container" and event.text.endswith(" running"):
-                self._untold.append((event.about, "Normal", "Started", "Container started"))
+                self._unsent_events.append((event.about, "Normal", "Started", "Container started"))
 
     async def _keep_lease(self) -> None:
         await self._is_known.wait()
@@ -150,18 +150,18 @@ class ClusterNode:
         self._failures = self._failures + 1 if failed else 0
 
     def _steps(self) -> Iterator[Coroutine[Any, Any, None]]:
-        yield self._tell_of_node()
+        yield self._patch_node_status()
         if self._is_listed:
             for uid, pod in list(self._bound.items()):
                 self._take_in(uid, pod)
             self._has_taken_in.set()
             for uid in list(self._admitted):
-                yield self._look_after(uid)
+                yield self._sync_pod(uid)
             for uid, pod in list(self._bound.items()):
                 if uid not in self._admitted and _is_deleted(pod):  # it never ran here
                     yield self._delete(pod)
-            while self._untold:
-                yield self._record(*self._untold.popleft())
+            while self._unsent_events:
+                yield self._record(*self._unsent_events.popleft())
 
     def _take_in(self, uid: str, pod: Pod) -> None:
         """Have the kubelet admit a pod that is new here."""
@@ -174,12 +174,12 @@ class ClusterNode:
         else:
             self._admitted[uid] = pod
 
-    async def _look_after(self, uid: str) -> None:
+    async def _sync_pod(self, uid: str) -> None:
         """Tell of a pod, or end it where it is deleted or not there any more."""
         pod, last = self._bound.get(uid), self._ending.get(uid)
         status = last or next((status for found, status in self._node.pods() if found.uid == uid), UNSEEN)
         if pod is not None and status != UNSEEN:  # else the kubelet has nothing to say of it
-            await self._tell_of_pod(pod, status)
+            await self._patch_pod_status(pod, status)
         if pod is not None and not _is_deleted(pod):
             return
         if uid not in self._ending:
@@ -189,7 +189,7 @@ class ClusterNode:
             if pod is not None:
                 await self._delete(pod)
             del self._ending[uid], self._admitted[uid]
-            self._told.pop(uid, None)
+            self._pod_statuses.pop(uid, None)
 
     async def _remove(self, pod: Pod) -> None:
         try:
@@ -198,12 +198,12 @@ class ClusterNode:
             self._ending[pod.uid] = UNSEEN
         self._changed.set()
 
-    async def _tell_of_pod(self, pod: Pod, status: PodStatus) -> None:
-        uid, before = pod.uid, self._told.get(pod.uid, {})
-        told = pod_status(pod, status, self._node.release, before, _now())
-        if told == before:
+    async def _patch_pod_status(self, pod: Pod, status: PodStatus) -> None:
+        uid, before = pod.uid, self._pod_statuses.get(pod.uid, {})
+        reported = pod_status(pod, status, self._node.release, before, _now())
+        if reported == before:
             return
-        patch = {"metadata": {"uid": uid}, "status": told}
+        patch = {"metadata": {"uid": uid}, "status": reported}
         try:
             await asyncio.to_thread(
                 self._pods.patch,
@@ -216,7 +216,7 @@ class ClusterNode:
         except Refused as refusal:
             if refusal.code not in (404, 409):  # it is gone, which the watch will say
                 raise
-        self._told[uid] = told
+        self._pod_statuses[uid] = reported
 
     async def _delete(self, pod: Pod) -> None:
         """Take a pod that has ended out of the server, which waited for that."""
@@ -233,15 +233,15 @@ class ClusterNode:
             if refusal.code not in (404, 409):
                 raise
 
-    async def _tell_of_node(self) -> None:
+    async def _patch_node_status(self) -> None:
         name, now = self._node.node_name, _now()
         devices = self._node.capacity(), self._node.allocatable()
-        told = node_status(name, RELEASES[self._node.release.version], *devices, self._told_of_node, now)
-        if told == self._told_of_node:
+        reported = node_status(name, RELEASES[self._node.release.version], *devices, self._node_status, now)
+        if reported == self._node_status:
             return
-        if not self._told_of_node:
+        if not self._node_status:
             await self._register()
-        status = {"status": with_heartbeat(told, now)}
+        status = {"status": with_heartbeat(reported, now)}
         write = functools.partial(self._nodes.patch, name, status, content_type=_STRATEGIC, subresource="status")
         try:
             await asyncio.to_thread(write)
@@ -250,7 +250,7 @@ class ClusterNode:
                 raise
             await self._register()
             await asyncio.to_thread(write)
-        self._told_of_node = told
+        self._node_status = reported
         self._is_known.set()
 
     async def _register(self) -> None:

@@ -31,20 +31,20 @@ class EventRecorder:
 
     async def record(self, pod: ObjectMeta, type_: str, reason: str, message: str, at: str) -> None:
         """Say something of a pod; `at` is a time as the API writes it. Raises `ClientError`."""
-        said = (pod.uid, type_, reason, message)
+        key = (pod.uid, type_, reason, message)
         event = pod_event(pod, reason, message, type_=type_, source=self._source, at=at)
-        before = self._recorded.pop(said, None)
+        before = self._recorded.pop(key, None)
         if before is None:
             await asyncio.to_thread(self._events.create, event)
         else:
             event = before | {"count": before["count"] + 1, "lastTimestamp": at}
             await self._count(event)
-        self._recorded[said] = event
+        self._recorded[key] = event
         if len(self._recorded) > _REMEMBERED:
             del self._recorded[next(iter(self._recorded))]
 
     async def _count(self, event: dict[str, Any]) -> None:
-        """Write how often something was said; anew, if the server has forgotten the event."""
+        """Write how often something was said; again, if the server has forgotten the event."""
         meta = event["metadata"]
         change = {key: event[key] for key in ("count", "lastTimestamp")}
         try:

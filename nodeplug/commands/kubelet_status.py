@@ -20,11 +20,11 @@ def pod_status(pod: Pod, status: PodStatus, release: Release, before: Json, now:
     `before` is what this function returned last for the pod, empty at first; `now` is a time as the API writes it.
     """
     seen = {"observedGeneration": pod.metadata.generation} if pod.metadata.generation else {}
-    told: Json = {"phase": status.phase, "startTime": before.get("startTime", now)} | seen
+    status_json: Json = {"phase": status.phase, "startTime": before.get("startTime", now)} | seen
     if status.reason:
-        told |= {"reason": status.reason, "message": status.message}
+        status_json |= {"reason": status.reason, "message": status.message}
     if status.reason and not status.container_statuses:  # rejected: there is nothing to say of containers
-        return told | {"conditions": [{"$patch": "delete", "type": "PodScheduled"}]}
+        return status_json | {"conditions": [{"$patch": "delete", "type": "PodScheduled"}]}
     states = {each.name: each for each in status.all_containers}
     for member, containers in (
         ("initContainerStatuses", pod.spec.init_containers),
@@ -33,12 +33,12 @@ def pod_status(pod: Pod, status: PodStatus, release: Release, before: Json, now:
         known = {each["name"]: each for each in before.get(member, ())}
         found = [_container(x, states.get(x.name) or _waiting(x), known.get(x.name, {}), now) for x in containers]
         if found:
-            told[member] = found
+            status_json[member] = found
     earlier = {each["type"]: each for each in before.get("conditions", ())}
     was_initialized = earlier.get("Initialized", {}).get("status") == "True"
-    observed = _conditions(pod, told, release, was_initialized=was_initialized)
-    told["conditions"] = [stamped(each | seen, earlier.get(each["type"], {}), now) for each in observed]
-    return told
+    observed = _conditions(pod, status_json, release, was_initialized=was_initialized)
+    status_json["conditions"] = [stamped(each | seen, earlier.get(each["type"], {}), now) for each in observed]
+    return status_json
 
 
 def _waiting(container: Container) -> ContainerStatus:
@@ -48,16 +48,16 @@ def _waiting(container: Container) -> ContainerStatus:
 
 def _container(container: Container, status: ContainerStatus, before: Json, now: str) -> Json:
     """A container's status with its times, and what it was given, if it was ever started."""
-    told = to_dict(status)
-    is_same = told["restartCount"] == before.get("restartCount", 0)
+    status_json = to_dict(status)
+    is_same = status_json["restartCount"] == before.get("restartCount", 0)
     earlier = before.get("state", {})
-    _stamp(told["state"], earlier if is_same else {}, now)
-    _stamp(told.get("lastState", {}), before.get("lastState", {}) if is_same else earlier, now)
-    if "waiting" not in told["state"] or told["restartCount"]:
-        told["resources"] = to_dict(container.resources)
+    _stamp(status_json["state"], earlier if is_same else {}, now)
+    _stamp(status_json.get("lastState", {}), before.get("lastState", {}) if is_same else earlier, now)
+    if "waiting" not in status_json["state"] or status_json["restartCount"]:
+        status_json["resources"] = to_dict(container.resources)
         if container.resources.requests:
-            told["allocatedResources"] = told["resources"]["requests"]
-    return told
+            status_json["allocatedResources"] = status_json["resources"]["requests"]
+    return status_json
 
 
 def _stamp(state: Json, before: Json, now: str) -> None:
@@ -69,14 +69,14 @@ def _stamp(state: Json, before: Json, now: str) -> None:
         state["terminated"]["finishedAt"] = known.get("finishedAt", now)
 
 
-def _conditions(pod: Pod, told: Json, release: Release, *, was_initialized: bool) -> Iterator[Json]:
+def _conditions(pod: Pod, status_json: Json, release: Release, *, was_initialized: bool) -> Iterator[Json]:
     """In the order of the kubelet; source: its `status/generate.go`."""
-    phase: str = told["phase"]
-    apps: Sequence[Json] = told.get("containerStatuses", ())
-    inits: Sequence[Json] = told.get("initContainerStatuses", ())
+    phase: str = status_json["phase"]
+    apps: Sequence[Json] = status_json.get("containerStatuses", ())
+    inits: Sequence[Json] = status_json.get("initContainerStatuses", ())
     sidecars = {each.name for each in pod.spec.init_containers if each.is_sidecar}
     completed = {"reason": "PodCompleted"} if phase == "Succeeded" else {}
-    yield _sandbox_condition(pod, told, release)
+    yield _sandbox_condition(pod, status_json, release)
     incomplete = [each["name"] for each in inits if not each["started" if each["name"] in sidecars else "ready"]]
     is_initialized = was_initialized or bool(completed) or any("waiting" not in each["state"] for each in apps)
     if incomplete and not is_initialized:
@@ -105,12 +105,12 @@ def _is_cut_off(pod: Pod, apps: Sequence[Json], inits: Sequence[Json]) -> bool:
     return any("waiting" in each["state"] or each["state"]["terminated"]["reason"] == LOST.reason for each in apps)
 
 
-def _sandbox_condition(pod: Pod, told: Json, release: Release) -> Json:
+def _sandbox_condition(pod: Pod, status_json: Json, release: Release) -> Json:
     """Whether the pod has what its containers run in: from their first start until the pod ends."""
-    every = (*told.get("initContainerStatuses", ()), *told.get("containerStatuses", ()))
+    every = (*status_json.get("initContainerStatuses", ()), *status_json.get("containerStatuses", ()))
     is_begun = any("waiting" not in each["state"] for each in every)
     is_ended = pod.metadata.deletion_timestamp is not None and not any("running" in each["state"] for each in every)
-    is_there = is_begun and not is_ended and told["phase"] in ("Pending", "Running")
+    is_there = is_begun and not is_ended and status_json["phase"] in ("Pending", "Running")
     if is_there or not release.says_why_no_sandbox:
         return _condition("PodReadyToStartContainers", is_there)
     message = "pod sandbox is not ready" if is_begun else "no pod sandbox exists"

@@ -100,12 +100,12 @@ def verify(
     tell = _Told(failures_only) if form == "text" else lambda _: None
     folder = _host_folder() if as_host else None
     conformance = asyncio.run(_verified(command, seconds, kubernetes, tell, device, folder, is_driver=is_driver))
-    told = [x for x in conformance.checks if not failures_only or x.outcome in ("warn", "fail")]
+    shown = [x for x in conformance.checks if not failures_only or x.outcome in ("warn", "fail")]
     if form == "json":
-        report = {"passed": conformance.is_passed, "checks": msgspec.to_builtins(told)}
+        report = {"passed": conformance.is_passed, "checks": msgspec.to_builtins(shown)}
         click.echo(json.dumps(report, indent=2))
     elif form == "junit":
-        click.echo(junit(told))
+        click.echo(junit(shown))
     else:
         counts = Counter(check.outcome for check in conformance.checks)
         click.echo(

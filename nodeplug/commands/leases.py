@@ -69,7 +69,7 @@ def show(state: Path, output: Output, name: str) -> None:
     NAME is a unit, a device, a pod or a claim, of one namespace as NAMESPACE/NAME. Being looked at ends a lease that is
     over.
     """
-    found = tuple(_looked_at(state, x) for x in _meant(state, name))
+    found = tuple(_with_statements(state, x) for x in _meant(state, name))
     if output in ("json", "yaml"):
         click.echo(as_text(_Shown(found), output), nl=False)
         return
@@ -134,7 +134,7 @@ def _meant(state: Path, name: str) -> list[LeaseView]:
     return found
 
 
-def _looked_at(state: Path, x: LeaseView) -> witnesses.Answer:
+def _with_statements(state: Path, x: LeaseView) -> witnesses.Answer:
     try:
         return client.ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer, LONG)
     except Refusal:  # it has ended since, as with being asked for another lease of the pod

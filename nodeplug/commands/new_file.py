@@ -1,4 +1,4 @@
-"""A file for somebody else to look at: made anew and for its owner alone, never written over one that is there."""
+"""A file for somebody else to look at: newly made and for its owner alone, never written over one that is there."""
 
 import contextlib
 import os

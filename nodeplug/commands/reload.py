@@ -22,7 +22,7 @@ from nodeplug.control.client import LONG, NotRunning
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.reload import Answer, Question
 
-_PATIENCE = 60.0  # seconds for a daemon that starts anew to answer
+_PATIENCE = 60.0  # seconds for a daemon that restarts to answer
 _AGAIN = 0.1
 
 
@@ -51,7 +51,7 @@ def reload(state: Path, output: Output) -> None:
 
 
 def _until_begun(state: Path, file: str) -> None:
-    """Wait for the daemon that starts anew, and say if it did not take the configuration."""
+    """Wait for the daemon that restarts, and say if it did not take the configuration."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -59,7 +59,7 @@ def _until_begun(state: Path, file: str) -> None:
             break
         except (NotRunning, Refusal) as error:
             if time.monotonic() >= deadline:
-                raise Failure(f"the daemon does not answer since it starts anew: {error}", NOT_RUNNING) from None
+                raise Failure(f"the daemon does not answer since it restarted: {error}", NOT_RUNNING) from None
         time.sleep(_AGAIN)
     if not now.configuration.is_current:
         raise Failure(f"{file}: the configuration stays as it was", REFUSED, now.configuration.problems)

@@ -39,16 +39,24 @@ def state_option(command: F) -> F:
     )(command)
 
 
-def config_option(command: F) -> F:
-    """Add `--config` to a command that looks at what the daemon reads."""
-    return click.option(
+def config_options(command: F) -> F:
+    """Add `--config` and `--state` to a command that looks at what the daemon reads, and asks it if it answers."""
+    config = click.option(
         "--config",
         "path",
         show_default=f"that of the running daemon, or {_CONFIGURATION}",
         type=click.Path(path_type=Path, readable=False),
-        callback=lambda _ctx, _parameter, given: given or _configuration_in_use(),
+        callback=lambda ctx, _parameter, given: given or _configuration_in_use(ctx.params["state"] or STATE_DIRECTORY),
         help="The daemon's configuration.",
-    )(command)
+    )
+    state = click.option(
+        "--state",
+        show_default="as the configuration says",
+        type=click.Path(path_type=Path, readable=False),
+        is_eager=True,  # for --config depends on it
+        help="The daemon's state directory, where it is another one than settings.stateDirectory.",
+    )
+    return config(state(command))
 
 
 def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SECONDS) -> T:
@@ -69,12 +77,12 @@ def check_resource(state: Path, name: str) -> None:
         raise Failure("; ".join(filter(None, (f"there is no resource {name}", suggestion(name, known)))), REFUSED)
 
 
-def _configuration_in_use() -> Path:
-    """Return the file of the daemon that runs here, or where the package and the image have it."""
+def _configuration_in_use(state: Path) -> Path:
+    """Return the file of the daemon whose state is there, or where the package and the image have it."""
     from nodeplug.control import status
 
     try:
-        used = Path(client.ask(STATE_DIRECTORY, status.Question(), status.Answer).configuration.file)
+        used = Path(client.ask(state, status.Question(), status.Answer).configuration.file)
     except (NotRunning, Refusal):
         return _CONFIGURATION
     return used if used.exists() else _CONFIGURATION  # a daemon in a pod sees other files

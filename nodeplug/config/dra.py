@@ -55,8 +55,8 @@ def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOpti
     )
     _check_partitions(document, path, entry, dra)
     capacities = {
-        name: _capacity(document, (*place, "capacity", name), said, is_shared=entry.is_shared)
-        for name, said in dra.capacity.items()
+        name: _capacity(document, (*place, "capacity", name), capacity_entry, is_shared=entry.is_shared)
+        for name, capacity_entry in dra.capacity.items()
         if _is_named(document, (*place, "capacity", name), name)
     }
     if entry.is_shared and SHARES in capacities:
@@ -107,9 +107,9 @@ def _check_name(document: Document, path: Path, name: str) -> None:
 
 
 def _interface(
-    document: Document, path: Path, entry: ResourceEntry, said: Literal["move"] | InterfaceEntry | UnsetType
+    document: Document, path: Path, entry: ResourceEntry, written: Literal["move"] | InterfaceEntry | UnsetType
 ) -> InterfaceMoves | None:
-    if said is UNSET:
+    if written is UNSET:
         return None
     place = (*path, "dra", "interface")
     if entry.is_shared or (entry.dra is not UNSET and entry.dra.partitions):
@@ -117,9 +117,9 @@ def _interface(
     if entry.api == "both":
         message = "through the device plugin API a pod would get the device without its interface"
         document.at(place, message, "take `api: dra`", key=True)
-    if said == "move":
+    if written == "move":
         return InterfaceMoves()
-    for i, text in enumerate(said.addresses):
+    for i, text in enumerate(written.addresses):
         try:
             network = ipaddress.ip_network(text)
         except ValueError as error:
@@ -128,7 +128,7 @@ def _interface(
         if not network.prefixlen:
             message = f"{text} has all addresses there are, the node's own and the API server's among them"
             document.at((*place, "addresses", i), message, "name the network that the interfaces are for")
-    return InterfaceMoves(said.name, said.mtu, said.mac, said.addresses)
+    return InterfaceMoves(written.name, written.mtu, written.mac, written.addresses)
 
 
 def check_bound_kinds(document: Document, path: Path, selector: Selection) -> None:
@@ -149,7 +149,7 @@ def _binding(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry
         document.at(place, "a driver is for one claim", "leave out shares and partitions", key=True)
     if dra.interface is not UNSET:
         document.at(place, "without its own driver a function has no interface to move", "leave one out", key=True)
-    said = {
+    is_set_by_key = {
         "group": entry.group is not UNSET,
         "nodes": entry.nodes is not UNSET,
         "containerPath": bool(entry.container_path),
@@ -158,7 +158,7 @@ def _binding(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry
         "mps": entry.mps is not UNSET,
     }
     message = "a device with another driver is its whole IOMMU group, with the nodes of that"
-    for key in (name for name, is_said in said.items() if is_said):
+    for key in (name for name, is_set in is_set_by_key.items() if is_set):
         document.at((*path, key), message, "leave it out", key=True)
     return DriverBinding() if isinstance(dra.bind, str) else DriverBinding(dra.bind.driver, dra.bind.iommufd)
 
@@ -166,11 +166,11 @@ def _binding(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry
 def _counters(document: Document, path: Path, dra: DraEntry) -> dict[str, Quantity]:
     """Return the counters that can be read, by name."""
     found: dict[str, Quantity] = {}
-    for name, said in dra.counters.items():
+    for name, written in dra.counters.items():
         place = (*path, "counters", name)
         if dns_label(name):
             document.at(place, f"{name} cannot be a counter", "lower-case letters, digits and dashes", key=True)
-        if (amount := _amount(document, place, said)) is not None:
+        if (amount := _amount(document, place, written)) is not None:
             found[name] = amount
     if len(dra.counters) > MOST_COUNTERS:
         document.at((*path, "counters"), f"{len(dra.counters)} counters; at most {MOST_COUNTERS} are possible")
@@ -201,20 +201,20 @@ def _partition(document: Document, path: Path, entry: PartitionEntry, counters: 
         document.at((*path, "name"), f"{entry.name} cannot be a partition", hint)
     if not entry.consumes:
         document.at((*path, "consumes"), "a partition must take something: nothing would keep it apart from the others")
-    for name, said in entry.consumes.items():
+    for name, written in entry.consumes.items():
         place = (*path, "consumes", name)
-        amount = _amount(document, place, said)
+        amount = _amount(document, place, written)
         if name not in counters:
             if not document.is_wrong((*path[:-2], "counters")):
                 hint = suggestion(name, counters) if counters else ""
                 document.at(place, f"there is no counter {name}", hint, key=True)
         elif amount is not None and amount > counters[name]:
-            document.at(place, f"{said} is more than the {counters[name]} that a device has of {name}")
+            document.at(place, f"{written} is more than the {counters[name]} that a device has of {name}")
     for name, value in entry.attributes.items():
         _check_attribute(document, (*path, "attributes", name), name, value)
     capacities = {
-        name: _capacity(document, (*path, "capacity", name), said, is_shared=False)
-        for name, said in entry.capacity.items()
+        name: _capacity(document, (*path, "capacity", name), written, is_shared=False)
+        for name, written in entry.capacity.items()
         if _is_named(document, (*path, "capacity", name), name)
     }
     _check_number(document, path, capacities, entry.attributes)
@@ -269,14 +269,14 @@ def _check_number(
         document.at(path, message, f"at most {MOST_TOGETHER} are possible")
 
 
-def _capacity(document: Document, path: Path, said: _Amount | CapacityEntry, *, is_shared: bool) -> Capacity:
-    entry = said if isinstance(said, CapacityEntry) else CapacityEntry(value=said)
-    if isinstance(said, CapacityEntry):
+def _capacity(document: Document, path: Path, written: _Amount | CapacityEntry, *, is_shared: bool) -> Capacity:
+    entry = written if isinstance(written, CapacityEntry) else CapacityEntry(value=written)
+    if isinstance(written, CapacityEntry):
         amounts = [_amount(document, (*path, name), x) for name, x in _policy(entry)]
         amounts += [_amount(document, (*path, "validValues", i), x) for i, x in enumerate(entry.valid_values)]
         amounts.append(_amount(document, (*path, "value"), entry.value))
     else:
-        amounts = [_amount(document, path, said)]
+        amounts = [_amount(document, path, written)]
     found = Capacity(
         value=str(entry.value),
         default=_text(entry.default),
@@ -290,21 +290,21 @@ def _capacity(document: Document, path: Path, said: _Amount | CapacityEntry, *, 
     return found
 
 
-def _check_policy(document: Document, path: Path, entry: CapacityEntry, said: Capacity, *, is_shared: bool) -> None:
+def _check_policy(document: Document, path: Path, entry: CapacityEntry, parsed: Capacity, *, is_shared: bool) -> None:
     policy = [name for name, _ in _policy(entry)] + (["validValues"] if entry.valid_values else [])
     if not is_shared:
         if policy:
             document.at(path, f"{' and '.join(policy)}: a device without `shares` is given out as a whole")
-    elif not said.default:
+    elif not parsed.default:
         hint = "say what a claim gets that does not ask"
         document.at(path, "without `default` the first claim would take all of it, and the shares be of no use", hint)
-    elif entry.valid_values and (said.minimum or said.maximum or said.step):
+    elif entry.valid_values and (parsed.minimum or parsed.maximum or parsed.step):
         document.at(path, "validValues and a range exclude each other")
-    elif (said.maximum or said.step) and not said.minimum:
+    elif (parsed.maximum or parsed.step) and not parsed.minimum:
         document.at(path, "a range begins somewhere", "add `min`")
     else:
         errors = ErrorList()
-        capacity_of_shared_device(errors, "", capacity(said))
+        capacity_of_shared_device(errors, "", capacity(parsed))
         for error in errors:
             member = error.path.rpartition(".")[2].partition("[")[0]
             document.at((*path, member), f"no server takes this: {error.message}")
@@ -312,15 +312,15 @@ def _check_policy(document: Document, path: Path, entry: CapacityEntry, said: Ca
 
 def _policy(entry: CapacityEntry) -> list[tuple[str, _Amount]]:
     """Return what an entry says of what can be asked for, each with its name in the file."""
-    said = (("default", entry.default), ("min", entry.minimum), ("max", entry.maximum), ("step", entry.step))
-    return [(name, value) for name, value in said if value is not UNSET]
+    bounds = (("default", entry.default), ("min", entry.minimum), ("max", entry.maximum), ("step", entry.step))
+    return [(name, value) for name, value in bounds if value is not UNSET]
 
 
 def _check_conditions(document: Document, path: Path, dra: DraEntry) -> None:
     if bool(dra.binding_conditions) != bool(dra.binding_failure_conditions):
-        given = "bindingConditions" if dra.binding_conditions else "bindingFailureConditions"
+        present = "bindingConditions" if dra.binding_conditions else "bindingFailureConditions"
         hint = "say when the device can be had and when it cannot"
-        document.at((*path, given), "bindingConditions and bindingFailureConditions need each other", hint, key=True)
+        document.at((*path, present), "bindingConditions and bindingFailureConditions need each other", hint, key=True)
         return
     errors = ErrorList()
     binding_conditions(errors, "", dra.binding_conditions, dra.binding_failure_conditions)
@@ -330,18 +330,18 @@ def _check_conditions(document: Document, path: Path, dra: DraEntry) -> None:
         document.at(place, f"no server takes this: {error.message}")
 
 
-def _amount(document: Document, path: Path, said: _Amount) -> Quantity | None:
+def _amount(document: Document, path: Path, written: _Amount) -> Quantity | None:
     """Return an amount; None after a finding."""
     try:
-        amount = Quantity.parse(str(said))
+        amount = Quantity.parse(str(written))
     except QuantityError:
-        document.at(path, f"{said} is not an amount", "write it as Kubernetes does: 40Gi, 25G, 100, 500m")
+        document.at(path, f"{written} is not an amount", "write it as Kubernetes does: 40Gi, 25G, 100, 500m")
         return None
     if amount.sign <= 0:
-        document.at(path, f"{said} is not more than nothing")
+        document.at(path, f"{written} is not more than nothing")
         return None
     return amount
 
 
-def _text(said: _Amount | UnsetType) -> str:
-    return "" if said is UNSET else str(said)
+def _text(written: _Amount | UnsetType) -> str:
+    return "" if written is UNSET else str(written)

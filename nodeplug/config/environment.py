@@ -67,6 +67,6 @@ def overridden(settings: Settings, environment: Mapping[str, str] = os.environ) 
     """Yield in words where `settings`, of a file and the environment, are not as the environment has them."""
     names = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
     for name, value in from_environment(environment).items():
-        said = getattr(settings, names[name])
-        if said != value:
-            yield f"settings.{name} is {said} in the file, which goes before {VARIABLES[name]}={value}"
+        in_file = getattr(settings, names[name])
+        if in_file != value:
+            yield f"settings.{name} is {in_file} in the file, which goes before {VARIABLES[name]}={value}"

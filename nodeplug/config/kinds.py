@@ -44,7 +44,7 @@ class _Rule(NamedTuple):
     """A key that only devices of some kinds can have, or one value of it."""
 
     key: Path
-    is_said: Callable[[ResourceEntry], bool]
+    is_set: Callable[[ResourceEntry], bool]
     kinds: frozenset[str]  # that can have it
     what: str  # they can have
     hint: str
@@ -102,7 +102,7 @@ def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: 
     shown = ", ".join(sorted(kinds)) or "none"
     wrong = f"no device that is selected here (kind: {shown}) can have"
     for rule in _RULES:
-        if rule.is_said(entry) and not kinds & rule.kinds:
+        if rule.is_set(entry) and not kinds & rule.kinds:
             document.at((*path, *rule.key), f"{wrong} {rule.what}", rule.hint, key=rule.is_about_key)
     for i, shares in enumerate(entry.shares_of):
         at = (*path, "sharesOf", i)
@@ -117,12 +117,12 @@ def _names_other_vendors(document: Document, path: Path, entry: ResourceEntry, s
     """Add a finding about the first key that is for NVIDIA's GPUs where others are selected; tell whether there is."""
     if not _is_of_others(selector):
         return False
-    said = {
+    is_set_by_key = {
         "userspace": entry.userspace is not UNSET,
         "mps": entry.mps is not UNSET,
         "compat": entry.compat == "nvidia",
     }
-    key = next((name for name, is_said in said.items() if is_said), None)
+    key = next((name for name, is_set in is_set_by_key.items() if is_set), None)
     if key is not None:
         document.at((*path, key), "this is for NVIDIA's GPUs, and others are selected", "leave it out", key=True)
     return key is not None

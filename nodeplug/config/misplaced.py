@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from hostdevices.attributes import ATTRIBUTES, STANDARD
-from nodeplug.config.schema import ResourceEntry, Select
+from nodeplug.config.schema import File, ResourceEntry, Select
 
 _SELECTS = ("all", "any", "attributes", "id", "kind", "not", "path", "preset")
 
 MISPLACED: Final[Mapping[type, Mapping[str, str]]] = {
+    File: {"config": "as in values for the Helm chart: give what stands below it, as a file of its own"},
     ResourceEntry: {
         **{name: f"it belongs below `select`: `select: {{{name}: ...}}`" for name in _SELECTS},
         "replicas": "did you mean shares?",  # as NVIDIA's plugin has it

@@ -232,11 +232,11 @@ def _check_keys_together(document: Document, path: Path, entry: ResourceEntry) -
         document.at((*path, "additionalInfo"), "no variable of this resource's has it", hint, key=True)
 
 
-def _nodes(document: Document, path: Path, said: Texts | UnsetType) -> tuple[str, ...]:
-    nodes = () if said is UNSET else (said,) if isinstance(said, str) else said
+def _nodes(document: Document, path: Path, written: Texts | UnsetType) -> tuple[str, ...]:
+    nodes = () if written is UNSET else (written,) if isinstance(written, str) else written
     for i, glob in enumerate(nodes):
-        check_glob(document, path if isinstance(said, str) else (*path, i), glob)
-    if said == ():
+        check_glob(document, path if isinstance(written, str) else (*path, i), glob)
+    if written == ():
         document.at(path, "an empty list fits no node", "leave it out for all of a device's nodes")
     return nodes
 

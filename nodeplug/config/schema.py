@@ -20,45 +20,47 @@ _Owner: TypeAlias = Annotated[int, Meta(ge=0, le=4294967294)]
 
 
 class Select(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """Which devices are meant. All keys that are given must agree; of a list, one entry."""
+    """Which devices a resource offers. A device must match all keys, and one entry of each list."""
 
-    preset: Annotated[Texts | UnsetType, Meta(description="The name of a class of devices, see Presets.")] = UNSET
-    kind: Annotated[Texts | UnsetType, Meta(description="The kind of device, see Attributes.")] = UNSET
+    preset: Annotated[
+        Texts | UnsetType, Meta(description="The name of a class of devices, see [Presets](#presets).")
+    ] = UNSET
+    kind: Annotated[Texts | UnsetType, Meta(description="The kind of device, see [Attributes](#attributes).")] = UNSET
     id: Annotated[Texts | UnsetType, Meta(description="A device id, as `nodeplug discover` shows it, or a glob.")] = (
         UNSET
     )
     path: Annotated[
         Texts | UnsetType,
-        Meta(description="A glob below /dev that fits all of a device's nodes. `*` does not cross `/`, `**` does."),
+        Meta(description="A glob below /dev that matches all of a device's nodes. `*` does not match `/`, `**` does."),
     ] = UNSET
     attributes: Annotated[
         Mapping[str, Value | tuple[Value, ...]],
         Meta(
-            description="Attributes by name. Texts are globs; numbers and versions may also be compared "
-            '(`">=2"`) or be a range (`"2..7"`), and `memory` and `size` be written as in `">=10Gi"`.'
+            description='Attributes by name. Texts are globs. Numbers and versions can also be comparisons (`">=2"`) '
+            'or ranges (`"2..7"`); `memory` and `size` take units, `">=10Gi"`.'
         ),
     ] = {}
-    all: Annotated["tuple[str | Select, ...] | UnsetType", Meta(description="Selectors that must all agree.")] = UNSET
-    any: Annotated["tuple[str | Select, ...] | UnsetType", Meta(description="Selectors of which one must agree.")] = (
+    all: Annotated["tuple[str | Select, ...] | UnsetType", Meta(description="Selectors that must all match.")] = UNSET
+    any: Annotated["tuple[str | Select, ...] | UnsetType", Meta(description="Selectors of which one must match.")] = (
         UNSET
     )
-    negated: Annotated["str | Select | UnsetType", Meta(description="A selector that must not agree.")] = field(
+    negated: Annotated["str | Select | UnsetType", Meta(description="A selector that must not match.")] = field(
         default=UNSET, name="not"
     )
 
 
 class SharesEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """How many shares some of a resource's devices have. One of `count` and `memory`."""
+    """How many shares some of a resource's devices have. Exactly one of `count` and `memory`."""
 
-    select: Annotated[str | Select | UnsetType, Meta(description="Which of them. Without: all.")] = UNSET
+    select: Annotated[str | Select | UnsetType, Meta(description="Which devices. Default: all.")] = UNSET
     count: Annotated[
-        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="How many containers may use each at once.")
+        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="How many containers can use each device at once.")
     ] = UNSET
     memory: Annotated[
         _Amount | UnsetType,
         Meta(
-            description="One share for each so much of a device's `memory`: `10Gi`. Through DRA a claim can ask for "
-            "another amount of it; who does not gets this."
+            description="One share for each so much of a device's `memory`: `10Gi`. Through DRA a claim can request "
+            "another amount; without one it gets this amount."
         ),
     ] = UNSET
 
@@ -67,123 +69,132 @@ class PathEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
     """One node of a group of paths."""
 
     path: Annotated[
-        str, Meta(description="A glob below /dev. The wildcards of a group's paths stand for the same text.")
+        str, Meta(description="A glob below /dev. The wildcards of all paths in a group match the same text.")
     ]
-    container_path: Annotated[str, Meta(description="Where the container sees the node. Empty: at the same path.")] = ""
-    optional: Annotated[bool, Meta(description="Whether the group may do without it.")] = False
+    container_path: Annotated[str, Meta(description="The path of the node in the container. Empty: the same path.")] = (
+        ""
+    )
+    optional: Annotated[bool, Meta(description="The group is offered even if this node does not exist.")] = False
 
 
 class GroupEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """What makes devices belong together. Exactly one key."""
+    """Which devices form one device. Exactly one key."""
 
-    within: Annotated[str | UnsetType, Meta(description="They are parts of one device of this kind: `usb`, `pci`.")] = (
+    within: Annotated[
+        str | UnsetType, Meta(description="Devices that are parts of one device of this kind: `usb`, `pci`.")
+    ] = UNSET
+    attribute: Annotated[str | UnsetType, Meta(description="Devices that have the same value of this attribute.")] = (
         UNSET
     )
-    attribute: Annotated[str | UnsetType, Meta(description="They have the same value of this attribute.")] = UNSET
     paths: Annotated[
         tuple[PathEntry, ...] | UnsetType,
-        Meta(description="Nodes that go together, each with its own path in the container."),
+        Meta(description="Device nodes that form one device, each with its own path in the container."),
     ] = UNSET
     folder: Annotated[
         str | UnsetType,
-        Meta(description="A folder below /dev: all nodes in it and in its folders are handed out as one, `/dev/snd`."),
+        Meta(
+            description="A folder below /dev, such as `/dev/snd`: all nodes in it and in its subfolders form one "
+            "device."
+        ),
     ] = UNSET
 
 
 class MountEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A host path that the container sees."""
+    """A host path that is mounted into the container."""
 
     host_path: Annotated[str, Meta(description="A path below one of `settings.allowedMounts`.")]
-    container_path: Annotated[str, Meta(description="Where the container sees it. Empty: at the same path.")] = ""
-    read_only: Annotated[bool, Meta(description="Whether the container may only read it.")] = True
+    container_path: Annotated[str, Meta(description="The path in the container. Empty: the same path.")] = ""
+    read_only: Annotated[bool, Meta(description="Mount it read-only.")] = True
 
 
 class MpsEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """Where the control daemon of NVIDIA's Multi-Process Service is. Both are below one of `settings.allowedMounts`."""
+    """The folders of the control daemon of NVIDIA's Multi-Process Service, below one of `settings.allowedMounts`."""
 
-    pipe_directory: Annotated[str, Meta(description="Its `CUDA_MPS_PIPE_DIRECTORY`; containers have it, too.")]
-    shm_directory: Annotated[str, Meta(description="Its folder of shared memory, which is `/dev/shm` of containers.")]
+    pipe_directory: Annotated[str, Meta(description="Its `CUDA_MPS_PIPE_DIRECTORY`, which containers also get.")]
+    shm_directory: Annotated[str, Meta(description="Its folder of shared memory, which containers get as `/dev/shm`.")]
 
 
 class AccessEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Who owns device nodes inside the container, so that others than root can open them.
+    """Owner and mode of device nodes in the container, so that users other than root can open them.
 
-    Only CDI can say so: not with `cdi: false`, and without effect in a runtime that has CDI switched off.
+    It uses CDI: not with `cdi: false`, and without effect if the container runtime has CDI switched off.
     """
 
-    uid: Annotated[_Owner | UnsetType, Meta(description="The owner. Without: as on the host.")] = UNSET
-    gid: Annotated[_Owner | UnsetType, Meta(description="The group. Without: as on the host.")] = UNSET
+    uid: Annotated[_Owner | UnsetType, Meta(description="The owner. Default: as on the host.")] = UNSET
+    gid: Annotated[_Owner | UnsetType, Meta(description="The group. Default: as on the host.")] = UNSET
     mode: Annotated[
         Annotated[str, Meta(pattern="^0?[0-7]{3}$")] | UnsetType,
-        Meta(description='Permission bits, octal and in quotes: `"0660"`. Without: as on the host.'),
+        Meta(description='Permission bits, octal and in quotes: `"0660"`. Default: as on the host.'),
     ] = UNSET
 
 
 class CapacityEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """How much of something a device has, and, of a device with shares, what a claim may ask for.
+    """A capacity of a device and, for a device with shares, the amounts that a claim can request.
 
-    What a claim may ask for is a list (`validValues`) or a range (`min`); it is rounded up. Without, any amount.
+    The amounts are a list (`validValues`) or a range (`min`); a request is rounded up. Default: any amount.
     """
 
-    value: Annotated[_Amount, Meta(description="How much there is, a Kubernetes quantity: `80Gi`, `25G`, `100`.")]
+    value: Annotated[_Amount, Meta(description="The whole amount, a Kubernetes quantity: `80Gi`, `25G`, `100`.")]
     default: Annotated[
-        _Amount | UnsetType, Meta(description="What a claim gets that does not ask for it. Needed with `shares`.")
+        _Amount | UnsetType, Meta(description="What a claim gets if it requests no amount. Required with `shares`.")
     ] = UNSET
     valid_values: Annotated[
-        tuple[_Amount, ...], Meta(description="At most ten amounts that a claim can get, in ascending order.")
+        tuple[_Amount, ...], Meta(description="Up to ten amounts that a claim can get, in ascending order.")
     ] = ()
-    minimum: Annotated[_Amount | UnsetType, Meta(description="The least amount that a claim can get.")] = field(
+    minimum: Annotated[_Amount | UnsetType, Meta(description="The smallest amount that a claim can get.")] = field(
         default=UNSET, name="min"
     )
-    maximum: Annotated[_Amount | UnsetType, Meta(description="The most that a claim can get. Without: `value`.")] = (
-        field(default=UNSET, name="max")
-    )
-    step: Annotated[_Amount | UnsetType, Meta(description="Amounts are `min` and so many steps. Without: any.")] = UNSET
+    maximum: Annotated[
+        _Amount | UnsetType, Meta(description="The largest amount that a claim can get. Default: `value`.")
+    ] = field(default=UNSET, name="max")
+    step: Annotated[
+        _Amount | UnsetType, Meta(description="Amounts are `min` plus a multiple of `step`. Default: any amount.")
+    ] = UNSET
 
 
 class PartitionEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """A part of a device that is given out alone."""
+    """A part of a device that is allocated on its own."""
 
     name: Annotated[
         str,
-        Meta(
-            description="The part is offered as `<device>-<name>`, and has the name as the attribute `partitionType`."
-        ),
+        Meta(description="The part is offered as `<device>-<name>`, and its attribute `partitionType` has this name."),
     ]
     count: Annotated[
-        int, Meta(ge=1, le=128, description="How many of them a device has, if the others take nothing.")
+        int, Meta(ge=1, le=128, description="How many of these parts a device has if no other parts are allocated.")
     ] = 1
-    consumes: Annotated[Mapping[str, _Amount], Meta(description="What it takes from the device's `counters`.")]
+    consumes: Annotated[Mapping[str, _Amount], Meta(description="What the part takes from the device's `counters`.")]
     attributes: Annotated[
-        Mapping[str, Value], Meta(description="Attributes of the part, beside those of its device.")
+        Mapping[str, Value], Meta(description="Attributes of the part, in addition to those of its device.")
     ] = {}
-    capacity: Annotated[Mapping[str, _Amount], Meta(description="How much of what the part has.")] = {}
+    capacity: Annotated[Mapping[str, _Amount], Meta(description="The capacities of the part.")] = {}
 
 
 class InterfaceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What a claim or its class may choose of an interface that moves into a pod."""
+    """What a claim or its class may choose for an interface that moves into a pod."""
 
-    name: Annotated[bool, Meta(description="Its name inside. Without: as on the host.")] = False
-    mtu: Annotated[bool, Meta(description="Its MTU, as far as the interface can.")] = False
-    mac: Annotated[bool, Meta(description="Its hardware address.")] = False
+    name: Annotated[bool, Meta(description="The interface's name in the pod. Default: as on the host.")] = False
+    mtu: Annotated[bool, Meta(description="The MTU, within the limits of the interface.")] = False
+    mac: Annotated[bool, Meta(description="The hardware address.")] = False
     addresses: Annotated[
         tuple[str, ...],
         Meta(
-            description="Its addresses, from these prefixes: `192.0.2.0/24`. Until the container starts they are the "
-            "node's: never a prefix that the node itself talks to."
+            description="Addresses from these prefixes: `192.0.2.0/24`. Until the container starts they belong to the"
+            " node, so do not use a prefix that the node itself communicates with."
         ),
     ] = ()
 
 
 class BindEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which driver a claim's PCI functions have, and how containers open them."""
+    """The driver of a claim's PCI functions, and how containers open them."""
 
-    driver: Annotated[Literal["vfio-pci"], Meta(description="The driver. Its module is loaded already.")] = "vfio-pci"
+    driver: Annotated[Literal["vfio-pci"], Meta(description="The driver. Its module must already be loaded.")] = (
+        "vfio-pci"
+    )
     iommufd: Annotated[
         bool,
         Meta(
-            description="Containers get `/dev/vfio/devices/vfioN` of each function, and `/dev/iommu`. Without: the "
-            "IOMMU group's `/dev/vfio/N`, and `/dev/vfio/vfio`."
+            description="Containers get `/dev/vfio/devices/vfioN` of each function, and `/dev/iommu`. Otherwise they "
+            "get the IOMMU group's `/dev/vfio/N`, and `/dev/vfio/vfio`."
         ),
     ] = False
 
@@ -194,126 +205,131 @@ class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     taint: Annotated[
         TaintPolicy,
         Meta(
-            description="What an unhealthy device gets: `NoSchedule` keeps new claims away, `NoExecute` also ends the "
-            "pods that use it, `none` only reports it."
+            description="The taint of an unhealthy device: `NoSchedule` keeps new claims away, `NoExecute` also ends "
+            "the pods that use it, `none` only reports it."
         ),
     ] = "NoSchedule"
     attributes: Annotated[
         Mapping[str, Value],
         Meta(
-            description="Attributes of each device in slices and in the metadata of claims, beside its own: "
-            '`k8s.cni.cncf.io/deviceID: "{pciBusID}"`. Texts may name attributes, as those of `env`.'
+            description="Additional attributes of each device in slices and in the metadata of claims: "
+            '`k8s.cni.cncf.io/deviceID: "{pciBusID}"`. Texts can refer to attributes, as in `env`.'
         ),
     ] = {}
     capacity: Annotated[
         Mapping[str, _Amount | CapacityEntry],
-        Meta(description="How much of what each device has. GPUs tell their `memory` by themselves."),
+        Meta(description="The capacities of each device. GPUs report their `memory` themselves."),
     ] = {}
     counters: Annotated[
-        Mapping[str, _Amount], Meta(description="What each device has for its `partitions` to take from.")
+        Mapping[str, _Amount], Meta(description="The counters of each device, from which its `partitions` take.")
     ] = {}
     partitions: Annotated[
         tuple[PartitionEntry, ...],
-        Meta(description="The parts in which each device is offered, and then never as a whole."),
+        Meta(description="The parts in which each device is offered. The whole device is then not offered."),
     ] = ()
     binding_conditions: Annotated[
         tuple[str, ...],
-        Meta(
-            description="Conditions that a controller of yours must report of a claim's device before its pod starts."
-        ),
+        Meta(description="Conditions that your controller must set for a claim's device before its pod starts."),
     ] = ()
     binding_failure_conditions: Annotated[
-        tuple[str, ...], Meta(description="Conditions with which it says that the device cannot be had.")
+        tuple[str, ...],
+        Meta(description="Conditions with which your controller reports that the device cannot be used."),
     ] = ()
     extended_resource: Annotated[
         bool,
         Meta(
-            description="Whether the DeviceClass that `nodeplug classes` prints lets pods ask for the resource's name "
-            "in their limits, too. Not with `api: both`."
+            description="The DeviceClass that `nodeplug classes` prints also lets pods request the resource's name in"
+            " their limits. Not with `api: both`."
         ),
     ] = False
     interface: Annotated[
         Literal["move"] | InterfaceEntry | UnsetType,
         Meta(
-            description="`move`: the network interface of a device moves into the pod that claims it, and comes back, "
-            "see [Interfaces that move](claims.md#interfaces-that-move). An object also says what a claim may choose."
+            description="`move`: the network interface of a device moves into the pod that claims it, and back when "
+            "the pod ends, see [Interfaces that move](claims.md#interfaces-that-move). An object also "
+            "defines what a claim may choose."
         ),
     ] = UNSET
     bind: Annotated[
         Literal["vfio-pci"] | BindEntry | UnsetType,
         Meta(
-            description="`vfio-pci`: while a claim has a PCI function, this is the driver of its whole IOMMU group; "
-            "then each has its own again, see [Devices for virtual machines](claims.md#devices-for-virtual-machines)."
+            description="`vfio-pci`: while a claim has a PCI function, its whole IOMMU group uses this driver. "
+            "Afterwards each function gets its own driver back, see [Devices for virtual "
+            "machines](claims.md#devices-for-virtual-machines)."
         ),
     ] = UNSET
 
 
 class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """A name under which devices are offered. The first resource that means a device owns it."""
+    """A name under which devices are offered. The first resource that selects a device owns it."""
 
-    name: Annotated[str, Meta(description="The extended resource that pods ask for: `example.com/gpu`.")]
+    name: Annotated[str, Meta(description="The extended resource that pods request: `example.com/gpu`.")]
     on_nodes: Annotated[
         Texts,
         Meta(
-            description="Globs: only nodes with such a name offer it; every node without. Of several resources of one "
-            "name the first that is for a node counts there."
+            description="Globs: only nodes with a matching name offer the resource. Default: every node. If several "
+            "resources have the same name, each node uses the first one that applies to it."
         ),
     ] = ()
     node_selector: Annotated[
         Mapping[str, Texts],
         Meta(
-            description="Labels: only nodes that have all of them offer it. Values are globs, `{zone: [a, b*]}`; `*` "
-            "is whatever the label says. Needs the API server, see [above](#unlike-nodes)."
+            description="Labels: only nodes that have all of them offer the resource. Values are globs, `{zone: [a, "
+            "b*]}`; `*` matches every value. Needs the API server, see [above](#unlike-nodes)."
         ),
     ] = {}
     select: Annotated[
         str | Select | UnsetType,
         Meta(
-            description="Which devices are meant: a preset's name, or a selector. `group.paths` and `group.folder` "
-            "can stand for it."
+            description="Which devices are offered: a preset's name, or a selector. Not needed with `group.paths` and"
+            " `group.folder`."
         ),
     ] = UNSET
     group: Annotated[
         Literal["parent", "functions"] | GroupEntry | UnsetType,
         Meta(
-            description="Which of them are handed out as one: `parent` (parts of the same device), `functions` "
-            "(of one PCI device), or a group."
+            description="Which devices are offered as one: `parent` (parts of the same device), `functions` (of one "
+            "PCI device), or a group."
         ),
     ] = UNSET
     nodes: Annotated[
         Texts | UnsetType,
         Meta(
-            description="Globs below /dev: only these of a device's nodes are handed out. Without: all. A device of "
-            "which they fit none is given to nobody, unless it is a network interface or a PCI function."
+            description="Globs below /dev: containers get only these nodes of a device. Default: all. If none of its "
+            "nodes match, the device is not offered, unless it is a network interface or a PCI function."
         ),
     ] = UNSET
     container_path: Annotated[
         str,
         Meta(
-            description="Where the container sees a device's one node, `/dev/zigbee`, or the nodes of `group.folder`. "
-            "It may name attributes: `/dev/zigbee-{serial}`. Empty: at the same path."
+            description="The path in the container of a device's only node, `/dev/zigbee`, or of the nodes of "
+            "`group.folder`. It can refer to attributes: `/dev/zigbee-{serial}`. Empty: the same path as "
+            "on the host."
         ),
     ] = ""
-    shares: Annotated[int, Meta(ge=1, description="How many containers may use one device at once.")] = 1
+    shares: Annotated[int, Meta(ge=1, description="How many containers can use one device at once.")] = 1
     shares_of: Annotated[
         tuple[SharesEntry, ...],
         Meta(
-            description="Other shares for other devices: the first that means a device counts, for the rest `shares` "
-            "does."
+            description="Other numbers of shares for some devices: the first matching entry applies, and `shares` to "
+            "all other devices."
         ),
     ] = ()
     permissions: Annotated[
         str,
-        Meta(pattern="^[rwm]{1,3}$", description="What a container may do with a node: read, write, mknod (`rwm`)."),
+        Meta(
+            pattern="^[rwm]{1,3}$",
+            description="What a container may do with a device node: read, write, mknod (`rwm`).",
+        ),
     ] = "rw"
     env: Annotated[
         Mapping[str, str],
         Meta(
-            description="Environment variables. Values may name `{ids}`, `{devnodes}`, "
-            "`{pciFunctions}` and attributes; `{{` is a brace."
+            description="Environment variables. Values can refer to `{ids}`, `{devnodes}`, `{pciFunctions}` and "
+            "attributes; `{{` is a brace."
         ),
     ] = {}
-    mounts: Annotated[tuple[MountEntry, ...], Meta(description="Host paths that the container sees.")] = ()
+    mounts: Annotated[tuple[MountEntry, ...], Meta(description="Host paths that are mounted into the container.")] = ()
     annotations: Annotated[
         Mapping[str, str],
         Meta(
@@ -323,94 +339,100 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     cdi: Annotated[
         CdiPolicy,
         Meta(
-            description="How device nodes are handed out. `auto`: plainly and by CDI names, for runtimes without CDI "
-            "ignore the names. `true`: by names alone; a container that starts again finds its device wherever it is "
-            "then. `false`: plainly alone. Through DRA it is always by names."
+            description="How containers get device nodes, see [above](#device-nodes-in-containers). `auto`: as plain "
+            "nodes and by CDI names. `true`: only by CDI names. `false`: only as plain nodes. Through DRA"
+            " always by CDI names."
         ),
     ] = "auto"
     cdi_devices: Annotated[
         tuple[str, ...],
         Meta(
-            description="CDI devices that others describe and that go with each device, `nvidia.com/gpu={uuid}`, see "
-            "[above](#cdi-devices-of-others). They may name attributes behind the `=`."
+            description="CDI devices of other programs that containers get with each device, `nvidia.com/gpu={uuid}`,"
+            " see [above](#cdi-devices-of-others). The part after `=` can refer to attributes."
         ),
     ] = ()
     userspace: Annotated[
         Userspace | UnsetType,
         Meta(
-            description="Which driver's libraries and tools containers get from the host with the device: `nvidia`, "
-            "see [above](#nvidia-with-nothing-else-installed). By CDI, so not with `cdi: false`."
+            description="The driver whose libraries and tools containers get from the host: `nvidia`, see "
+            "[above](#nvidia-with-nothing-else-installed). It uses CDI, so not with `cdi: false`."
         ),
     ] = UNSET
     mps: Annotated[
         MpsEntry | UnsetType,
         Meta(
-            description="GPUs are shared through NVIDIA's Multi-Process Service, see "
-            "[the recipe](recipes.md#a-gpu-shared-through-mps): its folders and, with `shares`, each one's part of the "
-            "multiprocessors. While its control daemon is not there nobody gets a device."
+            description="Share GPUs through NVIDIA's Multi-Process Service, see [the "
+            "recipe](recipes.md#a-gpu-shared-through-mps): its folders and, with `shares`, the part of "
+            "the multiprocessors that each share gets. While its control daemon does not run, no pod gets"
+            " a device."
         ),
     ] = UNSET
-    access: Annotated[AccessEntry | UnsetType, Meta(description="Who owns nodes inside the container.")] = UNSET
+    access: Annotated[AccessEntry | UnsetType, Meta(description="Owner and mode of device nodes in the container.")] = (
+        UNSET
+    )
     preferred: Annotated[
         PreferredPolicy,
         Meta(
-            description="Which devices go together where the kubelet leaves it to us: `numa` (one hive, one NUMA "
-            "node), `packed` (shares of few devices), `spread` (shares of many devices), `distinct` (never two shares "
-            "of one)."
+            description="Which devices a container with several gets, if the kubelet lets the plugin choose: `numa` "
+            "(one hive, one NUMA node), `packed` (shares of few devices), `spread` (shares of many "
+            "devices), `distinct` (never two shares of one device)."
         ),
     ] = "numa"
     topology: Annotated[
         bool,
         Meta(
-            description="The kubelet's topology manager is told each device's NUMA nodes. `false`: it places a pod as "
-            "if the device were near all of them, and refuses none for it. Slices of DRA tell them either way."
+            description="Report each device's NUMA nodes to the kubelet's topology manager. `false`: the topology "
+            "manager treats the device as near to all NUMA nodes, and refuses no pod because of it. DRA "
+            "slices contain the NUMA node either way."
         ),
     ] = True
     compat: Annotated[
         Compat | UnsetType,
         Meta(
-            description="Programs that read variables, ids and attributes of the container's devices: sets what they "
-            "want, see [above](#what-other-programs-expect). What the resource says itself goes before."
+            description="Set the variables, ids and attributes that these programs expect, see "
+            "[above](#what-other-programs-expect). Other keys of the resource override it."
         ),
     ] = UNSET
     identity: Annotated[
         Identity,
         Meta(
-            description="What a device is known by: `device`, itself, or `port`, its USB port, for one that becomes "
-            "another device there (a firmware is loaded): `select` must mean all that it becomes."
+            description="How a device is identified: by itself (`device`), or by its USB port (`port`) if it turns "
+            "into another device (when firmware is loaded). `select` must then match all its forms."
         ),
     ] = "device"
     ids: Annotated[
         Ids | UnsetType,
         Meta(
-            description="The id of a device in the device plugin API, in pod-resources and `{ids}`: `identity` (our "
-            "own, the same wherever it is plugged in; without this key), or what others expect there: `pciBusID`, "
-            "`uuid`, `path` (of its one node), `auxiliary` (of a sub-function). A device that has none, or the "
-            "same as another, is not offered. With `shares`: `ID::0`."
+            description="The id of a device in the device plugin API, in pod-resources and `{ids}`: `identity` (the "
+            "default: nodeplug's own, the same wherever it is plugged in), `pciBusID`, `uuid`, `path` (of"
+            " its only node), or `auxiliary` (of a sub-function). A device that has no such id, or the "
+            "same one as another device, is not offered. With `shares`: `ID::0`."
         ),
     ] = UNSET
     vhost_net: Annotated[
         bool,
         Meta(
-            description="Containers also get /dev/vhost-net and /dev/net/tun, which many can have at once: with them a "
-            "DPDK program gives the kernel packets. Where they are missing, nobody gets a device."
+            description="Containers also get /dev/vhost-net and /dev/net/tun, with which a DPDK program passes "
+            "packets to the kernel. Many containers can have them at once. If they do not exist, no pod "
+            "gets a device."
         ),
     ] = False
     additional_info: Annotated[
         dict[str, dict[str, str]],
         Meta(
-            description="With `compat: sriov`: texts for `PCIDEVICE_<NAME>_INFO`, by the address of a function; `*` is "
-            'for all of them, `{"*": {token: x}}`. What is said of an address goes before.'
+            description="With `compat: sriov`: texts for `PCIDEVICE_<NAME>_INFO`, by the address of a function. `*` "
+            'applies to all functions, `{"*": {token: x}}`; an address overrides it.'
         ),
     ] = {}
     health: Annotated[
-        HealthPolicy, Meta(description="`strict`: every signal counts. `present`: only that the device exists.")
+        HealthPolicy,
+        Meta(description="`strict`: every health signal counts. `present`: a device is healthy as long as it exists."),
     ] = "strict"
     evict_after_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=86400)] | UnsetType,
         Meta(
-            description="Evict the pod whose device, given through the device plugin API, has been gone for so long, "
-            "see [Unplugged devices](operating.md#unplugged-devices). Without: it stays."
+            description="Evict a pod when its device, allocated through the device plugin API, has been gone for so "
+            "long, see [Unplugged devices](operating.md#unplugged-devices). Default: do not evict."
         ),
     ] = UNSET
     reset: Annotated[
@@ -418,16 +440,18 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     ] = False
     dangerous: Annotated[
         bool,
-        Meta(description="Also offer devices that can harm the node: block devices, /dev/mem and their like."),
+        Meta(
+            description="Also offer devices that can harm the node: block devices, /dev/mem and [others](#one-owner)."
+        ),
     ] = False
     api: Annotated[
         Api,
         Meta(
-            description="Through which of the kubelet's APIs: `device-plugin`, `dra`, or `both`; what one of them has "
-            "given out, the other one cannot."
+            description="Through which of the kubelet's APIs: `device-plugin`, `dra`, or `both`. With `both`, a "
+            "device that one API has allocated is not available through the other."
         ),
     ] = "device-plugin"
-    dra: Annotated[DraEntry | UnsetType, Meta(description="How they are offered through DRA.")] = UNSET
+    dra: Annotated[DraEntry | UnsetType, Meta(description="How the devices are offered through DRA.")] = UNSET
 
     @property
     def is_shared(self) -> bool:
@@ -444,11 +468,12 @@ class File(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_o
     api_version: Annotated[
         str,
         Meta(
-            description="What the file is written in: `nodeplug.dev/v1`, which need not be said.",
+            description="The version of the file's format: `nodeplug.dev/v1`. Optional.",
             extra_json_schema={"const": API_VERSION},
         ),
     ] = API_VERSION
     resources: Annotated[
-        tuple[ResourceEntry, ...], Meta(description="What is offered, in the order in which devices are given away.")
+        tuple[ResourceEntry, ...],
+        Meta(description="What the node offers. If several resources select a device, the first one gets it."),
     ]
     settings: Annotated[Settings, Meta(description="The daemon's own settings.")] = Settings()

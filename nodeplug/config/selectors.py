@@ -76,8 +76,8 @@ def grouping(document: Document, path: Path, entry: str | GroupEntry) -> Group |
         return Within()
     if isinstance(entry, str):
         return Functions()
-    given = [name for name in ("within", "attribute", "paths", "folder") if getattr(entry, name) is not UNSET]
-    if len(given) != 1:
+    present = [name for name in ("within", "attribute", "paths", "folder") if getattr(entry, name) is not UNSET]
+    if len(present) != 1:
         document.at(path, "a group has exactly one of within, attribute, paths and folder")
         return None
     if entry.within is not UNSET:
@@ -177,9 +177,9 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
     written = values
     if full in _BYTES:
         values = tuple(map(_in_bytes, values))
-    for place, said, wanted in zip(places, written, values, strict=True):
+    for place, written_value, wanted in zip(places, written, values, strict=True):
         if not _fits(type_, wanted):
-            shown = str(said).lower() if isinstance(said, bool) else str(said)
+            shown = str(written_value).lower() if isinstance(written_value, bool) else str(written_value)
             hint = f'write it in quotes: "{shown}"' if type_ != "boolean" and not isinstance(wanted, str) else ""
             if type_ == "boolean" and shown in ("true", "false"):
                 shown, hint = f'"{shown}"', "leave the quotes out"
@@ -194,8 +194,8 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
         elif type_ == "integer" and isinstance(wanted, str) and (ends := _RANGE.fullmatch(wanted)):
             first, last = map(int, ends.groups())
             if first > last:
-                low, _, high = str(said).partition("..")
-                document.at(place, f"nothing is in the range {said}", f'write "{high}..{low}"')
+                low, _, high = str(written_value).partition("..")
+                document.at(place, f"nothing is in the range {written_value}", f'write "{high}..{low}"')
     if type_ == "hexadecimal":
         values = tuple(str(x).lower().removeprefix("0x") for x in values)
     return Attribute(full, values)

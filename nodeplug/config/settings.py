@@ -19,33 +19,33 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "`pod-resources` below it."
         ),
     ] = "/var/lib/kubelet"
-    state_directory: Annotated[_Path, Meta(description="Where leases are kept. It must survive a reboot.")] = (
+    state_directory: Annotated[_Path, Meta(description="Where the daemon stores leases. It must survive a reboot.")] = (
         "/var/lib/nodeplug"
     )
-    cdi_directory: Annotated[_Path, Meta(description="Where CDI specs are written for the container runtime.")] = (
-        "/var/run/cdi"
-    )
+    cdi_directory: Annotated[
+        _Path, Meta(description="Where the daemon writes CDI specs for the container runtime.")
+    ] = "/var/run/cdi"
     allowed_mounts: Annotated[
         tuple[_Path, ...],
-        Meta(description="What resources may mount: these host folders and files, and what is below them."),
+        Meta(description="The host folders and files that resources may mount, with everything below them."),
     ] = ()
     device_info_directory: Annotated[
         _Path,
-        Meta(description="Where Multus looks for what is known of a device, of resources with `compat: sriov`."),
+        Meta(description="Where Multus reads device-info files, for resources with `compat: sriov`."),
     ] = "/var/run/k8s.cni.cncf.io/devinfo/dp"
     driver_root: Annotated[
         _Path,
         Meta(
-            description="Below which folder the libraries and tools of drivers are, for `userspace`: that of a driver "
-            "in a container, `/run/nvidia/driver`, or where the host's root is mounted."
+            description="The folder that contains the libraries and tools of drivers, for `userspace`: the root of a "
+            "driver container, `/run/nvidia/driver`, or the path where the host's root is mounted."
         ),
     ] = "/"
     driver_root_on_host: Annotated[
         str,
         Meta(
             pattern="^(/.*)?$",
-            description="Which folder of the host `driverRoot` is, where the daemon's pod has it elsewhere: `/` for "
-            "the host's root at `/host`. Empty: the same.",
+            description="The path of `driverRoot` on the host, if the daemon's pod mounts it elsewhere: `/` for the "
+            "host's root at `/host`. Empty: the same path.",
         ),
     ] = ""
     nvml: Annotated[
@@ -63,33 +63,38 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         ),
     ] = False
     ignored_xids: Annotated[
-        tuple[int, ...], Meta(description="Errors of NVIDIA's driver that say nothing of the GPU, for `nvml`.")
+        tuple[int, ...],
+        Meta(description="XIDs (errors of NVIDIA's driver) that do not make a GPU unhealthy, for `nvml`."),
     ] = (13, 31, 43, 45, 68, 109)
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="The least important messages that are logged.")
+        Literal["debug", "info", "warning", "error"], Meta(description="The lowest level of messages that are logged.")
     ] = "info"
     log_format: Annotated[
         Literal["auto", "text", "json"], Meta(description="`auto` is text on a terminal, JSON elsewhere.")
     ] = "auto"
     rescan_seconds: Annotated[
         int,
-        Meta(ge=1, le=86400, description="How often everything is read again. Events make changes known at once."),
+        Meta(
+            ge=1,
+            le=86400,
+            description="How often the daemon scans all devices. Between scans, events report changes at once.",
+        ),
     ] = 60
     health_directory: Annotated[
         str,
         Meta(
             pattern="^(/.*)?$",
-            description="A folder in which probes of yours say that a device is unhealthy, see "
+            description="A folder in which your own probes mark devices as unhealthy, see "
             "[above](#health-that-your-own-probes-know). Empty: none.",
         ),
     ] = ""
-    health_seconds: Annotated[int, Meta(ge=1, le=3600, description="How often health is sampled.")] = 5
+    health_seconds: Annotated[int, Meta(ge=1, le=3600, description="How often the daemon samples health.")] = 5
     lock_wait_seconds: Annotated[
         int,
         Meta(
             ge=0,
             le=3600,
-            description="How long a starting daemon waits for another one to give up the state directory (an upgrade).",
+            description="How long a starting daemon waits until another one releases the state directory (an update).",
         ),
     ] = 10
     register_through_plugin_watcher: Annotated[
@@ -98,49 +103,49 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     transport: Annotated[
         Transport,
         Meta(
-            description="What speaks gRPC with the kubelet: nodeplug's own transport, or the package grpcio, which "
-            "takes 15 MiB more."
+            description="The gRPC transport to the kubelet: nodeplug's own, or the package grpcio, which takes 15 MiB"
+            " more memory."
         ),
     ] = "builtin"
     metrics_address: Annotated[
         str,
         Meta(
             pattern=r"^(.*:[0-9]{1,5})?$",
-            description="`HOST:PORT` where metrics are served, and probes are answered, e.g. `127.0.0.1:9400`. Empty: "
-            "the environment's `NODEPLUG_METRICS_ADDRESS`, else nowhere.",
+            description="`HOST:PORT` at which the daemon serves metrics and probes, e.g. `127.0.0.1:9400`. Empty: the"
+            " environment's `NODEPLUG_METRICS_ADDRESS`; without it, nowhere.",
         ),
     ] = ""
     features_directory: Annotated[
         str,
         Meta(
             pattern="^(/.*)?$",
-            description="Where node-feature-discovery reads features that others know, usually "
-            "`/etc/kubernetes/node-feature-discovery/features.d`: what is offered here becomes labels of the node. "
-            "Empty: it does not.",
+            description="Where node-feature-discovery reads features from other programs, usually "
+            "`/etc/kubernetes/node-feature-discovery/features.d`: the daemon labels the node with its "
+            "devices. Empty: no labels.",
         ),
     ] = ""
     tracing: Annotated[
         bool,
         Meta(
-            description="Make traces of calls, registrations, reloads and devices that come, for an OpenTelemetry "
-            "collector; where it is, the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT` and its like). It needs the "
-            "extra `nodeplug[tracing]`, which the image and the Debian package have, and 11 MiB."
+            description="Send traces of calls, registrations, reloads and new devices to an OpenTelemetry collector, "
+            "which the environment defines (`OTEL_EXPORTER_OTLP_ENDPOINT` and others). Needs the extra "
+            "`nodeplug[tracing]`, which the image and the Debian package contain, and 11 MiB of memory."
         ),
     ] = False
     status_page: Annotated[
         Literal["none", "local", "all"],
         Meta(
-            description="Who may look at the page that is served at `/` of `metricsAddress`: nobody, whoever asks from "
-            "the node itself (in a pod: through `kubectl port-forward`), or whoever can connect. It has the names of "
-            "pods, and no password. `nodeplug ui` shows it without this."
+            description="Who can see the status page at `/` of `metricsAddress`: nobody, clients on the node itself "
+            "(for a pod: through `kubectl port-forward`), or every client that can connect. The page "
+            "contains names of pods and has no password. `nodeplug ui` shows it without this setting."
         ),
     ] = "none"
     status_socket: Annotated[
         str,
         Meta(
             pattern="^(/.{0,100})?$",
-            description="A socket at which the same is served, for a probe that asks this very instance "
-            "(`python3 -m nodeplug.probe`). Empty: none.",
+            description="A socket that serves the same as `metricsAddress`, for a probe that must reach this instance"
+            " (`python3 -m nodeplug.probe`). Empty: none.",
         ),
     ] = ""
     driver_name: Annotated[
@@ -152,28 +157,31 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     ] = "nodeplug.dev"
     node_name: Annotated[
         str,
-        Meta(description="The node's name in Kubernetes. Empty: the environment's `NODE_NAME`, else the host name."),
+        Meta(
+            description="The node's name in Kubernetes. Empty: the environment's `NODE_NAME`; without it, the host "
+            "name."
+        ),
     ] = ""
     oci_runtime: Annotated[
         str,
         Meta(
             pattern="^(/.*|unchecked)?$",
-            description="Where runc or crun is, which is asked whether it can move interfaces (`dra.interface`). "
-            "Empty: where they usually are; each that is there must be able to. `unchecked`: none is asked, you know "
-            "that it can.",
+            description="The path of runc or crun, which the daemon asks whether it can move interfaces "
+            "(`dra.interface`). Empty: the usual paths; every runtime that exists there must be able to. "
+            "`unchecked`: do not ask, because you know that it can.",
         ),
     ] = ""
     kubeconfig: Annotated[
         str,
         Meta(
             pattern="^(/.*)?$",
-            description="Where the API server is and who we are to it, for DRA. Empty: as pods are told.",
+            description="The kubeconfig for the API server, for DRA. Empty: the pod's ServiceAccount.",
         ),
     ] = ""
     cluster_events: Annotated[
         bool,
         Meta(
-            description="Write Events to the API server: on the pod and the node when a device that a pod has goes or "
-            "falls ill, on the node when something is refused, and when the configuration is."
+            description="Write Kubernetes Events: on the pod and the node when a pod's device is unplugged or becomes"
+            " unhealthy, and on the node when a request or the configuration is refused."
         ),
     ] = False

@@ -23,16 +23,16 @@ def shares_entry(document: Document, path: Path, entry: SharesEntry) -> Shares:
     return Shares(selector, memory=_bytes(document, (*path, "memory"), entry.memory))
 
 
-def _bytes(document: Document, path: Path, said: int | str) -> int:
+def _bytes(document: Document, path: Path, written: int | str) -> int:
     """Return an amount of memory in bytes; at least one."""
     from resourceapi.objects import Quantity, QuantityError  # for those alone who share by memory
 
     try:
-        amount = Quantity.parse(str(said))
+        amount = Quantity.parse(str(written))
     except QuantityError:
-        document.at(path, f"{said} is not an amount", "write it as in 10Gi")
+        document.at(path, f"{written} is not an amount", "write it as in 10Gi")
         return 1
     if not Quantity.parse("1Mi") <= amount <= Quantity.parse("1Pi"):
-        document.at(path, f"a share of {said} of memory is none", "write it as in 10Gi")
+        document.at(path, f"a share of {written} of memory is none", "write it as in 10Gi")
         return 1
     return amount.value()

@@ -84,7 +84,8 @@ def _composed(data: bytes, *, several: bool) -> tuple[list[Node], list[Finding]]
 
 def _decoded(data: bytes) -> str:
     if len(data) > SIZE_LIMIT:
-        raise Unreadable(Finding(1, 1, f"the file has {len(data)} bytes; the limit is {SIZE_LIMIT}"))
+        hint = "select devices by attributes or globs rather than one by one"
+        raise Unreadable(Finding(1, 1, f"the file has more than {SIZE_LIMIT >> 10} KiB", hint))
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise Unreadable(Finding(1, 1, "the file is UTF-16; save it as UTF-8"))
     data = data.removeprefix(codecs.BOM_UTF8)
@@ -123,7 +124,7 @@ class _Composer:
             if not several or root != Scalar("", True, root.line, root.column):
                 roots.append(root)
         if not roots:
-            raise Unreadable(Finding(1, 1, "the file is empty", "it needs at least `resources:`"))
+            raise Unreadable(Finding(1, 1, "the file is empty", "" if several else "it needs at least `resources:`"))
         return roots, self._twice
 
     def _node(self, event: yaml.Event, depth: int) -> Node:

@@ -47,11 +47,11 @@ def as_written(value: object) -> object:
 
 def _fields(value: Struct) -> dict[str, object]:
     """Return what a value has that its kind has not by itself; a count of shares is always said, or their memory."""
-    said = {x.name: getattr(value, x.name) for x in structs.fields(value)}
-    given = {x.name for x in structs.fields(value) if said[x.name] not in (x.default, {}, None)}
+    values = {x.name: getattr(value, x.name) for x in structs.fields(value)}
+    written = {x.name for x in structs.fields(value) if values[x.name] not in (x.default, {}, None)}
     if isinstance(value, Shares) and not value.memory:
-        given.add("count")
-    return {_key(name): as_written(said[name]) for name in said if name in given}
+        written.add("count")
+    return {_key(name): as_written(values[name]) for name in values if name in written}
 
 
 def _key(name: str) -> str:

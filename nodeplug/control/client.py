@@ -38,7 +38,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
     path = directory / SOCKET_NAME
     try:
         received = _conversation(directory, question, seconds)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise NoSocket(
             f"there is no {path}: no daemon runs with this state directory; start it (systemctl start nodeplug)"
         ) from None

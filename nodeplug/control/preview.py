@@ -25,9 +25,9 @@ class Question(Struct, frozen=True, tag_field="question", tag="preview"):
 async def answer(running: Running, question: Question) -> Answer:
     """Answer `preview`. Raises `Refusal` with the findings of a configuration that is wrong."""
     try:
-        content, given = question.content.encode(), from_environment()
+        content, environment = question.content.encode(), from_environment()
         labels = running.file.labels if running.file is not None else None
-        now = await in_thread(partial(loads, content, question.source, node_name(), given, labels))
+        now = await in_thread(partial(loads, content, question.source, node_name(), environment, labels))
     except ConfigError as error:
         raise Refusal("the configuration is wrong", tuple(error.lines())) from None
     return await of_running(running, running.offering.config, now)

@@ -6,7 +6,7 @@ Rules:
 2. Everything has a limit: connections, the bytes of a question, the time for it, for its answer, and for reading that.
 3. What cannot be listened at is tried again: it is no reason for others to end. A socket that somebody removes is made
    again; who is answered stays connected.
-4. Answers that are under way when the daemon ends, or starts anew, have a moment to leave.
+4. Answers that are under way when the daemon ends, or restarts, have a moment to leave.
 5. A daemon that nobody asks carries this file and no more of it: what a connection needs is loaded with the first one.
 """
 

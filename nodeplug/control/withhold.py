@@ -5,8 +5,8 @@ from collections.abc import Iterable, Set
 
 from msgspec import Struct
 
-from checkpoint import LedgerUnavailable, Withheld
-from checkpoint.withheld import LONGEST, MOST
+from checkpoint import LedgerUnavailable, Withheld, WithholdRefused
+from checkpoint.withheld import LONGEST
 from hostdevices import Device
 from nodeplug.config.document import suggestion
 from nodeplug.control.explain import Facts, facts_of, find
@@ -38,11 +38,9 @@ async def answer(running: Running, question: Question) -> Answer:
         raise Refusal(f"a reason is one line of at most {LONGEST} characters")
     facts = await facts_of(running)
     ids = _meant(facts, question.device)
-    if len(running.ledger.withheld.keys() | ids) > MOST:
-        raise Refusal(f"{MOST} devices are withheld already; readmit some, or stop nodeplug on this node")
     try:
         await running.ledger.withhold([_withheld(running, i, reason) for i in sorted(ids)])
-    except LedgerUnavailable as error:
+    except (LedgerUnavailable, WithholdRefused) as error:
         raise Refusal(str(error)) from None
     concerned = {i for x in facts.everything().values() if ids & x.ids.union(x.parents) for i in x.ids}
     held = tuple(view(x) for x in running.ledger.leases() if x.devices & (concerned | ids))

@@ -29,5 +29,5 @@ async def answer(running: Running, question: Question) -> Answer:
     lease = running.ledger.get((question.resource, question.api, question.unit))
     if lease is None:
         raise Refusal(f"{question.resource} ({question.api}) has no lease of {question.unit}")
-    said = await running.reconciler.statements(lease)
-    return Answer(view(running.ledger.get(lease.key) or lease), said)
+    statements = await running.reconciler.statements(lease)
+    return Answer(view(running.ledger.get(lease.key) or lease), statements)

@@ -115,9 +115,9 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         return
     values: Values = {"name": name, "select": rules[0] if len(rules) == 1 else {"any": rules}}
     values["permissions"] = "".join(x for x in "rwm" if x in details.permissions)
-    told = {name: text.replace("{", "{{").replace("}", "}}") for name, text in file.broker_properties.items()}
+    escaped = {name: text.replace("{", "{{").replace("}", "}}") for name, text in file.broker_properties.items()}
     own = re.sub("[^A-Z0-9]", "_", file.name.upper())  # a container may have devices of several configurations
-    values["env"] = {**told, f"UDEV_DEVNODE_{own}": "{devnodes}"}
+    values["env"] = {**escaped, f"UDEV_DEVNODE_{own}": "{devnodes}"}
     if file.capacity > 1:
         values["shares"] = file.capacity
     yield Offered(values, (_INSTANCES, _NODE, *([_BROKERS] if file.has_brokers else [])))

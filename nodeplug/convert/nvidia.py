@@ -177,16 +177,16 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     whole: Any = {"any": ["mig", "nvidia-gpu"]} if file.flags.mig_strategy == "single" else "nvidia-gpu"
     kinds = {f"{domain}/{_GPU}": whole}
     kinds |= {name: {"preset": "mig", "attributes": {"profile": profile}} for name, profile in profiles.items()}
-    said = [_IGNORED] if file.resources != Resources() else []
-    said += [_SINGLE] if file.flags.mig_strategy == "single" else []
-    way, remarks = _given(file)
+    notes = [_IGNORED] if file.resources != Resources() else []
+    notes += [_SINGLE] if file.flags.mig_strategy == "single" else []
+    way, remarks = _device_list(file)
     health, of_health, asked = _health(file)
-    said += of_health
+    notes += of_health
     root: Values = {"driverRoot": file.flags.nvidia_driver_root} if way is _WITH_DRIVER else {}
     for name, select in kinds.items():
         settings = root | asked | (_NVML if select != "nvidia-gpu" else {})
-        yield _shared(file, name, {"name": name, "select": select, **way, **health}, settings, said + remarks)
-        said = []
+        yield _shared(file, name, {"name": name, "select": select, **way, **health}, settings, notes + remarks)
+        notes = []
         way, remarks = (way, []) if way is _WITH_DRIVER else (_BY_CDI, [_TWICE])
 
 
@@ -213,10 +213,10 @@ def _xids(text: str | int) -> frozenset[int] | None:
     return None if words & {"all", "xids"} else frozenset(int(x) for x in words if _XID.fullmatch(x))
 
 
-def _given(file: File) -> tuple[Values, list[str]]:
+def _device_list(file: File) -> tuple[Values, list[str]]:
     """Return how a container's GPUs are told to its runtime, and what is to be said of that."""
-    told = file.flags.plugin.get("deviceListStrategy", "envvar")
-    strategies = [x for text in (told if isinstance(told, tuple) else (told,)) for x in str(text).split(",")]
+    named = file.flags.plugin.get("deviceListStrategy", "envvar")
+    strategies = [x for text in (named if isinstance(named, tuple) else (named,)) for x in str(text).split(",")]
     wanted = {
         "NVIDIA_GDRCOPY": file.flags.gdrcopy_enabled,
         "NVIDIA_GDS": file.flags.gds_enabled,

@@ -75,7 +75,7 @@ _NO_INFO = "additionalInfo is left out: the plugin says it of network devices al
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
     """Yield a resource for each pool, with the ids and variables that Multus, CNI plugins and DPDK images read."""
-    said = [] if domain != DOMAIN else [_PREFIX]
+    notes = [] if domain != DOMAIN else [_PREFIX]
     for pool in file.resource_list:
         name = f"{pool.resource_prefix or domain}/{pool.resource_name}"
         selectors = pool.selectors if isinstance(pool.selectors, tuple) else (pool.selectors,)
@@ -93,7 +93,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             continue
         remarks = []
         if not pool.resource_prefix:
-            remarks, said = said, []
+            remarks, notes = notes, []
         if pool.additional_info and pool.device_type != "netDevice":
             remarks.append(_NO_INFO)
         select = one_or_all([_select(pool, selector) for selector in selectors])

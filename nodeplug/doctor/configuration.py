@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from folderwatch import is_there
 from nodeplug.config import Config, ConfigError, Settings, from_environment, load, node_name
@@ -11,12 +12,19 @@ from nodeplug.doctor.finding import Finding
 _SUBJECT = "configuration"
 
 
-def settings() -> Settings:
-    """Return the settings without any file: those of the environment, as far as they can be used."""
-    try:
-        return msgspec.convert(from_environment(), Settings)
-    except ConfigError:
-        return Settings()
+def settings_of(config: Config | None, state: Path | None) -> Settings:
+    """Return the settings: without a configuration those of the environment, as far as they can be used.
+
+    `state` is the state directory, if somebody names it.
+    """
+    if config is not None:
+        settings = config.settings
+    else:
+        try:
+            settings = msgspec.convert(from_environment(), Settings)
+        except ConfigError:
+            settings = Settings()
+    return settings if state is None else structs.replace(settings, state_directory=str(state))
 
 
 def examine(path: Path) -> tuple[Config | None, list[Finding]]:

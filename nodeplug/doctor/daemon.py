@@ -12,6 +12,7 @@ from nodeplug.digest import sha256
 from nodeplug.doctor.finding import Finding
 
 _SUBJECT = "daemon"
+_ELSEWHERE = "or name its state directory with --state, where it is another one (settings.stateDirectory)"
 
 
 def examine(settings: Settings, path: Path) -> Iterator[Finding]:
@@ -19,7 +20,11 @@ def examine(settings: Settings, path: Path) -> Iterator[Finding]:
     try:
         found = client.ask(Path(settings.state_directory), Question(), Answer)
     except (NotRunning, Refusal) as error:
-        elsewhere = "settings.stateDirectory says where it is" if isinstance(error, NoSocket) else ""
+        elsewhere = (
+            "or name its state directory with --state, where it is another one (settings.stateDirectory)"
+            if isinstance(error, NoSocket)
+            else ""
+        )
         yield Finding("wrong", _SUBJECT, str(error), elsewhere)
         return
     yield Finding("ok", _SUBJECT, f"it runs: nodeplug {found.daemon.version}, pid {found.daemon.pid}")

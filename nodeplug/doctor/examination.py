@@ -10,11 +10,14 @@ from nodeplug.doctor.finding import Finding
 _ROOT = "only root may look everywhere: run it as root"
 
 
-def findings(path: Path, machine: Host) -> Iterator[Finding]:
-    """Yield what is found; `path` is the daemon's configuration, `machine` the host."""
+def findings(path: Path, machine: Host, state: Path | None = None) -> Iterator[Finding]:
+    """Yield what is found; `path` is the daemon's configuration, `machine` the host.
+
+    `state` is the daemon's state directory, where it is not as the configuration says.
+    """
     config, found = configuration.examine(path)
     yield from found
-    settings = config.settings if config is not None else configuration.settings()
+    settings = configuration.settings_of(config, state)
     has_dra = config is not None and any(x.api != "device-plugin" for x in config.resources)
     needs_registry = has_dra or settings.register_through_plugin_watcher
     yield from _as_far_as_allowed("daemon", daemon.examine(settings, path))

@@ -44,11 +44,11 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
         except tomllib.TOMLDecodeError as error:
             yield Finding("note", _SUBJECT, f"{path} cannot be read: {error}")
             continue
-        said = _said(document)
-        if said is False:
+        cdi_setting = _cdi_setting(document)
+        if cdi_setting is False:
             outcome: Outcome = "wrong" if needing else "note"
             yield Finding(outcome, _SUBJECT, f"{path} switches CDI off; {needed}", "set enable_cdi = true in it")
-        elif said is True or (isinstance(version := document.get("version"), int) and version >= _SINCE_2):
+        elif cdi_setting is True or (isinstance(version := document.get("version"), int) and version >= _SINCE_2):
             yield Finding("ok", _SUBJECT, f"containerd has CDI on ({path})")
         else:
             hint = "with containerd before 2.0 set enable_cdi = true"
@@ -96,7 +96,7 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _said(document: dict[str, Any]) -> bool | None:
+def _cdi_setting(document: dict[str, Any]) -> bool | None:
     """Return what a containerd configuration says of CDI in any of its plugins; None where nothing."""
     plugins = document.get("plugins")
     named = plugins.values() if isinstance(plugins, dict) else ()

@@ -94,18 +94,18 @@ class Feed:
                 began = loop.time()
                 found: picture.Answer = await self._ask(picture.Question(), picture.Answer)
                 took = loop.time() - began
-                self._tell(_drawn(found), happened.events[-MOST_EVENTS:])
+                self._publish(_drawn(found), happened.events[-MOST_EVENTS:])
                 after, log_began = happened.latest, happened.log
                 await asyncio.sleep(max(SHORTEST, took * PACE))
             except (HostExhausted, NotRunning, Refusal) as error:
-                self._tell(msgspec.structs.replace(self._drawn, trouble=str(error)), ())
+                self._publish(msgspec.structs.replace(self._drawn, trouble=str(error)), ())
                 await asyncio.sleep(_AGAIN)
             except Exception:  # a defect of ours must not leave who looks without a word
                 log.exception("the page cannot be told how things are")
-                self._tell(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; its log says where"), ())
+                self._publish(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; its log says where"), ())
                 await asyncio.sleep(_AGAIN)
 
-    def _tell(self, drawn: _Drawn, happened: tuple[Event, ...]) -> None:
+    def _publish(self, drawn: _Drawn, happened: tuple[Event, ...]) -> None:
         before, self._drawn = self._drawn, drawn
         self._events = (*self._events, *happened)[-MOST_EVENTS:]
         if drawn == before and not happened:

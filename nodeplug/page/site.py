@@ -161,19 +161,19 @@ class Site:
             await _plain(writer, True, "503 Service Unavailable", f"{MOST_LOOKING} look already", "Retry-After: 10")
             return
         self._looking.add(this)
-        telling = asyncio.create_task(self._tell(writer))
+        streaming = asyncio.create_task(self._stream(writer))
         leaving = asyncio.create_task(reader.read(1))
         try:
-            await asyncio.wait((telling, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if telling.done():
-                await telling
+            await asyncio.wait((streaming, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if streaming.done():
+                await streaming
         finally:
             self._looking.discard(this)
-            for each in (telling, leaving):
+            for each in (streaming, leaving):
                 each.cancel()
-            await asyncio.gather(telling, leaving, return_exceptions=True)
+            await asyncio.gather(streaming, leaving, return_exceptions=True)
 
-    async def _tell(self, writer: asyncio.StreamWriter) -> None:
+    async def _stream(self, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(_PIECE)
         await _send(writer, _STREAM)
         async with contextlib.aclosing(self._feed.messages()) as messages:

@@ -23,11 +23,12 @@ import yaml
 from msgspec import Struct
 
 from hostdevices import Host, HostDevicesError
-from nodeplug.config import ConfigError, Settings, read
+from nodeplug.config import ConfigError, read
 from nodeplug.config.tree import Unreadable, parse
 from nodeplug.control import client, events, metrics, status
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
+from nodeplug.doctor import configuration
 from nodeplug.doctor.examination import findings
 from nodeplug.report.redaction import without_credentials, without_values
 from nodeplug.version import VERSION
@@ -46,15 +47,19 @@ class Member(Struct, frozen=True):
     missing: str = ""
 
 
-def collect(path: Path, settings: Settings, host: Host) -> Iterator[Member]:
-    """Yield what there is; `path` is the daemon's configuration. Raises nothing for what cannot be had."""
+def collect(path: Path, host: Host, state: Path | None = None) -> Iterator[Member]:
+    """Yield what there is; `path` is the daemon's configuration. Raises nothing for what cannot be had.
+
+    `state` is the daemon's state directory, where it is not as the configuration says.
+    """
     yield _member("versions.json", lambda: _json(_versions(host)))
     yield _configuration(path)
-    yield _member("doctor.json", lambda: _json({"findings": list(findings(path, host))}))
-    state = Path(settings.state_directory)
-    yield _member("status.json", lambda: _json(client.ask(state, status.Question(), status.Answer)))
-    yield _member("events.json", lambda: _json(client.ask(state, events.Question(), events.Answer)))
-    yield _member("metrics.txt", lambda: client.ask(state, metrics.Question(), metrics.Answer).text)
+    yield _member("doctor.json", lambda: _json({"findings": list(findings(path, host, state))}))
+    config, _ = configuration.examine(path)
+    asked = Path(configuration.settings_of(config, state).state_directory)
+    yield _member("status.json", lambda: _json(client.ask(asked, status.Question(), status.Answer)))
+    yield _member("events.json", lambda: _json(client.ask(asked, events.Question(), events.Answer)))
+    yield _member("metrics.txt", lambda: client.ask(asked, metrics.Question(), metrics.Answer).text)
     yield _log()
 
 
@@ -126,10 +131,10 @@ def _log() -> Member:
 
 def _versions(host: Host) -> dict[str, Any]:
     try:
-        said = (host.read("/etc/os-release") or "").splitlines()
+        lines = (host.read("/etc/os-release") or "").splitlines()
     except HostDevicesError:
-        said = []
-    system = next((x for x in said if x.startswith("PRETTY_NAME=")), "")
+        lines = []
+    system = next((x for x in lines if x.startswith("PRETTY_NAME=")), "")
     return {
         "nodeplug": VERSION,
         "python": platform.python_version(),

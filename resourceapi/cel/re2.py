@@ -1,6 +1,6 @@
 """Matching with RE2's guarantees: the same matches as Go, in time linear in the text.
 
-A pattern with few ways through it is left to Python's `re` for short texts, which is faster; it is written anew from
+A pattern with few ways through it is left to Python's `re` for short texts, which is faster; it is written again from
 the tree, so that both engines mean the same. All others run on a machine that follows all possibilities side by side.
 """
 

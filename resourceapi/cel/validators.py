@@ -189,6 +189,6 @@ def _homogeneous_map(node: MapExpr, issues: Issues) -> None:
         if expected is None:
             expected = found
             continue
-        for part, wanted, given in zip((entry.key, entry.value), expected, found, strict=True):
-            if not equivalent(wanted, given):
-                _mismatch(issues, part, wanted, given)
+        for part, wanted, actual in zip((entry.key, entry.value), expected, found, strict=True):
+            if not equivalent(wanted, actual):
+                _mismatch(issues, part, wanted, actual)

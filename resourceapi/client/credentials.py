@@ -145,5 +145,7 @@ def _text(path: Path) -> str:
         return path.read_text()
     except OSError as error:
         raise CredentialsError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:  # no text, or no path
+    except UnicodeDecodeError as error:
+        raise CredentialsError(f"{path}: this is not text in UTF-8") from error
+    except ValueError as error:  # no path
         raise CredentialsError(f"{str(path)!r}: {error}") from error

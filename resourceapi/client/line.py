@@ -1,8 +1,8 @@
 """The line in which requests wait: a few are sent at once, and others beside them where those take long.
 
-For a few requests connections are kept, and TLS anew costs more than to wait for one of them: 64 claims at once are
-read in 40 ms instead of 95, with 1 MiB instead of 14. Who waits behind slow
-answers waits no longer than `PATIENCE`, unless `MANY` are slow.
+For a few requests connections are kept, and a new TLS handshake costs more than to wait for one of them: 64 claims at
+once are read in 40 ms instead of 95, with 1 MiB instead of 14. Who waits behind slow answers waits no longer than
+`PATIENCE`, unless `MANY` are slow.
 """
 
 import asyncio

@@ -69,7 +69,7 @@ class Wire(asyncio.BufferedProtocol):
         """Speak TLS from now on, with a server of this name. Raises OSError."""
         loop = asyncio.get_running_loop()
         sslproto.SSLProtocol.max_size = _BUFFER  # of a buffer for each connection, else 256 KiB
-        server = name.encode() if name.isascii() else name  # as in _looked_up
+        server = name.encode() if name.isascii() else name  # as in _resolved
         transport = await loop.start_tls(self._transport, self, context, server_hostname=server)  # type: ignore[arg-type]
         if transport is None:
             raise ConnectionResetError("the connection was closed while TLS began")
@@ -139,7 +139,7 @@ async def _addresses(host: str, port: int) -> list[_Address]:
     """
     loop = asyncio.get_running_loop()
     with contextlib.suppress(socket.gaierror):
-        return _looked_up(host, port, socket.AI_NUMERICHOST)
+        return _resolved(host, port, socket.AI_NUMERICHOST)
     found: asyncio.Future[list[_Address]] = loop.create_future()
 
     def finish(addresses: list[_Address], error: Exception | None) -> None:
@@ -149,7 +149,7 @@ async def _addresses(host: str, port: int) -> list[_Address]:
     def look_up() -> None:
         addresses, problem = list[_Address](), None
         try:
-            addresses = _looked_up(host, port, 0)
+            addresses = _resolved(host, port, 0)
         except (OSError, UnicodeError) as error:
             problem = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -162,7 +162,7 @@ async def _addresses(host: str, port: int) -> list[_Address]:
     return await found
 
 
-def _looked_up(host: str, port: int, flags: int) -> list[_Address]:
+def _resolved(host: str, port: int, flags: int) -> list[_Address]:
     name = host.encode() if host.isascii() else host  # of a text the codec for international names is asked always
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=flags)
     return [(str(address[0]), port) for *_, address in found]

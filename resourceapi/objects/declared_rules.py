@@ -74,9 +74,9 @@ def declared_errors(form: Mapping[str, Any], old: Mapping[str, Any] | None) -> E
 
 def replaced(written: ErrorList, declared: ErrorList) -> ErrorList:
     """The errors of the written rules that no declared one stands for, each once, then the declared ones."""
-    said = {(error.type, _in_the_hub(error.path), _is_about_a_change(error)) for error in declared}
+    already_reported = {(error.type, _in_the_hub(error.path), _is_about_a_change(error)) for error in declared}
     once = {str(error): error for error in written}.values()
-    result = ErrorList(x for x in once if (x.type, x.path, _is_about_a_change(x)) not in said)
+    result = ErrorList(x for x in once if (x.type, x.path, _is_about_a_change(x)) not in already_reported)
     result.extend(declared)
     return result
 

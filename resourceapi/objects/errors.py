@@ -79,12 +79,12 @@ class ErrorList(list[FieldError]):
     Those that are found once the others' texts fill megabytes are left out: many can show one large value each.
     """
 
-    _told = 0
+    _length = 0
 
     @property
     def is_full(self) -> bool:
         """Whether what is found from now on is left out."""
-        return self._told > _MOST_TOLD
+        return self._length > _MOST_TOLD
 
     def required(self, path: str, detail: str = "") -> None:
         """A value is missing."""
@@ -131,7 +131,7 @@ class ErrorList(list[FieldError]):
         words = kind.value[1]
         shown = "" if kind in _WITHOUT_VALUE or value is OMITTED else f": {_shown(value)}"
         error = FieldError(kind, path, f"{words}{shown}" + (f": {detail}" if detail else ""))
-        self._told += len(path) + len(error.message)
+        self._length += len(path) + len(error.message)
         self.append(error)
 
 
@@ -140,7 +140,7 @@ def invalid_status(obj: KubernetesObject, errors: ErrorList) -> dict[str, Any]:
     group = obj.API_VERSION.rpartition("/")[0]
     kind, name = f"{obj.KIND}.{group}" if group else obj.KIND, obj.metadata.name
     distinct = list(dict.fromkeys(str(error) for error in errors))
-    told = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+    text = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
     details: dict[str, Any] = {"name": name, "group": group, "kind": obj.KIND}
     details["causes"] = [{"reason": x.type.reason, "message": x.message, "field": x.path} for x in errors]
     return {
@@ -148,7 +148,7 @@ def invalid_status(obj: KubernetesObject, errors: ErrorList) -> dict[str, Any]:
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
-        "message": f"{kind} {quoted_text(name)} is invalid: {told}",
+        "message": f"{kind} {quoted_text(name)} is invalid: {text}",
         "reason": "Invalid",
         "details": {key: value for key, value in details.items() if value},
         "code": 422,

@@ -48,7 +48,7 @@ def dns_label(name: str, unit: str = "characters") -> list[str]:
                 "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-',"
                 " and must start and end with an alphanumeric character"
             )
-            complaints.append(_told(rule, _LABEL, "my-name", "123-abc"))
+            complaints.append(_for_example(rule, _LABEL, "my-name", "123-abc"))
     return complaints
 
 
@@ -60,7 +60,7 @@ def dns_1035_label(name: str, unit: str = "characters") -> list[str]:
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-',"
             " start with an alphabetic character, and end with an alphanumeric character"
         )
-        complaints.append(_told(rule, _LABEL_1035, "my-name", "abc-123"))
+        complaints.append(_for_example(rule, _LABEL_1035, "my-name", "abc-123"))
     return complaints
 
 
@@ -75,7 +75,7 @@ def dns_subdomain(name: str, unit: str = "characters") -> list[str]:
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
             " and must start and end with an alphanumeric character"
         )
-        complaints.append(_told(rule, _SUBDOMAIN, "example.com"))
+        complaints.append(_for_example(rule, _SUBDOMAIN, "example.com"))
     return complaints
 
 
@@ -87,7 +87,7 @@ def dns_subdomain_in_any_case(name: str) -> list[str]:
             "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.',"
             " and must start and end with an alphanumeric character"
         )
-        complaints.append(_told(rule, _SUBDOMAIN, "Example.com"))
+        complaints.append(_for_example(rule, _SUBDOMAIN, "Example.com"))
     return complaints
 
 
@@ -99,7 +99,7 @@ def dns_subdomain_with_underscores(name: str) -> list[str]:
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.',"
             " and must start and end with an alphanumeric character"
         )
-        complaints.append(_told(rule, _SUBDOMAIN_WITH_UNDERSCORES, "example.com"))
+        complaints.append(_for_example(rule, _SUBDOMAIN_WITH_UNDERSCORES, "example.com"))
     return complaints
 
 
@@ -111,7 +111,7 @@ def wildcard_subdomain(name: str) -> list[str]:
             "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist"
             " of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
         )
-        complaints.append(_told(rule, rf"\*\.{_SUBDOMAIN}", "*.example.com"))
+        complaints.append(_for_example(rule, rf"\*\.{_SUBDOMAIN}", "*.example.com"))
     return complaints
 
 
@@ -127,8 +127,8 @@ def label_key(key: str) -> list[str]:
     complaints = []
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
-        told = _told(f"a valid label key {_KEY_CHARACTERS}", _LABEL_KEY, "MyName", "my.name", "123-abc")
-        return [f"{told} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+        text = _for_example(f"a valid label key {_KEY_CHARACTERS}", _LABEL_KEY, "MyName", "my.name", "123-abc")
+        return [f"{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     if slash:
         about = dns_subdomain(prefix, "bytes") if prefix else ["must be non-empty"]
         complaints = [f"prefix part {complaint}" for complaint in about]
@@ -137,7 +137,7 @@ def label_key(key: str) -> list[str]:
     elif size(name) > MAX_LABEL:
         complaints.append(f"name part must be no more than {MAX_LABEL} bytes")
     if not _IS_LABEL_KEY.fullmatch(name):
-        complaints.append("name part " + _told(_KEY_CHARACTERS, _LABEL_KEY, "MyName", "my.name", "123-abc"))
+        complaints.append("name part " + _for_example(_KEY_CHARACTERS, _LABEL_KEY, "MyName", "my.name", "123-abc"))
     return complaints
 
 
@@ -149,7 +149,7 @@ def label_value(value: str) -> list[str]:
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.',"
             " and must start and end with an alphanumeric character"
         )
-        complaints.append(_told(rule, _LABEL_VALUE, "MyValue", "my_value", "12345"))
+        complaints.append(_for_example(rule, _LABEL_VALUE, "MyValue", "my_value", "12345"))
     return complaints
 
 
@@ -161,7 +161,7 @@ def c_identifier(name: str) -> list[str]:
         "a valid C identifier must start with alphabetic character or '_',"
         " followed by a string of alphanumeric characters or '_'"
     )
-    return [_told(rule, _IDENTIFIER, "my_name", "MY_NAME", "MyName")]
+    return [_for_example(rule, _IDENTIFIER, "my_name", "MY_NAME", "MyName")]
 
 
 def condition_reason(reason: str) -> list[str]:
@@ -172,7 +172,7 @@ def condition_reason(reason: str) -> list[str]:
         "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric"
         " characters or '_,:', and must end with an alphanumeric character or '_'"
     )
-    return [_told(rule, _CONDITION_REASON, "my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB")]
+    return [_for_example(rule, _CONDITION_REASON, "my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB")]
 
 
 def is_extended_resource(name: str) -> bool:
@@ -200,6 +200,6 @@ def _too_long(text: str, limit: int, unit: str) -> list[str]:
     return [f"must be no more than {limit} {unit}"] if size(text) > limit else []
 
 
-def _told(rule: str, expression: str, *examples: str) -> str:
+def _for_example(rule: str, expression: str, *examples: str) -> str:
     shown = "".join(f"'{example}',  or " for example in examples).removesuffix(" or ").rstrip()
     return f"{rule} (e.g. {shown} regex used for validation is '{expression}')"

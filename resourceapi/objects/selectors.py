@@ -86,8 +86,8 @@ class NodeMatcher:
         for index, term in enumerate(selector.node_selector_terms):
             _check_term(errors, f"nodeSelectorTerms[{index}]", term)
         if errors:
-            told = list(dict.fromkeys(str(error) for error in errors))
-            raise SelectorError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+            messages = list(dict.fromkeys(str(error) for error in errors))
+            raise SelectorError(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
         self._terms = [
             (_requirements(term.match_expressions), _requirements(term.match_fields))
             for term in selector.node_selector_terms
@@ -192,8 +192,8 @@ class _LabelParser:
         errors = ErrorList()
         _check_requirement(errors, "", requirement)
         if errors:
-            told = [str(error) for error in errors]
-            raise SelectorError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+            messages = [str(error) for error in errors]
+            raise SelectorError(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
         return requirement
 
     def _value(self) -> str:

@@ -137,9 +137,12 @@ def test_an_ended_lease_frees_its_devices_and_what_is_not_leased_cannot_end() ->
     assert units(book) == ["pf", "vf-0"]
 
 
-def test_leases_are_found_by_owner_resource_and_unit() -> None:
-    one, two, other = claimed("a", "1"), claimed("b", "1", "example.com/b"), lease("c")
+def test_leases_are_found_by_owner_resource_unit_and_device() -> None:
+    one, two, other = claimed("a", "1"), claimed("b", "1", "example.com/b"), lease("c", shared="a")
     book = Book([one, two, other])
+    assert book.resources("dra") == {"example.com/gpu", "example.com/b"}
+    assert book.resources("device-plugin") == {"example.com/gpu"}
+    assert list(book.of_device("a")) == [one, other]
     assert book.of_owner("claim/1") == (one, two)
     assert book.of_resource("example.com/gpu", "dra") == (one,)
     assert book.get(other.key) == other

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from checkpoint import LeaseRefused, ReleaseRefused
-from checkpoint.holdings import ClaimEntry, DeviceFile, Listed, UnitEntry
+from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed, UnitEntry
 from tests.checkpoint.build import Asked, claimed, lease, opened
-from tests.checkpoint.node import UNIT, Node, Scripted
+from tests.checkpoint.node import UNIT, Front, Node, Scripted
 from tests.running import running, until
 
 
@@ -118,6 +118,19 @@ async def test_a_unit_that_nobody_has_named_yet_must_be_missed_twice(tmp_path: P
         while node.units:
             await node.passes()
         assert asyncio.get_running_loop().time() - began >= 0.1  # too young, then missed for the first time
+    await ledger.close()
+
+
+async def test_a_unit_whose_pod_is_on_record_is_missed_once(tmp_path: Path) -> None:
+    """Also after a restart of ours: what some witness has named the kubelet has on record."""
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    reconciler = Asked(ledger, Scripted(), grace=(grace := 0.02))
+    async with asyncio.timeout(30), running(reconciler.run()):
+        await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
+        await until(lambda: all(ledger.age(x) > grace for x in ledger.leases()))
+        await reconciler.refresh()
+        assert not ledger.leases()
     await ledger.close()
 
 
@@ -244,6 +257,33 @@ async def test_a_pass_that_fails_is_logged_and_the_next_one_works(node: Node, ca
     node.witnesses.meanwhile = lambda: None
     await node.passes()
     assert not node.units
+
+
+async def test_of_claims_that_end_none_goes_on_beside_the_next_pass_where_one_fails(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger)
+    await ledger.grant([claimed("gpu-0", "0"), claimed("gpu-1", "1")])
+    node.witnesses.server = {"0": False, "1": False}
+    went_on = asyncio.Event()
+
+    class Failing(Front):
+        async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
+            if claim.uid == "0":
+                raise ZeroDivisionError
+            await went_on.wait()
+            await super().end_claim(claim, unless_answered_since)
+
+    node.reconciler.claims = Failing(ledger, node.witnesses)
+    async with running(node.reconciler.run()):
+        ended = asyncio.ensure_future(node.passes())
+        for _ in range(100):  # turns of the loop: nothing happens in them any more
+            await asyncio.sleep(0)
+        assert not ended.done()
+        went_on.set()
+        await ended
+        assert node.units == ["gpu-0"]
+    await ledger.close()
 
 
 async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Devices that are withheld: on disk, across restarts, in files of older programs, through a disk that refuses."""
 
+import asyncio
 import contextlib
 import sqlite3
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from checkpoint import Ledger, LedgerUnavailable, Withheld
 from checkpoint.lease import Book
 from checkpoint.migrations import MIGRATIONS, WITHHELD_SINCE, migrate
-from checkpoint.withheld import why_withheld
+from checkpoint.withheld import MOST, why_withheld
 from tests.checkpoint.build import lease, opened
 from tests.checkpoint.test_database import largest_file
 
@@ -48,6 +49,19 @@ async def test_what_the_disk_refuses_is_not_withheld_and_what_it_had_is_kept(tmp
     again = await opened(tmp_path)
     assert again.withheld == {"gpu-0": FAN, "usb-1": USB}
     await again.close()
+
+
+async def test_of_two_that_ask_at_once_for_the_last_place_one_gets_it(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await ledger.withhold([Withheld(f"gpu-{number}", "", 1.0) for number in range(MOST - 1)])
+    answers = await asyncio.gather(
+        *(ledger.withhold([x]) for x in (FAN, USB, Withheld("nic", "", 1.0))), return_exceptions=True
+    )
+    assert [str(x) for x in answers if x] == [
+        f"{MOST} devices can be withheld; readmit some, or stop nodeplug on this node"
+    ]
+    assert ledger.withheld.keys() >= {"gpu-0", "usb-1"}
+    await ledger.close()
 
 
 async def test_a_file_of_an_older_program_is_read_at_once_and_gets_the_table(tmp_path: Path) -> None:

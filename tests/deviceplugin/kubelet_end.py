@@ -38,7 +38,7 @@ class KubeletEnd:
         self.answer_now = asyncio.Event()
 
     async def start(self, wipe: bool = True) -> None:
-        """Start as a kubelet does: remove all sockets, serve anew."""
+        """Start as a kubelet does: remove all sockets, serve again."""
         if wipe:
             for path in self.folder.iterdir():
                 if path.is_socket():

@@ -129,7 +129,7 @@ async def test_wrong_requests_are_refused_by_name(start: StartPlugins, paths: Pa
         )
         code, text = await refusal(kubelet, "misc-kvm")
         assert (code, "device misc-kvm is not offered here" in text) == (invalid, True)
-        code, text = await refusal(kubelet, "misc-fuse", "misc-fuse")
+        code, text = await refusal(kubelet, "misc-fuse", "misc-fuse", "misc-kvm")
         assert (code, "device misc-fuse is requested more than once" in text) == (invalid, True)
         code, text = await refusal(kubelet, *(f"x{n}" for n in range(10_000)))
         assert (code, "devices x0, x1, x2, x3, x4 and 9995 more are not" in text) == (invalid, True)

@@ -97,7 +97,7 @@ def test_the_variable_has_where_the_nodes_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "expected"),
     [
         (["vfio/42", "vfio/vfio"], {"vfio": {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/42"}}),
         (["vfio/noiommu-3", "vfio/vfio"], {"vfio": {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/noiommu-3"}}),
@@ -106,11 +106,13 @@ def test_the_variable_has_where_the_nodes_are() -> None:
     ],
 )
 def test_the_variable_says_how_a_program_in_user_space_opens_a_function(
-    nodes: list[str], told: dict[str, dict[str, str]]
+    nodes: list[str], expected: dict[str, dict[str, str]]
 ) -> None:
     """sriov-network-device-plugin 3.11, pkg/infoprovider: `GetEnvVal` of vfioInfoProvider and uioInfoProvider."""
     device = structs.replace(function(*(f"/dev/{node}" for node in nodes)), children=())
-    assert json.loads(variable([device], part, of=VARIABLE)) == {ADDRESS: {"generic": {"deviceID": ADDRESS}, **told}}
+    assert json.loads(variable([device], part, of=VARIABLE)) == {
+        ADDRESS: {"generic": {"deviceID": ADDRESS}, **expected}
+    }
 
 
 def test_what_is_too_long_for_a_variable_is_refused_by_its_name() -> None:

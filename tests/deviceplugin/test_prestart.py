@@ -97,6 +97,21 @@ def swap_back(made_up: MadeUpHost) -> None:
         made_up.renumber(name, minor)
 
 
+async def test_the_nodes_of_vhost_net_are_no_devices_and_start_with_any(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    (made_up.root / "dev/net").mkdir()
+    nodes = {"/dev/vhost-net": "10:238", "/dev/net/tun": "10:200"}
+    for path, number in nodes.items():
+        (made_up.root / path[1:]).write_text(f"c {number}\n")
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start([resource(vhost_net=True)])
+        await kubelet.lists.get()
+        answer = await allocate(kubelet, "misc-fuse")
+        assert nodes.keys() < {node.host_path for node in answer.devices}
+        await pre_start(kubelet, "misc-fuse")
+
+
 async def test_two_devices_of_one_container_that_have_each_others_nodes_start_nothing(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:

@@ -24,7 +24,7 @@ _STARTED = "offering resources"
 LOST: dict[str, tuple[list[str], str]] = {  # functions, and what is said
     "/etc/nodeplug": (ALL, "config.yaml:1:1: this file cannot be read"),
     ACCOUNT: (ALL, "DRA needs the API server: .*/token: No such file"),
-    "NODE_NAME": (["slices", "claims", "ready"], "ResourceSlices: .* nodes .* not found"),
+    "NODE_NAME": (["slices", "claims", "ready"], "ResourceSlice.* nodes .* not found"),
     "NODEPLUG_METRICS_ADDRESS": (["ready"], _STARTED),
     "/dev": ([*UNITS, "claims", CLASSES], "device is unhealthy: it has no device node"),
     "/sys": ([*UNITS, "claims", CLASSES], _STARTED),

@@ -8,6 +8,7 @@ A target is one of those below, or `all`. The same seed makes the same inputs; w
 
 import argparse
 import json
+import logging
 import multiprocessing
 import signal
 import sys
@@ -79,6 +80,7 @@ def main() -> int:
         if len(options.targets) > 1 or "all" in options.targets:
             parser.error("--engine atheris takes one target: the process ends with it")
         return guide(options.targets[0], options.inputs, options.seed)
+    logging.getLogger().addHandler(logging.NullHandler())  # what our code logs of made up inputs is no news
     results, failed = {}, False
     end = options.seed + options.inputs
     parts = [range(begin, min(begin + _PART, end)) for begin in range(options.seed, end, _PART)]

@@ -6,7 +6,7 @@ from random import Random
 from google.protobuf.message import DecodeError
 
 from deviceplugin import answered, given
-from deviceplugin.answered import as_given
+from deviceplugin.answered import with_answered_paths
 from deviceplugin.response import env_name
 from hostdevices import Device, Devnode, Host
 from hostdevices.pod_cgroups import running_pods
@@ -57,7 +57,7 @@ def kept_answers(data: bytes) -> str:
     found = answered.decode(data)
     device = answered.device_of(found, _RESOURCE, "gpu-0")
     owners = answered.owners(found, _RESOURCE)
-    seen = as_given(found, _RESOURCE, _DEVICE)
+    seen = with_answered_paths(found, _RESOURCE, _DEVICE)
     assert seen.id == _DEVICE.id
     assert [node.path for node in seen.devnodes] == [node.path for node in _DEVICE.devnodes]
     return "a device" if device else "nodes" if owners else "nothing"

@@ -22,7 +22,7 @@ from resourceapi.client import ClientError, from_kubeconfig
 from resourceapi.client.connections import Connections
 from resourceapi.manifests import ManifestError, read_documents
 from resourceapi.objects import Quantity, QuantityError
-from tests.fuzz import apiserver, claims, kubelet, proc, sysfs, transport, udev
+from tests.fuzz import apiserver, claims, control, kubelet, proc, sysfs, transport, udev
 from tests.fuzz.mutation import mutated
 from tests.grpcunix.http2 import fuzz as http2
 from tests.nodeplug.config.test_fuzz import BUILTIN, refusal
@@ -295,6 +295,13 @@ TARGETS: dict[str, Callable[[int], str]] = {
         claims.stream,
         lambda: claims.STREAMS,
         _words('{} [] null NaN 1e400 "" requests devices attributes int'),
+    ),
+    "control-questions": Bytewise(
+        control.question,
+        control.questions,
+        _words(
+            '{} [] null true -1 1e400 "" "question" "name" "device" "unit" "force" misc-fuse \\ud800 \\u0000 /dev/kvm'
+        ),
     ),
     "cdi-files": Bytewise(
         cdi_files,

@@ -32,7 +32,7 @@ def test_a_device_that_changed_since_the_scan_is_told(tmp_path: Path) -> None:
     scanned_again = replace(fuse, devnodes=(replace(node, minor=77),))
     fingerprints.update([scanned_again])
     assert fingerprints.why_changed(scanned_again) == ""
-    assert fingerprints.why_changed(kvm) == "it was scanned anew"
+    assert fingerprints.why_changed(kvm) == "it was scanned again"
 
 
 def test_the_nodes_that_a_device_has_now(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ class Kubelet(RuleBasedStateMachine):
             assert self.node.active_pods() == []
             self.node.sources.release()
             self.do(self.node.until(lambda: self.node.sources.all_ready))
-        # a container that does not run any more is checked anew, and finds no healthy device; its pod is rejected
+        # a container that does not run any more is checked again, and finds no healthy device; its pod is rejected
         active = {each.uid for each in self.node.active_pods()}
         self.recorded = {owner: held for owner, held in self.recorded.items() if owner[0] in active}
 

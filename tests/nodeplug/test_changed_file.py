@@ -192,7 +192,7 @@ async def test_other_settings_start_everything_anew_in_the_same_process(
         process = await begin(start, node, FUSE)
         assert (await node.admit(pod_of("example.com/fuse"))).phase == "Running"
         rewrite(path, FUSE, KVM, rescanSeconds=30, logFormat="text")
-        await until_logged(process, "starting anew with the new configuration")
+        await until_logged(process, "restarting with the new configuration")
         await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
         assert node.allocations("a", "c") == {"example.com/fuse": ["misc-fuse"]}
         assert process.returncode is None
@@ -249,9 +249,9 @@ async def test_who_waits_for_a_kept_state_with_settings_that_change_again_goes_b
     async with Node(socket_dir) as node:
         process = await begin(start, node, FUSE)
         rewrite(path, FUSE, stateDirectory=str(kept), lockWaitSeconds=300)
-        await until_logged(process, "starting anew with the new configuration")
+        await until_logged(process, "restarting with the new configuration")
         rewrite(path, FUSE, lockWaitSeconds=0)
-        await until_logged(process, "starting anew with the new configuration")
+        await until_logged(process, "restarting with the new configuration")
         await until_logged(process, f"the configuration stays as it was: {kept}: another nodeplug uses")
         await until_logged(process, "offering resources: 1")
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
@@ -365,7 +365,7 @@ async def test_without_an_inotify_instance_a_file_that_is_written_in_place_is_re
 
 
 async def test_what_is_changed_while_nobody_watches_is_read_once_somebody_does(tmp_path: Path) -> None:
-    """After the first reading the daemon has yet to start; with other settings it stops, and starts anew."""
+    """After the first reading the daemon has yet to start; with other settings it stops, and restarts."""
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     stamped, config, content = stamp(path), load(path), path.read_bytes()

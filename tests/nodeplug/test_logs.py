@@ -6,15 +6,35 @@ import json
 import logging
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 
-from nodeplug import logs
+from nodeplug import log_handler, logs
 
 LONG = "\x1b[31m\n" + "x" * 65_536
+_TAKES_ROOM = """
+import os, random
+while True:
+    os.write(1, b"o" * random.randrange(1, 4096))
+    for _ in range(random.randrange(2_000)):
+        pass
+"""
+_READS = """
+import os, select, sys
+pipe, logged = map(int, sys.argv[1:])
+for _ in range(2_000):
+    os.read(pipe, 4096)
+    for _ in range(3):
+        if not select.select([logged], [], [], 30)[0]:
+            os.read(pipe, 65536)
+            sys.exit("who logs waits for who reads")
+        os.read(logged, 65536)
+"""
 BEYOND_OTHERS = 1 << 40
 """Bytes where only a sparse file of ours is written to: the limit, which stands for a full disk, is the process's."""
 log = logging.getLogger("tests.logs")
@@ -72,11 +92,11 @@ class Pipe:
 
     def __init__(self, reader: int, writer: TextIO) -> None:
         os.set_blocking(reader, False)
-        self.reader, self._writer = reader, writer
+        self.reader, self.writer = reader, writer
 
     def become_standard_error(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.stderr", self._writer)
+            patch.setattr("sys.stderr", self.writer)
             logs.setup("info", "json")
 
     def read(self) -> str:
@@ -121,6 +141,43 @@ def test_what_is_begun_and_lost_outlives_a_new_configuration(pipe: Pipe) -> None
     *kept, lost, last = [json.loads(line)["message"] for line in (first + pipe.read()).splitlines()]
     assert lost == f"{200 - len(kept)} lines of the log were lost here: they could not be written"
     assert last == "somebody reads again"
+
+
+def _can_refuse() -> bool:
+    reader, writer = os.pipe()
+    try:
+        return os.pwritev(writer, [b"x"], -1, os.RWF_NOWAIT) == 1
+    except OSError:
+        return False
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.skipif(not _can_refuse(), reason="this kernel refuses no write to a pipe: Linux 6.4 is the first")
+def test_another_process_at_the_same_pipe_takes_the_room_and_nobody_waits_for_it(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_handler, "PATIENCE", 0)  # so that they meet more often
+    os.set_blocking(pipe.reader, True)
+    logged, beat = os.pipe()
+    os.set_blocking(beat, False)
+    reads = [sys.executable, "-c", _READS, str(pipe.reader), str(logged)]
+    with (
+        subprocess.Popen([sys.executable, "-c", _TAKES_ROOM], stdout=pipe.writer) as other,
+        subprocess.Popen(reads, pass_fds=(pipe.reader, logged)) as reader,
+    ):
+        try:
+            while reader.poll() is None:
+                log.info("%s", "x" * 3_900)
+                with contextlib.suppress(BlockingIOError):
+                    os.write(beat, b".")
+        finally:
+            other.kill()
+            reader.kill()
+    os.close(logged)
+    os.close(beat)
+    assert reader.returncode == 0
 
 
 @pytest.mark.parametrize("room", [0, 150])

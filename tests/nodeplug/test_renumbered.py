@@ -55,7 +55,7 @@ class Sticks:
         self._process: Process | None = None
 
     async def run(self, *serials: str, healthy: int = 1) -> None:
-        """Have these sticks, in this order, and the daemon started anew."""
+        """Have these sticks, in this order, and the daemon restarted."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             await self._process.wait()

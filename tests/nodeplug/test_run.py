@@ -177,7 +177,7 @@ async def test_systemd_is_told(start: StartDaemon, socket_dir: Path, tmp_path: P
             path = tmp_path / "config0.yaml"
             content = json.loads(path.read_text())
             path.write_text(json.dumps({**content, "settings": {**content["settings"], "healthSeconds": 7}}))
-            # all starts anew, in the same process: systemd would kill one that says that it stops and does not end
+            # all restarts, in the same process: systemd would kill one that says that it stops and does not end
             assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"READY=1"
             process.send_signal(signal.SIGTERM)
             assert await loop.sock_recv(systemd, 100) == b"STOPPING=1"

@@ -182,8 +182,14 @@ async def test_an_api_server_that_is_away_keeps_nothing_from_the_other_api(machi
     async with asyncio.timeout(30):
         while not await is_held_up():  # noqa: ASYNC110 - see below
             await asyncio.sleep(0.01)  # the daemon is another process
+        assert process.stderr is not None
+        line = b""
+        while b"ResourceSlice" not in line:
+            line = await process.stderr.readline()
+    assert b'"message":"watching ResourceSlices: GET http://127.0.0.1:9' in line
     process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert not status.exists()
 
 
 @scenario(214, 215, 216)

@@ -289,3 +289,16 @@ async def test_a_probe_asks_this_very_instance_at_its_socket(
         assert await asyncio.to_thread(probe.main, at) == 0
         _, metrics = await asyncio.to_thread(probe.ask, at, "/metrics")
         assert "things 1.0\n" in metrics
+
+
+async def test_a_socket_is_left_by_nobody_and_taken_from_nobody(tmp_path: Path) -> None:
+    at = tmp_path / "status.sock"
+    async with serving(address=str(at)):
+        async with serving(not_ready=["it is early"], address=str(at)):  # an update, which the older one outlives
+            pass
+        assert not at.exists()
+        async with contextlib.AsyncExitStack() as newer:
+            async with serving(address=str(at)):
+                await newer.enter_async_context(serving(not_ready=["it is early"], address=str(at)))
+            assert (await asyncio.to_thread(probe.ask, str(at), "/readyz"))[1] == "not ready: it is early\n"
+    assert not at.exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeplug.systemd import notify, tell_ready, watchdog
+from nodeplug.systemd import notify, notify_ready, watchdog
 from tests.descriptors import no_more_descriptors
 from tests.running import running
 
@@ -54,7 +54,7 @@ async def test_that_it_is_ready_is_said_until_it_is_heard(
 ) -> None:
     monkeypatch.setattr("nodeplug.systemd._AGAIN", 0.01)
     is_ready, loop = asyncio.Event(), asyncio.get_running_loop()
-    async with running(tell_ready(is_ready.wait)):
+    async with running(notify_ready(is_ready.wait)):
         with no_more_descriptors():
             is_ready.set()
             for _ in range(5):  # turns of the loop, in which it is tried

@@ -14,5 +14,5 @@ from tests.kubelet import scenarios
 )
 def test_the_page_is_fresh_and_complete(catalogue: Catalogue) -> None:
     text = catalogue.text()
-    assert catalogue.page.read_text() == text, f"write it anew: see the head of {catalogue.page}"
+    assert catalogue.page.read_text() == text, f"write it again: see the head of {catalogue.page}"
     assert "MISSING" not in text

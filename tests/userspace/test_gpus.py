@@ -159,7 +159,7 @@ def test_a_library_that_is_a_link_to_nowhere_is_no_driver(machine: Machine) -> N
 
 
 def test_an_upgrade_under_running_pods_costs_nobody_the_old_driver(machine: Machine) -> None:
-    """The module's version counts: before it is loaded anew containers have the old files, also another daemon's."""
+    """The module's version counts: before it is loaded again containers have the old files, also another daemon's."""
     install(machine.root, OLD)
     before = machine.found()
     remove(machine.root, OLD)

@@ -89,7 +89,7 @@ async def test_a_kubelet_knows_its_pods_once_it_has_listed_one_of_the_api_server
 
 
 class Restarting(SaidKubelet):
-    """A kubelet that starts anew between a look at its socket and its answer, and lists no pod at first."""
+    """A kubelet that restarts between a look at its socket and its answer, and lists no pod at first."""
 
     async def list(
         self, request: podresources.ListPodResourcesRequest, context: object

@@ -81,8 +81,8 @@ def _impersonated(user: User, headers: Headers) -> User:
     of_all = UNAUTHENTICATED if name == _ANONYMOUS else AUTHENTICATED
     if not {AUTHENTICATED, UNAUTHENTICATED} & {*groups}:
         groups.append(of_all)
-    told = {key: tuple(values) for key, values in extra.items()}
-    return User(name, tuple(groups), uid, told)
+    extras = {key: tuple(values) for key, values in extra.items()}
+    return User(name, tuple(groups), uid, extras)
 
 
 def _without_user(uid: str, groups: list[str], extra: dict[str, list[str]]) -> str:

@@ -141,8 +141,8 @@ def refusal(user: User, attributes: Attributes, reason: str) -> ApiError:
     if not attributes.name:
         resource = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
         details = {"group": attributes.group, "kind": attributes.resource}
-        told = {key: value for key, value in details.items() if value}
-        return ApiError(403, f"{resource} is forbidden: {text}", "Forbidden", told)
+        known = {key: value for key, value in details.items() if value}
+        return ApiError(403, f"{resource} is forbidden: {text}", "Forbidden", known)
     return forbidden(attributes.group, attributes.resource, attributes.name, text)
 
 

@@ -15,17 +15,17 @@ USER = "nodeplug.user"
 """Where the scope has the user."""
 
 
-def telling_peers(protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
+def recording_certificates(protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
     """An HTTP protocol of uvicorn's that says whose certificate a connection has."""
 
-    class TellingPeers(protocol):  # type: ignore[misc,valid-type]  # uvicorn chooses which
+    class RecordingCertificates(protocol):  # type: ignore[misc,valid-type]  # uvicorn chooses which
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             certificate = transport.get_extra_info("peercert")
             if certificate:
                 self.app: ASGIApp = _with_user(self.app, user_of(certificate))
 
-    return TellingPeers
+    return RecordingCertificates
 
 
 def user_of(certificate: dict[str, Any]) -> User:

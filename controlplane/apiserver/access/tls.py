@@ -1,6 +1,6 @@
 """A certificate for the server, of an authority of its own that nobody else trusts; the openssl program makes both.
 
-They are made anew with each start. The authority's key is in memory only, for the requests that it signs (`signing`).
+They are made at each start. The authority's key is in memory only, for the requests that it signs (`signing`).
 """
 
 import ipaddress
@@ -99,5 +99,5 @@ def _openssl(*arguments: str | Path) -> None:
     except FileNotFoundError:
         raise TlsError("TLS needs the openssl program, which makes the certificate; install it") from None
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        raise TlsError(f"openssl {arguments[0]}: {' '.join(str(said).split())}") from error
+        output = getattr(error, "stderr", "") or str(error)
+        raise TlsError(f"openssl {arguments[0]}: {' '.join(str(output).split())}") from error

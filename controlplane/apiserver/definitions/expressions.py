@@ -62,8 +62,8 @@ def has_rules(schema: Any) -> bool:
 
 def check_rule_words(errors: ErrorList, path: str, schema: Schema) -> None:
     """What is wrong with the rules of one place of a schema, to which `path` leads, before they are read."""
-    for index, said in enumerate(schema.get(RULES) or ()):
-        _check_words(errors, f"{path}.{RULES}[{index}]", said, schema)
+    for index, declared in enumerate(schema.get(RULES) or ()):
+        _check_words(errors, f"{path}.{RULES}[{index}]", declared, schema)
 
 
 def check_rule_programs(errors: ErrorList, path: str, schema: Schema, *, is_root: bool, unknown: str = "") -> None:
@@ -71,27 +71,27 @@ def check_rule_programs(errors: ErrorList, path: str, schema: Schema, *, is_root
 
     `unknown` leads to what is around the place and cannot tell what its members were before; empty where all can.
     """
-    for index, said in enumerate(schema.get(RULES) or ()):
-        here, shown = f"{path}.{RULES}[{index}]", as_go_has_it(said, "ValidationRule")
-        without_message = _rule_or_fault({**said, "messageExpression": ""}, schema, is_root=is_root)
-        rule = _rule_or_fault(said, schema, is_root=is_root)
+    for index, declared in enumerate(schema.get(RULES) or ()):
+        here, shown = f"{path}.{RULES}[{index}]", as_go_has_it(declared, "ValidationRule")
+        without_message = _rule_or_fault({**declared, "messageExpression": ""}, schema, is_root=is_root)
+        rule = _rule_or_fault(declared, schema, is_root=is_root)
         if isinstance(without_message, CelError):
             errors.invalid(f"{here}.rule", shown, str(without_message))
         elif isinstance(rule, CelError):
             said_of = "messageExpression " if str(rule).startswith("compilation failed") else ""
             errors.invalid(f"{here}.messageExpression", shown, f"{said_of}{rule}")
         if isinstance(without_message, CelError) or not without_message.is_transition:
-            if said.get("optionalOldSelf") is not None:
+            if declared.get("optionalOldSelf") is not None:
                 text = "may not be set if oldSelf is not used in rule"
-                errors.invalid(f"{here}.optionalOldSelf", said["optionalOldSelf"], text)
+                errors.invalid(f"{here}.optionalOldSelf", declared["optionalOldSelf"], text)
         elif unknown:
             text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {unknown}"
-            errors.invalid(f"{here}.rule", said["rule"], text)
+            errors.invalid(f"{here}.rule", declared["rule"], text)
 
 
-def _check_words(errors: ErrorList, path: str, said: Plain, schema: Schema) -> None:
+def _check_words(errors: ErrorList, path: str, declared: Plain, schema: Schema) -> None:
     """What is wrong with a rule before it is read."""
-    rule, message, of_message, field_path = (str(said.get(name) or "") for name in _TEXTS)
+    rule, message, of_message, field_path = (str(declared.get(name) or "") for name in _TEXTS)
     if not rule.strip():
         errors.required(f"{path}.rule", "rule is not specified")
     elif message and not message.strip():
@@ -102,8 +102,8 @@ def _check_words(errors: ErrorList, path: str, said: Plain, schema: Schema) -> N
         errors.required(f"{path}.message", "message must be specified if rule contains line breaks")
     if of_message and not of_message.strip():
         errors.required(f"{path}.messageExpression", "messageExpression must be non-empty if specified")
-    if said.get("reason") is not None and said["reason"] not in _RULE_REASONS:
-        errors.not_supported(f"{path}.reason", said["reason"], list(_RULE_REASONS))
+    if declared.get("reason") is not None and declared["reason"] not in _RULE_REASONS:
+        errors.not_supported(f"{path}.reason", declared["reason"], list(_RULE_REASONS))
     if field_path and not field_path.strip():
         errors.invalid(f"{path}.fieldPath", field_path, "must be non-empty if specified")
     if _LINES.search(field_path):
@@ -138,7 +138,7 @@ class _Place(NamedTuple):
     value: Any
     schema: Schema
     path: str
-    given: Mapping[str, Any]
+    variables: Mapping[str, Any]
     old: Any
     pair: tuple[Any, Any] | None
 
@@ -151,7 +151,7 @@ _Pair = tuple[Any, Any]
 
 class _Walk:
     def __init__(self, errors: ErrorList, context: WriteContext) -> None:
-        self._errors, self._told = errors, context.told
+        self._errors, self._warnings = errors, context.warnings
         self._tells_values = context.release.rules_tell_values
         self._left = MAX_BUDGET
         self._known: dict[int, _Programs] = {}  # by the identity of a place's schema
@@ -162,12 +162,12 @@ class _Walk:
             return
         if schema.get(RULES):
             place = _Place(value, schema, path, {"self": value_of(value, schema)}, NEW if old is None else old, pair)
-            for said, rule in self._programs(schema, is_root=not path):
+            for declared, rule in self._programs(schema, is_root=not path):
                 if isinstance(rule, CelError):
                     kind = schema.get("type", "")
                     self._errors.invalid(path or "<nil>", kind, f"rule compile error: {rule}")
                 else:
-                    self._ask(said, rule, place)
+                    self._ask(declared, rule, place)
         if isinstance(value, dict):
             known, extra = schema.get("properties") or {}, schema.get("additionalProperties")
             for name, item in value.items():
@@ -190,62 +190,64 @@ class _Walk:
             self._known[id(schema)] = known
         return known
 
-    def _ask(self, said: Mapping[str, Any], rule: _Rule, place: _Place) -> None:
+    def _ask(self, declared: Mapping[str, Any], rule: _Rule, place: _Place) -> None:
         if rule.is_transition and place.old is NEW and not rule.asks_at_first:
             return
-        given, schema = place.given, place.schema
+        variables, schema = place.variables, place.schema
         if rule.asks_at_first:
-            given = {**given, "oldSelf": NONE if place.old is NEW else Optional(value_of(place.old, schema))}
+            variables = {**variables, "oldSelf": NONE if place.old is NEW else Optional(value_of(place.old, schema))}
         elif place.old is not NEW:
-            given = {**given, "oldSelf": value_of(place.old, schema)}
-        text, message = str(said["rule"]).strip(), str(said.get("message") or "").strip()
+            variables = {**variables, "oldSelf": value_of(place.old, schema)}
+        text, message = str(declared["rule"]).strip(), str(declared.get("message") or "").strip()
         try:
-            if self._value(rule.expression, given) is True:
+            if self._value(rule.expression, variables) is True:
                 return
         except CelEvalError as error:
-            told = f"{error} evaluating rule: {message or text}"
-            self._errors.invalid(place.path or "<nil>", schema.get("type", ""), told)
+            failure = f"{error} evaluating rule: {message or text}"
+            self._errors.invalid(place.path or "<nil>", schema.get("type", ""), failure)
             return
-        message = self._message(rule, given) or message or f"failed rule: {text}"
-        reason = _REASONS.get(str(said.get("reason") or ""), ErrorType.INVALID)
+        message = self._message(rule, variables) or message or f"failed rule: {text}"
+        reason = _REASONS.get(str(declared.get("reason") or ""), ErrorType.INVALID)
         if reason not in _WITHOUT_VALUE and (not self._tells_values or not isinstance(place.value, dict | list)):
             shown = place.value if self._tells_values else schema.get("type", "")
             message = f"{msgspec.json.encode(shown).decode()}: {message}"
-        where = (place.path + str(said.get("fieldPath") or "")).removeprefix(".")
+        where = (place.path + str(declared.get("fieldPath") or "")).removeprefix(".")
         found = FieldError(reason, where or "<nil>", f"{reason.value[1]}: {message}")
         if not rule.is_transition and place.pair is not None and json_equal(*place.pair):
-            self._told.append(str(found))
+            self._warnings.append(str(found))
         else:
             self._errors.append(found)
 
-    def _message(self, rule: _Rule, given: Mapping[str, Any]) -> str:
+    def _message(self, rule: _Rule, variables: Mapping[str, Any]) -> str:
         """What the rule's expression for a message says; empty where it has none, fails or says two lines."""
         if rule.message_expression is None:
             return ""
         try:
-            found = self._value(rule.message_expression, given)
+            found = self._value(rule.message_expression, variables)
         except CelEvalError:
             return ""
         return found.strip() if isinstance(found, str) and "\n" not in found else ""
 
-    def _value(self, expression: Expression, given: Mapping[str, Any]) -> Any:
-        value, cost = expression.evaluate(given)
+    def _value(self, expression: Expression, variables: Mapping[str, Any]) -> Any:
+        value, cost = expression.evaluate(variables)
         self._left -= cost
         if self._left < 0:
             raise _OutOfBudgetError
         return value
 
 
-def _rule(said: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rule:
+def _rule(declared: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rule:
     """A rule as a program. Raises CelError."""
-    text, told = str(said.get("rule") or ""), str(said.get("messageExpression") or "")
-    return _compiled(text, told, msgspec.json.encode(schema), is_root, said.get("optionalOldSelf") is True)
+    text, message_expression = str(declared.get("rule") or ""), str(declared.get("messageExpression") or "")
+    return _compiled(
+        text, message_expression, msgspec.json.encode(schema), is_root, declared.get("optionalOldSelf") is True
+    )
 
 
-def _rule_or_fault(said: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rule | CelError:
+def _rule_or_fault(declared: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rule | CelError:
     """A rule of a definition that was stored; the one that stored it may have known more of CEL."""
     try:
-        return _rule(said, schema, is_root=is_root)
+        return _rule(declared, schema, is_root=is_root)
     except CelError as error:
         return error
 
@@ -264,10 +266,10 @@ def _compiled(rule: str, message_expression: str, schema: bytes, is_root: bool, 
     expression = compile_expression(rule, environment)
     if expression.type not in (BOOL, DYN):
         raise CelError("cel expression must evaluate to a bool")
-    told = compile_expression(message_expression, environment) if message_expression else None
-    if told is not None and told.type not in (STRING, DYN):
+    message_program = compile_expression(message_expression, environment) if message_expression else None
+    if message_program is not None and message_program.type not in (STRING, DYN):
         raise CelError("messageExpression must evaluate to a string")
-    return _Rule(expression, told, "oldSelf" in expression.names, asks_at_first)
+    return _Rule(expression, message_program, "oldSelf" in expression.names, asks_at_first)
 
 
 def _pair_of(value: Any, before: Any, around: _Pair | None) -> _Pair | None:

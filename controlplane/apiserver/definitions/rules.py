@@ -59,23 +59,23 @@ def check_definition(errors: ErrorList, new: Plain, old: Plain | None, release: 
 def _check_spec(errors: ErrorList, spec: Plain, release: Release) -> None:
     _check_group(errors, spec["group"])
     _check_choice(errors, "spec.scope", spec["scope"], ["Cluster", "Namespaced"])
-    given = [each or {} for each in spec["versions"] or ()]
-    shared = {member for member in _ALIKE if all(_same(each, given[0], member) for each in given)}
-    for index, version in enumerate(given):
+    stated = [each or {} for each in spec["versions"] or ()]
+    shared = {member for member in _ALIKE if all(_same(each, stated[0], member) for each in stated)}
+    for index, version in enumerate(stated):
         if (version.get("schema") or {}).get("openAPIV3Schema") is None:
             errors.required(f"spec.versions[{index}].schema.openAPIV3Schema")
-    if spec.get("preserveUnknownFields") and any(_has_default(each.get("schema")) for each in given):
+    if spec.get("preserveUnknownFields") and any(_has_default(each.get("schema")) for each in stated):
         errors.invalid("spec.preserveUnknownFields", True, "must be false in order to use defaults in the schema")
-    versions = [{name: item for name, item in each.items() if name not in shared} for each in given]
+    versions = [{name: item for name, item in each.items() if name not in shared} for each in stated]
     for index, version in enumerate(versions):
-        _check_version(errors, f"spec.versions[{index}]", version, given[index], release)
+        _check_version(errors, f"spec.versions[{index}]", version, stated[index], release)
     internal = [as_go_has_it(each, "CustomResourceDefinitionVersion") for each in versions]
     shown = None if spec["versions"] is None else InOrder(internal)
     if len({each.get("name") for each in versions}) < len(versions):
         errors.invalid("spec.versions", shown, "must contain unique version names")
     if sum(bool(each.get("storage")) for each in versions) != 1:
         errors.invalid("spec.versions", shown, "must have exactly one version marked as storage version")
-    first = (given[0].get("name") or "") if given else ""
+    first = (stated[0].get("name") or "") if stated else ""
     if first:
         _check_label(errors, "spec.version", first)
     names = spec["names"]
@@ -83,8 +83,8 @@ def _check_spec(errors: ErrorList, spec: Plain, release: Release) -> None:
         if not names.get(member):
             errors.required(f"spec.names.{member}")
     _check_names(errors, "spec.names", names)
-    whole = {member: given[0][member] for member in sorted(shared) if given and given[0].get(member)}
-    has_status = any("status" in (each.get("subresources") or {}) for each in given)
+    whole = {member: stated[0][member] for member in sorted(shared) if stated and stated[0].get(member)}
+    has_status = any("status" in (each.get("subresources") or {}) for each in stated)
     _check_members(errors, "spec", whole, _ALIKE, release, has_status=has_status, schema_of=whole)
     _check_conversion(errors, spec)
 
@@ -229,21 +229,21 @@ def _check_column(errors: ErrorList, path: str, column: Plain) -> None:
 def _check_selectable(errors: ErrorList, path: str, fields: list[Plain], schema: Plain) -> None:
     known: set[tuple[str, ...]] = set()
     for index, each in enumerate(fields):
-        here, said = f"{path}[{index}].jsonPath", (each or {}).get("jsonPath") or ""
-        if not said:
+        here, json_path = f"{path}[{index}].jsonPath", (each or {}).get("jsonPath") or ""
+        if not json_path:
             errors.required(here)
             continue
-        steps, found, why = field_of(schema, said, with_brackets=False)
+        steps, found, why = field_of(schema, json_path, with_brackets=False)
         if found is None:
-            errors.invalid(here, said, f"is an invalid path: {why}")
+            errors.invalid(here, json_path, f"is an invalid path: {why}")
             continue
         if steps[:1] == ("metadata",):
-            errors.invalid(here, said, "must not point to fields in metadata")
+            errors.invalid(here, json_path, "must not point to fields in metadata")
         if found.get("type") not in ("string", "boolean", "integer"):
             what = "Enum string fields and strings with formats are allowed."
-            errors.invalid(here, said, f"must point to a field of type string, boolean or integer. {what}")
+            errors.invalid(here, json_path, f"must point to a field of type string, boolean or integer. {what}")
         if steps in known:
-            errors.duplicate(here, said)
+            errors.duplicate(here, json_path)
         known.add(steps)
     if len(known) > _MAX_SELECTABLE:
         errors.too_many(path, len(known), _MAX_SELECTABLE)
@@ -320,16 +320,16 @@ def _check_approval(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     group = new["spec"]["group"]
     if not any(group == each or group.endswith(f".{each}") for each in _PROTECTED):
         return
-    said = _approval(new)
-    if old is not None and _state(_approval(old)) == _state(said):
+    approval = _approval(new)
+    if old is not None and _state(_approval(old)) == _state(approval):
         return
     path = f"metadata.annotations[{_APPROVAL}]"
     text = f'protected groups must have approval annotation "{_APPROVAL}"'
-    if _state(said) == "missing":
+    if _state(approval) == "missing":
         errors.required(path, f"{text}, {_SEE}")
-    elif _state(said) == "wrong":
+    elif _state(approval) == "wrong":
         why = 'with either a URL or a reason starting with "unapproved"'
-        errors.invalid(path, said, f"{text} {why}, {_SEE}")
+        errors.invalid(path, approval, f"{text} {why}, {_SEE}")
 
 
 def _approval(definition: Plain) -> str:

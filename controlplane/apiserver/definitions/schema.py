@@ -11,7 +11,7 @@ from controlplane.apiserver.definitions.defaults import check_defaults
 from controlplane.apiserver.definitions.embedded import EMBEDDED, TYPE_AND_METADATA
 from controlplane.apiserver.definitions.expressions import check_rule_programs, check_rule_words
 from controlplane.apiserver.definitions.shape import SCHEMA_MEMBERS, as_go_has_it
-from controlplane.apiserver.definitions.structural import OPEN, check_structural, is_said, needs_type, unsupported
+from controlplane.apiserver.definitions.structural import OPEN, check_structural, is_set, needs_type, unsupported
 from controlplane.apiserver.kinds import Schema
 from resourceapi.objects import ErrorList
 from resourceapi.objects.release import Release
@@ -97,7 +97,7 @@ def _check_root(errors: ErrorList, path: str, schema: Schema) -> None:
     values = ("default", "example")  # which say something whatever they are, as any list does
     lists = [name for name, item in schema.items() if isinstance(item, list)]
     for name in SCHEMA_MEMBERS:
-        if not is_said(schema.get(name)) and name not in lists and not (name in values and name in schema):
+        if not is_set(schema.get(name)) and name not in lists and not (name in values and name in schema):
             continue
         if name == "type" and schema["type"] != "object":
             text = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'

@@ -161,14 +161,14 @@ def _check_type_meta(errors: ErrorList, path: str, properties: Plain) -> None:
 
 def _restricts(metadata: Schema) -> bool:
     """Whether the schema of an object's own metadata asks for more than a name has to be."""
-    given = ("additionalProperties", "x-kubernetes-map-type", "x-kubernetes-list-type")  # whatever they say
-    said = {name for name, item in metadata.items() if is_said(item) or (item is not None and name in given)}
-    said -= {"type", "default"}
+    always_set = ("additionalProperties", "x-kubernetes-map-type", "x-kubernetes-list-type")  # whatever they say
+    named = {name for name, item in metadata.items() if is_set(item) or (item is not None and name in always_set)}
+    named -= {"type", "default"}
     properties = set(metadata.get("properties") or {})
-    return bool(said - {"properties"} or properties - {"name", "generateName"})
+    return bool(named - {"properties"} or properties - {"name", "generateName"})
 
 
-def is_said(item: Any) -> bool:
+def is_set(item: Any) -> bool:
     """Whether a member of a schema says something: 0 does, and an object, too."""
     return item is not None and item is not False and item not in ("", [])
 

@@ -137,13 +137,13 @@ def _priority(store: Store, pod: Plain, spec: Plain) -> Plain:
         found = _usual_class(store)
         name = found["metadata"]["name"] if found else ""
     found = found or {}
-    given = {"priority": _value(found), "preemptionPolicy": found.get("preemptionPolicy") or _PREEMPTS}
+    derived = {"priority": _value(found), "preemptionPolicy": found.get("preemptionPolicy") or _PREEMPTS}
     for member, what in _FROM_CLASS.items():
-        if spec.get(member) not in (None, given[member]):
+        if spec.get(member) not in (None, derived[member]):
             why = f"the {what} ({spec[member]}) must not be provided in pod spec;"
-            computed = f"priority admission controller computed {given[member]} from the given PriorityClass name"
+            computed = f"priority admission controller computed {derived[member]} from the given PriorityClass name"
             raise _forbidden(pod, f"{why} {computed}")
-    return given | ({"priorityClassName": name} if name else {})
+    return derived | ({"priorityClassName": name} if name else {})
 
 
 def _forbidden(pod: Plain, why: str) -> ApiError:

@@ -14,7 +14,7 @@ from resourceapi.objects.names import dns_subdomain
 
 _SCHEDULED = "PodScheduled"
 _DISRUPTED = "DisruptionTarget"
-_TOLD = ("annotations", "labels")
+_COPIED = ("annotations", "labels")
 
 
 def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> Outcome:
@@ -44,8 +44,8 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> O
         raise conflict("", "pods/binding", target.name, why)
     if options.dry_run:
         return Outcome(pod)
-    told = {name: {**(pod["metadata"].get(name) or {}), **_object(metadata.get(name))} for name in _TOLD}
-    known = from_dict(ObjectMeta, {**pod["metadata"], **{name: texts for name, texts in told.items() if texts}})
+    copied = {name: {**(pod["metadata"].get(name) or {}), **_object(metadata.get(name))} for name in _COPIED}
+    known = from_dict(ObjectMeta, {**pod["metadata"], **{name: texts for name, texts in copied.items() if texts}})
     bound = {
         **pod,
         "metadata": to_dict(known),
@@ -91,8 +91,8 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
 
 def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, manager: str) -> None:
     """Have a pod's status say from now on that a condition is true."""
-    told = {**pod, "status": _with_condition(rest, pod.get("status") or {}, condition)}
-    rest.update(target._replace(subresource="status"), told, WriteOptions(), manager)
+    changed = {**pod, "status": _with_condition(rest, pod.get("status") or {}, condition)}
+    rest.update(target._replace(subresource="status"), changed, WriteOptions(), manager)
 
 
 def _with_condition(rest: Rest, status: Plain, condition: Plain) -> Plain:

@@ -24,12 +24,12 @@ def check_health(errors: ErrorList, spec: Plain, status: Plain) -> None:
     for member, containers in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
         known = {each.get("name"): each for each in spec.get(containers) or ()}
         for index, each in enumerate(status.get(member) or ()):
-            for number, told in enumerate(each.get("allocatedResourcesStatus") or ()):
+            for number, reported in enumerate(each.get("allocatedResourcesStatus") or ()):
                 path = f"status.{member}[{index}].allocatedResourcesStatus[{number}]"
                 container = known.get(each.get("name"))
                 if container is not None:
-                    _check_name(errors, told.get("name") or "", container, status, path)
-                _check_devices(errors, told.get("resources") or (), f"{path}.resources")
+                    _check_name(errors, reported.get("name") or "", container, status, path)
+                _check_devices(errors, reported.get("resources") or (), f"{path}.resources")
     for index, each in enumerate(status.get("ephemeralContainerStatuses") or ()):
         if each.get("allocatedResourcesStatus"):
             path = f"status.ephemeralContainerStatuses[{index}].allocatedResourcesStatus"

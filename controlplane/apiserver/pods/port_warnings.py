@@ -26,8 +26,8 @@ def port_warnings(ports: list[tuple[str, Plain]]) -> Iterator[str]:
         if name := port.get("name"):
             first = names.setdefault(name, where)
             if first != where:
-                told = f"duplicate port name {quoted_text(name)} with {first}"
-                yield f"{where}: {told}, services and probes that select ports by name will use {first}"
+                duplicate = f"duplicate port name {quoted_text(name)} with {first}"
+                yield f"{where}: {duplicate}, services and probes that select ports by name will use {first}"
 
 
 def _of_numbers(ports: list[tuple[str, Plain]]) -> Iterator[str]:

@@ -19,7 +19,7 @@ _OLD = 'deprecated since v1.30; use the "appArmorProfile" field instead'
 
 def with_armor(pod: Plain) -> tuple[Plain, list[str]]:
     """A new pod whose containers have the profiles that annotations name, and what is told of these."""
-    spec, told = pod["spec"], []
+    spec, warnings = pod["spec"], []
     changed = {**spec}
     for member in ("initContainers", "containers", "ephemeralContainers"):
         for index, each in enumerate(spec.get(member) or ()):
@@ -33,8 +33,8 @@ def with_armor(pod: Plain) -> tuple[Plain, list[str]]:
                 context = {**(each.get("securityContext") or {}), "appArmorProfile": profile}
                 changed[member][index] = {**each, "securityContext": context}
             if is_other or not profile:
-                told.append(f"metadata.annotations[{key}]: {_OLD}")
-    return {**pod, "spec": changed}, told
+                warnings.append(f"metadata.annotations[{key}]: {_OLD}")
+    return {**pod, "spec": changed}, warnings
 
 
 def armor_warning(template: Plain, container: Plain) -> str:

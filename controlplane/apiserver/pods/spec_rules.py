@@ -46,12 +46,12 @@ def check_node(errors: ErrorList, new: Plain, old: Plain | None, *, release: Rel
             errors.invalid(f"{path}[{index}]", text, NO_NETWORK)
     if len(ranges) > 1 and all(map(is_network, ranges)) and (len(ranges), *sorted(":" in x for x in ranges)) != _DUAL:
         errors.invalid(path, ranges, "may specify no more than one CIDR for each IP family")
-    told = 'node updates may not change podCIDR except from "" to valid'
+    message = 'node updates may not change podCIDR except from "" to valid'
     was = before.get("podCIDRs") or []
     is_shorter = bool(was) and len(was) != len(ranges)
     for is_other in [True] if is_shorter else [one != other for one, other in zip(was, ranges, strict=False)]:
         if is_other:
-            errors.forbidden(path, told)
+            errors.forbidden(path, message)
     provider = spec.get("providerID")
     if before.get("providerID") and provider != before["providerID"]:
         if release.has_declared_rules:

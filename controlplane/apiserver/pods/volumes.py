@@ -60,8 +60,8 @@ def _check_source(errors: ErrorList, volume: Plain, path: str, pod: str) -> None
             _check_length(errors, name, source.get("targetPortal") or "", f"{path}.name")
         if member == "ephemeral" and not index and pod and name:
             claim = f"{pod}-{name}"
-            told = (f"PVC name {quoted_text(claim)}: {text}" for text in dns_subdomain(claim))
-            complaints(errors, f"{path}.name", name, told)
+            problems = (f"PVC name {quoted_text(claim)}: {text}" for text in dns_subdomain(claim))
+            complaints(errors, f"{path}.name", name, problems)
     if not sources:
         errors.required(path, "must specify a volume type")
 

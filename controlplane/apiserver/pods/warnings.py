@@ -62,8 +62,8 @@ def pod_warnings(new: Plain, old: Plain | None) -> list[str]:
 def _name(obj: Plain, use: str) -> list[str]:
     """Of a name that becomes that of a host."""
     why = " ".join(dns_label(obj["metadata"].get("name") or ""))
-    told = f"metadata.name: this is used in {use}, which can result in surprising behavior; a DNS label is recommended"
-    return [f"{told}: [{why}]"] if why else []
+    text = f"metadata.name: this is used in {use}, which can result in surprising behavior; a DNS label is recommended"
+    return [f"{text}: [{why}]"] if why else []
 
 
 def _workload_warnings(new: Plain, old: Plain | None, *, kind: str) -> list[str]:
@@ -122,8 +122,8 @@ def _of_pod(pod: Plain, path: str) -> Iterator[str]:
         key = f"{SECCOMP_OF}{container.get('name')}"
         if key in annotations and not (container.get("securityContext") or {}).get("seccompProfile"):
             yield f"{path}metadata.annotations[{key}]: {_NO_SECCOMP}"
-        if path and (told := armor_warning(pod, container)):
-            yield f"{path}{told}"
+        if path and (warning := armor_warning(pod, container)):
+            yield f"{path}{warning}"
         yield from _fractions(container, where, _IN_BYTES, ("limits", "requests"))
         yield from _hidden(container, where)
     yield from port_warnings([port for where, container in containers for port in _items(container, where, "ports")])
@@ -216,8 +216,8 @@ def _hidden(container: Plain, path: str) -> Iterator[str]:
         reference = f"$({name})"
         is_kept = variable.get("valueFrom") is None and value != reference and reference in value
         if name in seen and not is_kept:
-            told = f"hides previous definition of {quoted_text(name)}, which may be dropped when using apply"
-            yield f"{where}: {told}"
+            warning = f"hides previous definition of {quoted_text(name)}, which may be dropped when using apply"
+            yield f"{where}: {warning}"
         seen.add(name)
 
 

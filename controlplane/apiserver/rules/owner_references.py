@@ -5,7 +5,7 @@ Source: k8s.io/apiserver pkg/endpoints/handlers/rest.go.
 
 from controlplane.apiserver.kinds import Decoded, Plain
 
-_TOLD = (
+_DUPLICATES = (
     ".metadata.ownerReferences contains duplicate entries{}; API server dedups owner references in 1.20+, and may"
     " reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}"
 )
@@ -23,6 +23,6 @@ def without_repeated_owners(decoded: Decoded, *, is_patched: bool) -> Decoded:
             kept[members] = each
     if not repeated:
         return decoded
-    told = _TOLD.format(" after mutating admission happens" if is_patched else "", ", ".join(repeated))
+    warning = _DUPLICATES.format(" after mutating admission happens" if is_patched else "", ", ".join(repeated))
     obj = {**decoded.object, "metadata": {**metadata, "ownerReferences": [*kept.values()]}}
-    return decoded._replace(object=obj, problems=(*decoded.problems, told))
+    return decoded._replace(object=obj, problems=(*decoded.problems, warning))

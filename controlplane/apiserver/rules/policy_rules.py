@@ -218,15 +218,15 @@ def _check_variables(errors: ErrorList, spec: Plain, path: str) -> dict[str, Typ
 def _check_validation(
     errors: ErrorList, validation: Plain, path: str, environment: Environment, telling: Environment
 ) -> None:
-    source, told = (validation.get(name) or "" for name in ("expression", "messageExpression"))
+    source, message_expression = (validation.get(name) or "" for name in ("expression", "messageExpression"))
     if source.strip():
         _check_expression(errors, f"{path}.expression", source, environment, BOOL)
     else:
         errors.required(f"{path}.expression", "expression is not specified")
-    if told.strip():
-        _check_expression(errors, f"{path}.messageExpression", told, telling, STRING)
-    elif told:
-        errors.invalid(f"{path}.messageExpression", told, "must be non-empty if specified")
+    if message_expression.strip():
+        _check_expression(errors, f"{path}.messageExpression", message_expression, telling, STRING)
+    elif message_expression:
+        errors.invalid(f"{path}.messageExpression", message_expression, "must be non-empty if specified")
     message = validation.get("message") or ""
     if message and not message.strip():
         errors.invalid(f"{path}.message", message, "must be non-empty if specified")

@@ -122,8 +122,8 @@ def _bundle(errors: ErrorList, bundle: Plain, path: str) -> None:
         if not name:
             errors.required(f"{path}.name", "must be a valid object name")
         own = name.rpartition(":")[2]
-        told = (f"not a valid clustertrustbundlename: {text}" for text in dns_subdomain(own))
-        complaints(errors, f"{path}.name", name, told)
+        problems = (f"not a valid clustertrustbundlename: {text}" for text in dns_subdomain(own))
+        complaints(errors, f"{path}.name", name, problems)
         if selector is not None:
             errors.invalid(f"{path}.labelSelector", selector, "labelSelector must be unset if name is specified")
     elif signer is not None:

@@ -172,11 +172,11 @@ def _check_limit(errors: ErrorList, limit: Plain, kind: str, path: str) -> None:
 
 def _compare(errors: ErrorList, name: str, amounts: Mapping[str, Quantity | None], path: str) -> None:
     """That each amount of a resource is within the others."""
-    for lower, upper, member, shown, told in _ORDER:
+    for lower, upper, member, shown, labels in _ORDER:
         one, other = amounts[lower], amounts[upper]
         if one is not None and other is not None and one > other:
             text = str(amounts[shown])
-            errors.invalid(f"{path}.{member}[{name}]", text, f"{told[0]} {one} is greater than {told[1]} {other}")
+            errors.invalid(f"{path}.{member}[{name}]", text, f"{labels[0]} {one} is greater than {labels[1]} {other}")
     ratio, least, most = (amounts[member] for member in ("maxLimitRequestRatio", "min", "max"))
     here = f"{path}.maxLimitRequestRatio[{name}]"
     if ratio is not None and ratio < Quantity.parse("1"):

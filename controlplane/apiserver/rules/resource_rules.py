@@ -117,8 +117,8 @@ def _check_claims(errors: ErrorList, claims: Sequence[Plain], path: str, known: 
                 requested[name] = requested.get(name, 0) + 1
             seen.add(key)
         if name not in known:
-            told = f": {', '.join(sorted(known))}" if known else " which is empty"
-            errors.not_found(here, name, f"must be one of the names in pod.spec.resourceClaims{told}")
+            alternatives = f": {', '.join(sorted(known))}" if known else " which is empty"
+            errors.not_found(here, name, f"must be one of the names in pod.spec.resourceClaims{alternatives}")
 
 
 def quantity(text: Any) -> Quantity:

@@ -354,8 +354,8 @@ def without_other_types_fields(new: Plain, old: Plain | None) -> Plain:
         if needs(before) and not needs(spec) and spec.get(member) == before.get(member):
             gone.append(member)
     if _has_node_ports(before) and not _has_node_ports(spec):
-        known, given = ({port.get("nodePort") for port in each.get("ports") or ()} for each in (before, spec))
-        if given - {None, 0} <= known:
+        known, node_ports = ({port.get("nodePort") for port in each.get("ports") or ()} for each in (before, spec))
+        if node_ports - {None, 0} <= known:
             spec["ports"] = [
                 {key: x for key, x in port.items() if key != "nodePort"} for port in spec.get("ports") or ()
             ]

@@ -156,7 +156,7 @@ class Controller:
         else:
             self._problems.pop(name, None)
             self._queue.succeeded(name)
-            self._disputes.settled(name, desire, before, self._publisher.statistics)
+            self._disputes.note_synced(name, desire, before, self._publisher.statistics)
         moment = self._publisher.recheck_at(name)
         if moment is not None:
             self._queue.add(name, moment)

@@ -27,7 +27,7 @@ class Disputes:
         self._set_right: deque[float] = deque(maxlen=_OFTEN[0])  # when what others wrote was, lately
         self._said_at = -_SAID_AGAIN
 
-    def settled(self, pool: str, desire: int, before: Statistics, now: Statistics) -> None:
+    def note_synced(self, pool: str, desire: int, before: Statistics, now: Statistics) -> None:
         """Note that a pool is as was desired when a look began, `desire`, and what was written before it and by now."""
         if self._settled.get(pool) == desire and now.creates == before.creates and now != before:
             self._note(pool)

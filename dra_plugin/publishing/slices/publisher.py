@@ -153,7 +153,7 @@ class Publisher:
         return frozenset(before.pools.keys() | self._desired.pools.keys())
 
     def listed(self, slices: tuple[v1.ResourceSlice, ...], version: str) -> Noticed:
-        """The watch lists everything. The server may be a new one: what it cuts down is found out anew."""
+        """The watch lists everything. The server may be a new one: what it cuts down is found out again."""
         self._curtailed.clear()
         self._knows_of_taints = False
         return self._noticed(self.view.listed(filter(self._is_mine, slices), version, self._clock()))

@@ -120,9 +120,9 @@ def _slice(values: list[Any], start: int, end: int) -> list[Any]:
 
 def _flatten(values: Any, depth: Any = None) -> list[Any]:
     if type(values) is not list or type(depth) not in (int, type(None)):
-        given = "" if depth is None else type_name(depth)
+        argument_type = "" if depth is None else type_name(depth)
         name = "map(dyn, dyn)" if is_map(values) else type_name(values)
-        raise CelEvalError(f"no such overload: {name}.flatten({given})")
+        raise CelEvalError(f"no such overload: {name}.flatten({argument_type})")
     if depth is None:
         depth = 1
     if depth < 0:

@@ -13,7 +13,7 @@ DAEMON: Any = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         ({"minReadySeconds": "x"}, "unrecognized type: int32"),
         ({"minReadySeconds": 1.5}, "cannot convert float64 to int32"),
@@ -30,20 +30,20 @@ DAEMON: Any = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {
         ),
     ],
 )
-def test_what_a_strategic_patch_cannot_make(api: Http, spec: Any, told: str) -> None:
+def test_what_a_strategic_patch_cannot_make(api: Http, spec: Any, expected: str) -> None:
     api.ok("POST", DAEMONS, DAEMON)
     answer = api.send("PATCH", f"{DAEMONS}/d", {"spec": spec}, content=STRATEGIC)
-    assert (answer.status, answer.message.rpartition('": ')[2]) == (422, told)
+    assert (answer.status, answer.message.rpartition('": ')[2]) == (422, expected)
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [(7, "cannot convert int64 to string"), (7.5, "unrecognized type: string"), ({}, "unrecognized type: string")],
 )
-def test_a_strategic_patch_that_says_what_kind_it_is(api: Http, kind: Any, told: str) -> None:
+def test_a_strategic_patch_that_says_what_kind_it_is(api: Http, kind: Any, expected: str) -> None:
     api.ok("POST", DAEMONS, DAEMON)
     answer = api.send("PATCH", f"{DAEMONS}/d", {"kind": kind}, content=STRATEGIC)
-    assert (answer.status, answer.message.rpartition('": ')[2]) == (422, told)
+    assert (answer.status, answer.message.rpartition('": ')[2]) == (422, expected)
 
 
 @pytest.mark.parametrize(("sent", "made"), [(1.0, 1), (2**32 + 5, 5), (1e21, 0)])
@@ -65,7 +65,7 @@ def test_unknown_members_of_a_map_are_named_without_their_key(api: Http) -> None
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         (
             {"selector": {"matchLabels": {"a": 1}}},
@@ -99,11 +99,11 @@ def test_unknown_members_of_a_map_are_named_without_their_key(api: Http) -> None
         ),
     ],
 )
-def test_what_cannot_be_applied(api: Http, spec: Any, told: str) -> None:
+def test_what_cannot_be_applied(api: Http, spec: Any, expected: str) -> None:
     config = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}
     answer = api.send("PATCH", f"{DAEMONS}/d", config, content=APPLY, fieldManager="a")
     assert answer.status == 500
-    assert f"failed to create typed patch object (/d; apps/v1, Kind=DaemonSet): {told}" in answer.message
+    assert f"failed to create typed patch object (/d; apps/v1, Kind=DaemonSet): {expected}" in answer.message
 
 
 def test_embedded_structs_are_named(api: Http) -> None:

@@ -69,7 +69,7 @@ def ruled() -> Iterator[Http]:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         ({"a": 2, "d": "2021-01-01T00:00:00Z", "f": 4.5, "in": True, "m": {"k": "v"}}, ()),
         ({"a": 1}, ("spec: Invalid value: a is small",)),
@@ -86,10 +86,10 @@ def ruled() -> Iterator[Http]:
         ({"a": 1, "l": [{}, {}, {}]}, ("spec.l: Too many: 3: must have at most 2 items", NOT_CHECKED)),
     ],
 )
-def test_rules_say_what_is_wrong(ruled: Http, spec: dict[str, Any], told: tuple[str, ...]) -> None:
+def test_rules_say_what_is_wrong(ruled: Http, spec: dict[str, Any], expected: tuple[str, ...]) -> None:
     answer = ruled.send("POST", DRIVERS, driver(f"n{abs(hash(str(spec)))}", spec))
-    assert answer.status == (422 if told else 201)
-    for text in told:
+    assert answer.status == (422 if expected else 201)
+    for text in expected:
         assert text in answer.message
 
 
@@ -108,17 +108,17 @@ def test_rules_about_what_was_before(ruled: Http) -> None:
     assert 'spec: Invalid value: "object": no such key: b evaluating rule: b is immutable' in refused.message
 
 
-@pytest.mark.parametrize(("version", "told"), [("1.34", '"string": '), ("1.35", '"x": ')])
-def test_before_1_35_types_were_told(version: str, told: str) -> None:
+@pytest.mark.parametrize(("version", "expected"), [("1.34", '"string": '), ("1.35", '"x": ')])
+def test_before_1_35_types_were_told(version: str, expected: str) -> None:
     with Running(release=RELEASES[version]) as running, running.http() as http:
         http.ok("POST", DEFINITIONS, with_rules(SPEC))
         refused = http.send("POST", DRIVERS, driver("a", {"a": 1, "b": "x"}))
     assert ('spec: Invalid value: "object": a is small' in refused.message) == (version == "1.34")
-    assert f"spec.b: Invalid value: {told}failed rule: self != 'x'" in refused.message
+    assert f"spec.b: Invalid value: {expected}failed rule: self != 'x'" in refused.message
 
 
 @pytest.mark.parametrize(
-    ("rules", "told"),
+    ("rules", "expected"),
     [
         (["self.nope > 1"], ["[0].rule: Invalid value: {", "undefined field 'nope'"]),
         (["self.a == 'x'"], ["compilation failed: ERROR", "found no matching overload for '_==_'"]),
@@ -127,18 +127,18 @@ def test_before_1_35_types_were_told(version: str, told: str) -> None:
         (["self.a\n> 1"], ["[0].message: Required value: message must be specified if rule contains line breaks"]),
     ],
 )
-def test_rules_that_are_none(api: Http, rules: list[str], told: list[str]) -> None:
+def test_rules_that_are_none(api: Http, rules: list[str], expected: list[str]) -> None:
     spec: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
     spec["x-kubernetes-validations"] = [{"rule": rule} for rule in rules]
     refused = api.send("POST", DEFINITIONS, with_rules(spec))
     assert refused.status == 422
-    for text in told:
+    for text in expected:
         assert text in refused.message
     assert ("undefined field" in refused.message) == (len(rules) == 1 and "nope" in rules[0])
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "expected"),
     [
         ({"message": " "}, '.message: Invalid value: " ": must be non-empty if specified'),
         ({"message": "a\nb"}, '.message: Invalid value: "a\\nb": must not contain line breaks'),
@@ -154,7 +154,7 @@ def test_rules_that_are_none(api: Http, rules: list[str], told: list[str]) -> No
         ({"rule": "self.a > 1 || 'oldSelf' == 'x'"}, ""),
     ],
 )
-def test_what_a_rule_may_say(api: Http, more: dict[str, Any], told: str) -> None:
+def test_what_a_rule_may_say(api: Http, more: dict[str, Any], expected: str) -> None:
     spec: dict[str, Any] = {
         "type": "object",
         "properties": {
@@ -165,8 +165,8 @@ def test_what_a_rule_may_say(api: Http, more: dict[str, Any], told: str) -> None
         "x-kubernetes-validations": [{"rule": "self.a > 1"} | more],
     }
     answer = api.send("POST", DEFINITIONS, with_rules(spec), dryRun="All")
-    assert answer.status == (422 if told else 201)
-    assert told in (answer.message if told else "")
+    assert answer.status == (422 if expected else 201)
+    assert expected in (answer.message if expected else "")
 
 
 def test_rules_about_before_are_for_what_can_be_found_again(api: Http) -> None:
@@ -235,7 +235,7 @@ def tightened(api: Http) -> Http:
 
 
 @pytest.mark.parametrize(
-    ("patch", "told"),
+    ("patch", "expected"),
     [
         ({}, ""),
         ({"a": 10}, "spec.a: Invalid value: 10: spec.a in body should be less than or equal to 5"),
@@ -247,13 +247,13 @@ def tightened(api: Http) -> Http:
         ({"k": [{"k": "3", "v": "abc"}]}, "spec.k[0].v: Too long: may not be more than 2 bytes"),
     ],
 )
-def test_an_update_may_leave_what_is_no_longer_right(tightened: Http, patch: dict[str, Any], told: str) -> None:
-    """As far as it can be told what it was; a rule in CEL warns of it."""
+def test_an_update_may_leave_what_is_no_longer_right(tightened: Http, patch: dict[str, Any], expected: str) -> None:
+    """As far as it can be expected what it was; a rule in CEL warns of it."""
     body = {"metadata": {"labels": {"a": "b"}}, "spec": patch}
     answer = tightened.send("PATCH", f"{DRIVERS}/old", body, content=MERGE)
-    assert answer.status == (422 if told else 200)
-    assert told in (answer.message if told else "")
-    is_asked = not told or "should be" in told  # what is wrong otherwise keeps the rules from being asked
+    assert answer.status == (422 if expected else 200)
+    assert expected in (answer.message if expected else "")
+    is_asked = not expected or "should be" in expected  # what is wrong otherwise keeps the rules from being asked
     assert answer.warnings == (['299 - "spec.b: Invalid value: \\"x\\": no x"'] if is_asked else [])
 
 

@@ -39,7 +39,7 @@ def complaints(api: Http, made: Plain) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("a", "told"),
+    ("a", "expected"),
     [
         ({"type": "null"}, ['type: Unsupported value: "null": supported values: "array", "boolean", "integer",'
           ' "number", "object", "string"',
@@ -70,12 +70,12 @@ def complaints(api: Http, made: Plain) -> list[str]:
          ['type: Invalid value: "string": must be object if x-kubernetes-map-type is specified']),
     ],
 )  # fmt: skip
-def test_places_of_a_schema(api: Http, a: Plain, told: list[str]) -> None:
-    assert complaints(api, with_schema({"properties": {"a": a}})) == [f"{A}.{each}" for each in told]
+def test_places_of_a_schema(api: Http, a: Plain, expected: list[str]) -> None:
+    assert complaints(api, with_schema({"properties": {"a": a}})) == [f"{A}.{each}" for each in expected]
 
 
 @pytest.mark.parametrize(
-    ("a", "told"),
+    ("a", "expected"),
     [
         (TEXT | {"default": 1}, 'Invalid value: "integer":  in body must be of type string: "integer"'),
         (TEXT | {"default": "abc", "maxLength": 2}, "Too long: may not be more than 2 bytes"),
@@ -87,9 +87,9 @@ def test_places_of_a_schema(api: Http, a: Plain, told: list[str]) -> None:
          "Invalid value: failed rule: self == 'y'"),
     ],
 )  # fmt: skip
-def test_defaults_are_what_their_schema_asks_for(api: Http, a: Plain, told: str) -> None:
+def test_defaults_are_what_their_schema_asks_for(api: Http, a: Plain, expected: str) -> None:
     found = complaints(api, with_schema({"properties": {"a": a}}))
-    assert f"{A}.default: {told}" in found[0].replace('Invalid value: "x": failed', "Invalid value: failed")
+    assert f"{A}.default: {expected}" in found[0].replace('Invalid value: "x": failed', "Invalid value: failed")
 
 
 def test_no_default_where_every_object_has_its_own(api: Http) -> None:
@@ -120,7 +120,7 @@ def test_what_is_narrowed_is_known(api: Http) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "version", "told"),
+    ("spec", "version", "expected"),
     [
         ({"group": "example"}, {}, 'spec.group: Invalid value: "example": should be a domain with at least one dot'),
         ({}, {"deprecationWarning": "w"},
@@ -150,11 +150,11 @@ def test_what_is_narrowed_is_known(api: Http) -> None:
          "spec.preserveUnknownFields: Invalid value: true: must be false in order to use defaults in the schema"),
     ],
 )  # fmt: skip
-def test_what_is_beside_the_schema(api: Http, spec: Plain, version: Plain, told: str) -> None:
+def test_what_is_beside_the_schema(api: Http, spec: Plain, version: Plain, expected: str) -> None:
     made = definition(**spec)
     made["metadata"]["name"] = f"drivers.{made['spec']['group']}"
     made["spec"]["versions"][0] |= version
-    assert told in complaints(api, made)
+    assert expected in complaints(api, made)
 
 
 def test_versions_that_differ_are_told_apart(api: Http) -> None:
@@ -244,7 +244,7 @@ def test_embedded_objects_are_objects(api: Http) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "value", "told"),
+    ("schema", "value", "expected"),
     [
         ({"type": "integer", "enum": [1, 2]}, 3, ['spec.v: Unsupported value: 3: supported values: "1", "2"']),
         (TEXT | {"enum": ["a"]}, [], ['spec.v: Invalid value: "array": spec.v in body must be of type string: "array"',
@@ -264,11 +264,11 @@ def test_embedded_objects_are_objects(api: Http) -> None:
          ["spec.v: Too many: 1: must have at most 0 items"]),
     ],
 )  # fmt: skip
-def test_values(api: Http, schema: Plain, value: Any, told: list[str]) -> None:
+def test_values(api: Http, schema: Plain, value: Any, expected: list[str]) -> None:
     """Each complaint at its place and in its order."""
     api.ok("POST", DEFINITIONS, with_schema({"properties": {"spec": {"type": "object", "properties": {"v": schema}}}}))
     answer = api.send("POST", DRIVERS, driver("a", {"v": value}))
-    assert [f"{each['field']}: {each['message']}" for each in answer.body["details"]["causes"]] == told
+    assert [f"{each['field']}: {each['message']}" for each in answer.body["details"]["causes"]] == expected
 
 
 def test_whole_numbers_are_written_without_a_point(api: Http) -> None:

@@ -19,7 +19,7 @@ from tests.small_disk import fill, mounted
 
 
 def test_objects_and_versions_survive_a_restart(tmp_path: Path) -> None:
-    """Also definitions and what they define; watchers from before must list anew."""
+    """Also definitions and what they define; watchers from before must list again."""
     data = tmp_path / "objects"
     with Running(data=data) as running, running.http() as api:
         made = api.ok("POST", CLASSES, device_class())

@@ -20,7 +20,7 @@ def rules(**rule: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         ({"failurePolicy": ""}, 'spec.failurePolicy: Unsupported value: "": supported values: "Fail", "Ignore"'),
         ({"matchConstraints": None}, "spec.matchConstraints: Required value"),
@@ -65,14 +65,14 @@ def rules(**rule: Any) -> Any:
         ),
     ],
 )
-def test_policies(api: Http, spec: Any, told: str) -> None:
+def test_policies(api: Http, spec: Any, expected: str) -> None:
     answer = api.send("POST", POLICIES, {"metadata": {"name": "p"}, "spec": POLICY | spec})
     kind = "ValidatingAdmissionPolicy.admissionregistration.k8s.io"
-    assert (answer.status, answer.message) == (422, f'{kind} "p" is invalid: {told}')
+    assert (answer.status, answer.message) == (422, f'{kind} "p" is invalid: {expected}')
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         ({"policyName": ""}, "spec.policyName: Required value"),
         ({"validationActions": []}, "spec.validationActions: Required value"),
@@ -89,14 +89,14 @@ def test_policies(api: Http, spec: Any, told: str) -> None:
         ),
     ],
 )
-def test_bindings_of_policies(api: Http, spec: Any, told: str) -> None:
+def test_bindings_of_policies(api: Http, spec: Any, expected: str) -> None:
     answer = api.send("POST", BINDINGS, {"metadata": {"name": "b"}, "spec": BINDING | spec})
     kind = "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io"
-    assert (answer.status, answer.message) == (422, f'{kind} "b" is invalid: {told}')
+    assert (answer.status, answer.message) == (422, f'{kind} "b" is invalid: {expected}')
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "expected"),
     [
         ({"roleRef": {**ROLE, "name": ".."}}, "roleRef.name: Invalid value: \"..\": may not be '..'"),
         (
@@ -114,11 +114,11 @@ def test_bindings_of_policies(api: Http, spec: Any, told: str) -> None:
         ),
     ],
 )
-def test_bindings_of_roles(api: Http, members: Any, told: str) -> None:
+def test_bindings_of_roles(api: Http, members: Any, expected: str) -> None:
     binding = {"metadata": {"name": "b"}, "roleRef": ROLE, **members}
     answer = api.send("POST", f"{RIGHTS}/clusterrolebindings", binding)
     kind = "ClusterRoleBinding.rbac.authorization.k8s.io"
-    assert (answer.status, answer.message) == (422, f'{kind} "b" is invalid: {told}')
+    assert (answer.status, answer.message) == (422, f'{kind} "b" is invalid: {expected}')
 
 
 def test_a_binding_keeps_its_role(api: Http) -> None:
@@ -132,7 +132,7 @@ def test_a_binding_keeps_its_role(api: Http) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule", "told"),
+    ("kind", "rule", "expected"),
     [
         (
             "Role",
@@ -147,8 +147,8 @@ def test_a_binding_keeps_its_role(api: Http) -> None:
         ),
     ],
 )
-def test_rules_of_roles(api: Http, kind: str, rule: Any, told: str) -> None:
+def test_rules_of_roles(api: Http, kind: str, rule: Any, expected: str) -> None:
     space = "namespaces/default/" if kind == "Role" else ""
     path = f"{RIGHTS}/{space}{kind.lower()}s"
     answer = api.send("POST", path, {"metadata": {"name": "r"}, "rules": [rule]})
-    assert answer.message == f'{kind}.rbac.authorization.k8s.io "r" is invalid: {told}'
+    assert answer.message == f'{kind}.rbac.authorization.k8s.io "r" is invalid: {expected}'

@@ -143,14 +143,16 @@ def test_what_a_type_does_not_hold(spec: dict[str, Any], reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "told"),
+    ("item", "expected"),
     [({"b": 1}, "object"), (300, "number 300"), (1.5, "number 1.5"), ("x", "string"), ([1], "array"), (True, "bool")],
 )
-def test_bytes_may_come_one_by_one(item: Any, told: str) -> None:
+def test_bytes_may_come_one_by_one(item: Any, expected: str) -> None:
     """Go's decoder takes a list of numbers for bytes, too."""
     secret = {"apiVersion": "v1", "kind": "Secret"}
     assert encode(secret | {"data": {"a": [1, None, 255]}}) == encode(secret | {"data": {"a": "AQD/"}})
-    with pytest.raises(DecodeError, match=rf"cannot unmarshal {told} into Go struct field Secret\.data of type uint8$"):
+    with pytest.raises(
+        DecodeError, match=rf"cannot unmarshal {expected} into Go struct field Secret\.data of type uint8$"
+    ):
         encode(secret | {"data": {"a": [item]}})
 
 

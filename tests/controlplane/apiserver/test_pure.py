@@ -132,7 +132,7 @@ def test_pruning_and_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "value", "told"),
+    ("schema", "value", "expected"),
     [
         ({"type": "integer"}, "x", 'a: Invalid value: "string": a in body must be of type integer: "string"'),
         ({"type": "integer"}, True, 'a: Invalid value: "boolean": a in body must be of type integer: "boolean"'),
@@ -157,12 +157,12 @@ def test_pruning_and_defaults() -> None:
         ({"type": "string", "nullable": True}, None, ""),
     ],
 )
-def test_structural_validation(schema: Any, value: Any, told: str) -> None:
+def test_structural_validation(schema: Any, value: Any, expected: str) -> None:
     """Rules one by one."""
     errors = ErrorList()
     check(errors, {"a": value}, {"properties": {"a": schema}})
     check_items(errors, value, schema, "a")
-    assert "".join(map(str, errors)) == told
+    assert "".join(map(str, errors)) == expected
 
 
 def test_ages() -> None:

@@ -184,7 +184,7 @@ def test_containers_get_what_a_limit_range_says(api: Http) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "requests", "limits", "told"),
+    ("limit", "requests", "limits", "expected"),
     [
         ({"min": {"cpu": "1"}}, {"memory": "1"}, {}, "minimum cpu usage per Pod is 1.  No request is specified"),
         ({"min": {"cpu": "1"}}, {"cpu": "500m"}, {}, "minimum cpu usage per Pod is 1, but request is 500m"),
@@ -205,11 +205,11 @@ def test_containers_get_what_a_limit_range_says(api: Http) -> None:
         ),
     ],
 )
-def test_pods_outside_of_a_limit_range(api: Http, limit: Plain, requests: Plain, limits: Plain, told: str) -> None:
+def test_pods_outside_of_a_limit_range(api: Http, limit: Plain, requests: Plain, limits: Plain, expected: str) -> None:
     api.ok("POST", RANGES, _object("LimitRange", "bounds", {"limits": [{"type": "Pod", **limit}]}))
     refused = api.send("POST", PODS, _pod("a", requests, limits))
     assert refused.status == 403
-    assert refused.message == f'pods "a" is forbidden: {told}'
+    assert refused.message == f'pods "a" is forbidden: {expected}'
 
 
 def test_claims_for_storage_outside_of_a_limit_range(api: Http) -> None:

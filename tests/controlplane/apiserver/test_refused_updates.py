@@ -84,16 +84,16 @@ def test_what_would_have_changed_of_a_claim(api: Http) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "size", "told"),
+    ("phase", "size", "expected"),
     [
         ("Bound", "2Gi", ""),
         ("Bound", "1", "field can not be less than status.capacity"),
         ("Pending", "2Gi", "spec is immutable after creation"),
     ],
 )
-def test_a_bound_claim_may_grow(api: Http, phase: str, size: str, told: str) -> None:
+def test_a_bound_claim_may_grow(api: Http, phase: str, size: str, expected: str) -> None:
     api.ok("POST", CLAIMS, CLAIM)
     status = {"status": {"phase": phase, "capacity": {"storage": "1Gi"}}}
     api.ok("PATCH", f"{CLAIMS}/c/status", status, content=MERGE)
     answer = api.send("PATCH", f"{CLAIMS}/c", {"spec": {"resources": {"requests": {"storage": size}}}}, content=MERGE)
-    assert (answer.status, told in answer.text) == (422 if told else 200, True)
+    assert (answer.status, expected in answer.text) == (422 if expected else 200, True)

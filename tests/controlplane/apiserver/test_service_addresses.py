@@ -42,7 +42,7 @@ def test_services_without_an_address(api: Http) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         (
             {"clusterIP": "10.96.7.7"},
@@ -79,17 +79,17 @@ def test_services_without_an_address(api: Http) -> None:
         ),
     ],
 )
-def test_what_cannot_be_given(api: Http, spec: Plain, told: str) -> None:
+def test_what_cannot_be_given(api: Http, spec: Plain, expected: str) -> None:
     create(api, "first", clusterIP="10.96.7.7", type="NodePort", ports=[{"port": 1, "nodePort": 30001}])
     answer = api.send("POST", SERVICES, service("second", **spec))
-    assert (answer.status, answer.message) == (422, f'Service "second" is invalid: {told}')
+    assert (answer.status, answer.message) == (422, f'Service "second" is invalid: {expected}')
     api.ok("DELETE", f"{SERVICES}/first")
-    if "already" in told:
+    if "already" in expected:
         create(api, "second", **spec)  # whose address or port is free again
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         (
             {"ipFamilyPolicy": "X"},
@@ -111,11 +111,11 @@ def test_what_cannot_be_given(api: Http, spec: Plain, told: str) -> None:
         ),
     ],
 )
-def test_addresses_are_looked_at_before_anything_else(api: Http, spec: Plain, told: str) -> None:
-    """Neither the name nor the ports are told, wrong as they are."""
+def test_addresses_are_looked_at_before_anything_else(api: Http, spec: Plain, expected: str) -> None:
+    """Neither the name nor the ports are expected, wrong as they are."""
     wrong = service("a", ports=[{"port": 0}], **spec)
     wrong["metadata"]["labels"] = {"a": "-"}
-    assert api.send("POST", SERVICES, wrong).message == f'Service "a" is invalid: {told}'
+    assert api.send("POST", SERVICES, wrong).message == f'Service "a" is invalid: {expected}'
 
 
 def test_the_rest_is_told_in_order(api: Http) -> None:

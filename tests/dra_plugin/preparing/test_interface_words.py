@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dra_plugin.preparing.device_config import InvalidConfig, read
-from dra_plugin.preparing.interface_moves import is_made_anew
+from dra_plugin.preparing.interface_moves import is_replaced
 from dra_plugin.preparing.interface_record import Interface, LinkState
 from hostdevices import Device
 from netlink import Link
@@ -33,7 +33,7 @@ def test_an_interface_that_was_made_anew_at_its_hardware(tmp_path: Path, link: L
     home = LinkState("np0", 1500, MAC)
     device = Device("nic-1", "nic", "np0", attributes={"devPort": 0})
     each = Interface(device, home, home, parent="pci/0000:3b:00.2", permanent=MAC)
-    assert is_made_anew(each, [link], tree.host) is is_so
+    assert is_replaced(each, [link], tree.host) is is_so
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,21 @@ NAMES = st.sets(st.sampled_from([f"d{i}" for i in range(12)]))
 
 
 def test_slices_are_filled_in_the_order_of_the_names() -> None:
-    assert SliceLayout(2).settle(["c", "a", "b"]) == (("a", "b"), ("c",))
+    assert SliceLayout(2).assign(["c", "a", "b"]) == (("a", "b"), ("c",))
 
 
 def test_what_comes_fills_what_is_free() -> None:
     places = SliceLayout(2)
-    places.settle("abcd")
-    assert places.settle("bcd") == (("b",), ("c", "d"))
-    assert places.settle("bcdxy") == (("b", "x"), ("c", "d"), ("y",))
+    places.assign("abcd")
+    assert places.assign("bcd") == (("b",), ("c", "d"))
+    assert places.assign("bcdxy") == (("b", "x"), ("c", "d"), ("y",))
 
 
 def test_an_empty_slice_stays_in_the_middle_and_goes_at_the_end() -> None:
     places = SliceLayout(1)
-    places.settle("abc")
-    assert places.settle("c") == ((), (), ("c",))
-    assert places.settle("") == ()
+    places.assign("abc")
+    assert places.assign("c") == ((), (), ("c",))
+    assert places.assign("") == ()
 
 
 @given(st.lists(NAMES, max_size=8), st.integers(1, 4))
@@ -31,7 +31,7 @@ def test_nobody_moves_and_no_slice_overflows(steps: list[set[str]], size: int) -
     places = SliceLayout(size)
     before: dict[str, int] = {}
     for names in steps:
-        slices = places.settle(names)
+        slices = places.assign(names)
         where = {name: i for i, one in enumerate(slices) for name in one}
         assert where.keys() == names
         assert all(len(one) <= size and list(one) == sorted(one) for one in slices)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from folderwatch import FolderWatcher
 from hostdevices import Host
+from hostdevices.reads import Reads
 from hostdevices.tree import Folder
 from hostdevices.watching import paths
 from hostdevices.watching.paths import PathEvents
@@ -179,6 +181,45 @@ async def test_a_search_for_which_no_descriptor_was_left_is_made_again(tmp_path:
         for folder in ("one", "two"):
             (tmp_path / f"dev/{folder}/card0").touch()
             await told(queue)
+
+
+class Waiting(Folder):
+    """A tree that does not list a folder until it is let go."""
+
+    def __init__(self, root: Path, folder: str) -> None:
+        super().__init__(str(root))
+        self._folder = folder
+        self.reached, self.let_go = threading.Event(), threading.Event()
+
+    def folders(self, path: str) -> list[str] | None:
+        if path == self._folder:
+            self.reached.set()
+            self.let_go.wait(30)
+        return super().folders(path)
+
+
+async def test_a_search_that_meets_a_folder_of_which_a_read_is_stuck_is_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "dev/one").mkdir(parents=True)
+    tree, queue = Waiting(tmp_path, "/dev"), asyncio.Queue[str | None]()
+    host = Host(tmp_path, tree, Reads(limit=0.01))
+    scan = host.reads.attempt(lambda: host.folders("/dev"))
+    await asyncio.to_thread(tree.reached.wait, 30)
+    await until(scan.is_stuck)
+    scan.give_up()
+    since = HeldSince()
+    events = PathEvents(["/dev/*/card*"], "paths", host, FolderWatcher())
+    with contextlib.closing(events):
+        events.start(lambda subsystem, _: queue.put_nowait(subsystem))
+        for search in since.threads():
+            search.join(30)
+        await asyncio.sleep(0)
+        tree.let_go.set()
+        await told(queue)
+        (tmp_path / "dev/one/card0").touch()
+        await told(queue)
+    assert "Traceback" not in caplog.text
 
 
 async def test_without_patterns_nothing_is_started(tmp_path: Path) -> None:

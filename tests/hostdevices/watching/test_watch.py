@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import threading
@@ -439,10 +440,37 @@ async def test_what_is_added_without_a_descriptor_left_is_added_later(
     assert [x.message.partition(":")[0] for x in caplog.records] == ["the host cannot be read"]
 
 
+async def test_a_defect_in_what_is_added_to_a_scan_ends_no_watcher(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was found before counts; the defect is in the log once, with where it is."""
+    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    add(root, "misc", "fuse")
+    looks: list[None] = []
+
+    def enrich(inventory: Inventory) -> Inventory:
+        looks.append(None)
+        if 1 < len(looks) < 4:
+            raise OSError(errno.EIO, "a library's own folder")
+        return inventory
+
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [], interval=NEVER, enrich=enrich) as watcher:
+        await soon(watcher)
+        add(root, "misc", "kvm")
+        watcher.request_rescan()
+        change = await soon(watcher)
+    assert ids(change) == ["misc-kvm"]
+    assert not change.diff.removed
+    assert [x.message for x in caplog.records] == [
+        "the scan failed: what was found before counts; it is tried again every 0.02 s"
+    ]
+    assert "a library's own folder" in caplog.text
+
+
 async def test_a_source_for_which_no_descriptor_was_left_is_heard_from_the_next_full_scan_on(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A configuration that is read again has all sources start anew, at whatever moment."""
+    """A configuration that is read again has all sources restart, at whatever moment."""
 
     class Needy(Bell):
         def start(self, wake: Wake) -> None:

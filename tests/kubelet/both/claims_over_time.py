@@ -145,7 +145,7 @@ async def a_sandbox_that_is_lost(stage: ClaimsStage) -> None:
     await stage.world.restart_kubelet()
     await driver.until(lambda: driver.notified == [(True, "")] * 2, SECONDS)
     await stage.world.lose_sandbox(stage.name)
-    assert len(driver.called(PREPARE)) == 2, "a kubelet that started anew does not know that it is prepared"
+    assert len(driver.called(PREPARE)) == 2, "a kubelet that restarted does not know that it is prepared"
     assert await stage.world.injected(stage.name, "c") == [stage.cdi(claim, "g0")]
 
 

@@ -195,7 +195,7 @@ async def restart_after_an_init_container(stage: Stage) -> None:
     r = stage.resource
     await stage.run(pod(stage.name, container("c", {r: 1}), init=(container("i", {r: 1}),)))
     await stage.world.restart_kubelet()
-    # it is not running any more and is checked anew, finds no healthy device, and the whole pod is ended for it
+    # it is not running any more and is checked again, finds no healthy device, and the whole pod is ended for it
     await stage.world.was_ended(stage.name)
 
 

@@ -171,6 +171,12 @@ def test_an_object_for_kubectl_is_named() -> None:
     ]
 
 
+def test_values_for_the_chart_are_named() -> None:
+    assert wrong("config: {resources: []}")[1:] == [
+        "1:1: unknown key config; as in values for the Helm chart: give what stands below it, as a file of its own"
+    ]
+
+
 def _patterns(value: object) -> set[str]:
     if isinstance(value, list):
         return {found for each in value for found in _patterns(each)}

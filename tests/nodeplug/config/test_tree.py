@@ -37,7 +37,7 @@ def test_several_documents_each_with_its_places() -> None:
         Sequence((Scalar("a", True, 7, 3),), 7, 1),
     ]
     assert [x.line for x in twice] == [5]
-    with pytest.raises(Unreadable, match="the file is empty"):
+    with pytest.raises(Unreadable, match="the file is empty$"):
         parse_several(b"---\n---\n")
 
 
@@ -97,7 +97,7 @@ def test_several_documents_each_with_its_places() -> None:
         (b'a: "\\ud800"\n', 1, 4, "half of a surrogate pair"),
         (b"[" * 100_000, 1, DEPTH_LIMIT + 1, "nested deeper than"),
         (b"- " * 5_000, 1, 2 * DEPTH_LIMIT + 1, "nested deeper than"),
-        (b"#" * (SIZE_LIMIT + 1), 1, 1, f"{SIZE_LIMIT + 1} bytes; the limit is {SIZE_LIMIT}"),
+        (b"#" * (SIZE_LIMIT + 1), 1, 1, "the file has more than 512 KiB"),
     ],
 )
 def test_what_is_not_taken(data: bytes, line: int, column: int, message: str) -> None:

@@ -49,17 +49,37 @@ def files(content: bytes) -> dict[str, str]:
     return found
 
 
+@pytest.mark.parametrize("is_named", [False, True])
 async def test_without_a_file_it_is_about_the_one_of_the_running_daemon(
-    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
 ) -> None:
     await asked.start(FUSE)
-    monkeypatch.setattr("nodeplug.commands.running_daemon.STATE_DIRECTORY", asked.state)
+    words = ["--root", str(asked.root)]
+    if is_named:
+        words += ["--state", str(asked.state)]
+    else:
+        monkeypatch.setattr("nodeplug.commands.running_daemon.STATE_DIRECTORY", asked.state)
     file = tmp_path / "report.tar.gz"
-    result = await asked.plain("bundle", str(file), "--root", str(asked.root))
+    result = await asked.plain("bundle", str(file), *words)
     assert result.exit_code == 0, result.output
     assert "example.com/fuse" in files(file.read_bytes())["configuration.yaml"]
-    examined = await asked.plain("doctor", "--root", str(asked.root))
+    examined = await asked.plain("doctor", *words)
     assert f"ok    configuration  {asked.path} can be used" in examined.stdout
+
+
+async def test_a_daemon_whose_file_is_broken_is_asked_in_the_directory_that_is_named(
+    asked: Asked, tmp_path: Path
+) -> None:
+    await asked.start(FUSE)
+    asked.path.write_text("resources: 3")  # which no longer says where the daemon is
+    file = tmp_path / "report.tar.gz"
+    result = await bundled(asked.path, file, "--state", asked.state)
+    assert result.exit_code == 0, result.output
+    found = files(file.read_bytes())
+    assert json.loads(found["status.json"])["resources"][0]["name"] == "example.com/fuse"
+    said = {(x["outcome"], x["subject"]) for x in json.loads(found["doctor.json"])["findings"]}
+    assert ("ok", "daemon") in said
+    assert ("wrong", "configuration") in said
 
 
 async def test_a_node_with_a_daemon(asked: Asked, tmp_path: Path) -> None:

@@ -67,3 +67,10 @@ def test_a_daemon_that_hangs_up_is_said_so(tmp_path: Path) -> None:
 
     with answered(tmp_path, hang_up), pytest.raises(client.NotRunning, match=r"hung up.*8 others are asking"):
         client.ask(tmp_path, Question(), Answer, 30)
+
+
+def test_a_file_in_place_of_the_state_directory_is_no_directory_of_a_daemon(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.touch()
+    with pytest.raises(client.NoSocket, match=f"there is no {file}/control.sock: no daemon runs"):
+        client.ask(file, Question(), Answer)

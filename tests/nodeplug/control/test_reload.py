@@ -117,7 +117,7 @@ async def test_a_daemon_that_starts_anew_is_waited_for(
 
     result = await reload(FUSE, KVM, rescanSeconds=30)
     assert result.exit_code == 0, result.output
-    assert "settings: rescanSeconds: 60 -> 30\nthe daemon starts anew with it" in result.stdout
+    assert "settings: rescanSeconds: 60 -> 30\nthe daemon restarts with it" in result.stdout
     await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
     result = await reload(FUSE, {**KVM, "api": "dra"}, rescanSeconds=30)
     assert result.exit_code == 1

@@ -24,7 +24,7 @@ _KINDS = {  # of refusals, by words that they have
     "held by another": ("has given",),
     "unhealthy": ("is unhealthy",),
     "not offered": ("not offered",),
-    "changed since the scan": ("no longer what was offered", "scanned anew", "changed since"),
+    "changed since the scan": ("no longer what was offered", "scanned again", "changed since"),
     "stale node": ("the container was given",),
     "gone": ("is gone",),
     "the disk refuses": ("No space left", "Read-only", "no lease can be recorded", "CDI spec", "cannot"),

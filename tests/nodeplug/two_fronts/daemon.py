@@ -162,7 +162,7 @@ class Daemon:
             await self.ledger.close()
 
     def configure(self, resources: Sequence[Resource]) -> bool:
-        """Offer these resources from now on, as after a changed file; False where it must start anew for that."""
+        """Offer these resources from now on, as after a changed file; False where it must restart for that."""
         if self.dra is None and needs_dra(Config(tuple(resources)), self.ledger):
             return False
         self.resources = list(resources)

@@ -313,7 +313,7 @@ OPERAND = (
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "expected"),
     [
         ("", ["1:0: mismatched input '<EOF>' expecting {OPERAND}"]),
         ("a ==", ["1:5: mismatched input '<EOF>' expecting {OPERAND}"]),
@@ -342,11 +342,11 @@ OPERAND = (
         ("a =b", ["1:3: token recognition error at: '=b'"]),
     ],
 )
-def test_syntax_errors_are_told_in_the_words_of_the_reference(source: str, told: list[str]) -> None:
+def test_syntax_errors_are_told_in_the_words_of_the_reference(source: str, expected: list[str]) -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression(source, base_environment())
     found = re.findall(r"ERROR: <input>:(\d+:\d+): Syntax error: (.*)", str(raised.value))
-    assert [f"{at}: {text.replace(OPERAND, 'OPERAND')}" for at, text in found] == told
+    assert [f"{at}: {text.replace(OPERAND, 'OPERAND')}" for at, text in found] == expected
 
 
 def test_what_ends_after_a_dot() -> None:

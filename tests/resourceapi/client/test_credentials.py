@@ -10,7 +10,7 @@ from resourceapi.client import CredentialsError, from_kubeconfig, in_cluster
 
 
 def test_in_a_cluster(tmp_path: Path) -> None:
-    """The service account's files, read anew each time."""
+    """The service account's files, read again each time."""
     for name, text in (("token", "t1\n"), ("ca.crt", "CA"), ("namespace", "ns")):
         (tmp_path / name).write_text(text)
     read = in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"})
@@ -59,6 +59,9 @@ def test_a_kubeconfig(tmp_path: Path) -> None:
 
 def test_a_kubeconfig_that_is_no_yaml_is_said_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "config"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(CredentialsError, match=f"^{path}: this is not text in UTF-8$"):
+        from_kubeconfig(path)()
     path.write_text("contexts:\n- {name: a\nusers: [")
     with pytest.raises(CredentialsError, match=rf"^{path}:3:6: this is not YAML: [^\n]+$"):
         from_kubeconfig(path)()

@@ -144,7 +144,7 @@ def test_a_token_is_read_again_after_a_refusal(tmp_path: Path) -> None:
 def test_credentials_that_cannot_be_read_again_are_said_once_beside_the_refusal(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever wrote them anew did it wrong: the server's word alone would not say so."""
+    """Whoever wrote them again did it wrong: the server's word alone would not say so."""
     with _serving(lambda request: (401, {}, _status(401, "Unauthorized"))) as url:
         path = _kubeconfig(tmp_path / "k", url, {"token": "t"})
         client = Client(from_kubeconfig(path), attempts=1)
@@ -161,7 +161,7 @@ def test_credentials_that_cannot_be_read_again_are_said_once_beside_the_refusal(
 
 
 def test_a_watch_goes_on_where_it_was(tmp_path: Path) -> None:
-    """After the end of a stream, after a cut line, after a bookmark; after 410 it lists anew."""
+    """After the end of a stream, after a cut line, after a bookmark; after 410 it lists again."""
     versions: list[str] = []
     listed = [(1, ["a"]), (9, ["b"])]
     streams = [

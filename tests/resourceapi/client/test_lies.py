@@ -171,12 +171,12 @@ async def test_a_name_server_that_hangs_has_a_deadline(monkeypatch: pytest.Monke
     from resourceapi.client import wire
 
     answered = Flag()
-    look_up = wire._looked_up
+    look_up = wire._resolved
 
     def hang(host: str, port: int, flags: int) -> list[tuple[str, int]]:
         return look_up(host, port, flags) if flags else ([], answered.wait())[0]
 
-    monkeypatch.setattr(wire, "_looked_up", hang)
+    monkeypatch.setattr(wire, "_resolved", hang)
     async with serving(drip) as peer:
         peer.url = "http://api.example.com:1"
         with client_of(peer, timeout=0.05) as client, pytest.raises(Unreachable, match="no answer within"):

@@ -67,7 +67,7 @@ class MemoryServer:
         return found
 
     def list_to(self, publisher: Publisher) -> None:
-        """The watch lists everything anew; what it has not told is lost."""
+        """The watch lists everything again; what it has not told is lost."""
         self.events.clear()
         publisher.listed(tuple(self.objects.values()), str(self.version))
 

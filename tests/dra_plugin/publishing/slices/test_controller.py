@@ -84,7 +84,7 @@ async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytes
             await stand.delete(first)
             await stand.until_names(2, without=[first])
             await controller.settled()
-        assert controller.statistics.updates > 4  # what was left was counted anew
+        assert controller.statistics.updates > 4  # what was left was counted again
         controller.update(one_pool(*slices(D1)))
         await controller.settled()
         for count in range(1, 5):
