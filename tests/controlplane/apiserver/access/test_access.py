@@ -12,7 +12,7 @@ from resourceapi.manifests import read_documents
 from tests.controlplane.apiserver.running import CLASSES, MERGE, Http, Running
 from tests.controlplane.scheduler.kit import claim, device_class, node, request, slice_
 
-SHIPPED = Path(__file__).resolve().parents[3] / "deploy" / "daemonset.yaml"
+SHIPPED = Path(__file__).resolve().parents[4] / "deploy" / "daemonset.yaml"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
