@@ -116,7 +116,7 @@ def _with_claims(*parameters: Json, lie: Script | None = None) -> Staged:
         server = _Server(lie, *parameters)
         claimed = {"id": [f"misc-res0-dev{number}" for number in range(CLAIMED)]}
         async with serving(server) as peer:
-            write_kubeconfig(folder / "kubeconfig", peer.url, "token")
+            write_kubeconfig(folder / "kubeconfig", peer.url, "")
             yield Scene(
                 host,
                 lambda victim: _prepare(victim.folder, server),

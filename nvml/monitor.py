@@ -212,8 +212,9 @@ async def read_once(host: Host, driver_root: str, ignored: Collection[int], inve
         return await asyncio.to_thread(monitor.enrich, inventory)
     finally:
         asking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asking
+        await asyncio.wait([asking])
+        if not asking.cancelled():
+            asking.result()
 
 
 def _shown(known: Knowledge) -> object:

@@ -88,6 +88,7 @@ class Application:
         """Answer one request."""
         if scope["type"] != "http":
             return
+        scope = self._authenticator.taken_from_path(scope)
         request = Request(scope, receive)
         request.state.deprecation, request.state.warnings = "", ()
         try:
@@ -269,11 +270,12 @@ class Application:
             form = self._form(request, target.kind)
             write: Callable[[Rest, Target, Plain, WriteOptions], Outcome]
             if target.subresource == "binding":
-                write, body = bind, await question_of(request, self._registry, "Binding", "v1")
+                body = await question_of(request, self._registry, "Binding", "v1")
+                write = partial(bind, target=target, binding=body, options=options)
             else:
-                versions = ("policy/v1", "policy/v1beta1")
-                write, body = evict, await question_of(request, self._registry, "Eviction", *versions)
-            await write_apart(self._rest, target, 0, lambda rest: write(rest, target, body, options))
+                body = await question_of(request, self._registry, "Eviction", "policy/v1", "policy/v1beta1")
+                write = partial(evict, target=target, eviction=body, options=options)
+            await write_apart(self._rest, target, 0, write)
             await self._store.commit()
             return Response(written({**success(), "code": 201}, form), 201, media_type=form.media_type)
         if target.kind.id == "pods" and target.subresource in STREAMS:

@@ -1,7 +1,7 @@
-"""The kubeconfig that leads kubectl to the server.
+"""The kubeconfig that leads clients to the server.
 
-kubectl sends a token over TLS only: without TLS the token is in the address as well, from where Go's HTTP client takes
-it as a password.
+Clients in Go send a user's token over TLS only, those in Python send none that is in the address, and aiohttp refuses
+both at once. So without TLS the path of the address begins with the token, which all of them leave as it is.
 """
 
 import base64
@@ -19,9 +19,9 @@ def write_kubeconfig(path: Path, url: str, token: str, ca: str = "", name: str =
 
     `ca` is the certificate, as PEM text, of the authority that the server's certificate is of.
     """
-    user = {"token": token} if token else {}
-    scheme, _, rest = url.partition("://")
-    cluster = {"server": f"{scheme}://{name}:{token}@{rest}" if token and scheme == "http" else url}
+    is_sent = bool(token) and url.startswith("https:")
+    user = {"token": token} if is_sent else {}
+    cluster = {"server": f"{url}/{token}" if token and not is_sent else url}
     if ca:
         cluster["certificate-authority-data"] = base64.b64encode(ca.encode()).decode()
     document = {

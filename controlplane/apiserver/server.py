@@ -132,10 +132,14 @@ class Server:
             self._tasks.append(asyncio.create_task(signer.run()))
         if self._controllers is not None:
             self._tasks.append(asyncio.create_task(self._controllers.run()))
-        while not self._http.started:
-            if self._tasks[0].done():
-                raise ServerError("the HTTP server did not start")
-            await asyncio.sleep(0.001)  # uvicorn tells by this flag only
+        try:
+            while not self._http.started:
+                if self._tasks[0].done():
+                    raise ServerError("the HTTP server did not start")
+                await asyncio.sleep(0.001)  # uvicorn tells by this flag only
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     def _configuration(self, certificate: Certificate | None) -> uvicorn.Config:

@@ -5,7 +5,6 @@ twice. Versions of one kind are compared as numbers, which API servers allow.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -131,8 +130,9 @@ class ClusterCache:
         """End the watches. Idempotent."""
         if self._watching is not None:
             self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
+            await asyncio.wait([self._watching])
+            if not self._watching.cancelled():
+                self._watching.result()
 
     async def _run_informers(self) -> None:
         try:

@@ -7,7 +7,6 @@ Source: observations 1-10; device manager specification, sections 2.1-2.5; chang
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import stat
@@ -99,8 +98,9 @@ class PluginClient:
         stream, self.stream = self.stream, None
         if stream is not None and stream is not asyncio.current_task():
             stream.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await stream
+            await asyncio.wait([stream])
+            if not stream.cancelled():
+                stream.result()
         channel, self._channel, self.api = self._channel, None, None
         if channel is not None:
             await channel.close()

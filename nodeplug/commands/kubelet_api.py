@@ -58,7 +58,7 @@ class ClusterNode:
         self._pod_statuses: dict[str, Json] = {}  # uid -> the status that the server was told
         self._node_status: Json = {}
         self._unsent_events: deque[tuple[str, str, str, str]] = deque()  # events: pod, type, reason, message
-        self._tasks: set[asyncio.Task[None]] = set()  # removals, which can take their time
+        self._group: asyncio.TaskGroup  # all that goes on; while it runs
         self._changed = asyncio.Event()
         self._is_listed = False
         self._has_taken_in = asyncio.Event()
@@ -69,29 +69,30 @@ class ClusterNode:
 
     async def run(self) -> None:
         """Be a node until cancelled; a write that has begun is finished."""
-        lasting = [asyncio.create_task(self._listen()), asyncio.create_task(self._keep_lease())]
-        self._follow()
         try:
-            while True:
-                self._changed.clear()
-                comparing = asyncio.create_task(self._compare())
-                try:
-                    await asyncio.shield(comparing)
-                finally:
-                    await comparing  # or a thread would still use the client
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), delay(self._failures) if self._failures else None)
+            async with asyncio.TaskGroup() as self._group:
+                self._group.create_task(self._listen())
+                self._group.create_task(self._keep_lease())
+                self._group.create_task(self._keep_comparing())
+                self._follow()
         finally:
-            tasks = [*lasting, *self._tasks]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._unfollow()
+            self._following = None
+
+    async def _keep_comparing(self) -> None:
+        while True:
+            self._changed.clear()
+            comparing = asyncio.create_task(self._compare())
+            try:
+                await asyncio.shield(comparing)
+            finally:
+                await comparing  # or a thread would still use the client
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), delay(self._failures) if self._failures else None)
 
     def _follow(self) -> None:
         selector = f"spec.nodeName={self._node.node_name}"
         informer = Informer(self._client.aio.resource(Pod), self._arrived, self._failed, field_selector=selector)
-        self._following = asyncio.create_task(informer.run())
+        self._following = self._group.create_task(informer.run())
 
     async def _unfollow(self) -> None:
         following, self._following = self._following, None
@@ -183,7 +184,7 @@ class ClusterNode:
             return
         if uid not in self._ending:
             self._ending[uid] = None
-            self._begin(self._remove(self._admitted[uid]))
+            self._group.create_task(self._remove(self._admitted[uid]))  # which can take its time
         elif last is not None:
             if pod is not None:
                 await self._delete(pod)
@@ -275,11 +276,6 @@ class ClusterNode:
             await self._events.record(pod.metadata, type_, reason, message, _now())
         except (ClientError, DecodeError) as error:
             log.info("event %s of pod %s: %s", reason, about_pod, error)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _is_deleted(pod: Pod) -> bool:

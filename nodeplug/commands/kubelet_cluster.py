@@ -116,8 +116,9 @@ async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
 
 
 async def until_first(tasks: Collection["asyncio.Task[Any]"]) -> None:

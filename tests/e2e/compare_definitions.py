@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.controlplane.apiserver.random_definitions import Definitions
+from tests.controlplane.apiserver.definitions.random_definitions import Definitions
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS
 from tests.controlplane.apiserver.running import Answer, Http, Plain
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS
 from tests.e2e.compare_servers import run
 from tests.e2e.server_pair import Pair, Shown, differences, read_value
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from controlplane.apiserver import protobuf
 from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.definitions.test_definitions import definition
 from tests.controlplane.apiserver.random_requests import (
     ACCOUNTS,
     CLAIMS,
@@ -41,7 +42,6 @@ from tests.controlplane.apiserver.random_requests import (
     Requests,
 )
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Plain, Running
-from tests.controlplane.apiserver.test_definitions import definition
 from tests.e2e.realnode import KUBERNETES
 from tests.e2e.realserver import RealServer
 from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, Shown, differences, is_object, objects

@@ -3,13 +3,12 @@
 Source: kubernetes.io "Authenticating", "User impersonation".
 """
 
-import base64
-import contextlib
 import hmac
 import urllib.parse
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.types import Scope
 
 from controlplane.apiserver.access.identity import ADMIN, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User
 from controlplane.apiserver.access.peers import USER
@@ -30,6 +29,14 @@ class Authenticator:
     def __init__(self, token: str, tokens: Tokens, *, has_anonymous: bool) -> None:
         self._token, self.tokens = token, tokens
         self.has_anonymous = has_anonymous and bool(token)
+
+    def taken_from_path(self, scope: Scope) -> Scope:
+        """The request without the token with which its path may begin (kubeconfig.py), which is in a header instead."""
+        token, slash, rest = scope["path"][1:].partition("/")
+        if not token or self.of_token(token.encode()) is None:
+            return scope
+        others = [header for header in scope["headers"] if header[0] != b"authorization"]
+        return {**scope, "path": slash + rest, "headers": [*others, (b"authorization", b"Bearer " + token.encode())]}
 
     def user(self, request: Request) -> User:
         """Whom a request is from. Raises ApiError 401, or 403 for who may not speak for others."""
@@ -91,9 +98,6 @@ def _texts(texts: list[str]) -> str:
 
 
 def _credential(request: Request) -> bytes:
-    """The bearer token, or the password."""
+    """The bearer token."""
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "basic":
-        with contextlib.suppress(ValueError):
-            return base64.b64decode(text, validate=True).partition(b":")[2]
     return text.strip().encode() if scheme.lower() == "bearer" else b""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from tests.controlplane.apiserver.definitions.test_definitions import definition, driver
 from tests.controlplane.apiserver.running import APPLY, MERGE, Plain, claim, device_class
-from tests.controlplane.apiserver.test_definitions import definition, driver
 
 JSON_PATCH, STRATEGIC = "application/json-patch+json", "application/strategic-merge-patch+json"
 NAMES = ("a", "b", "c", "d")

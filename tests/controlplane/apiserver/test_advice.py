@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane.apiserver.rules.test_rules import BASE, CONTAINER, ENDING, SELECTOR, TEMPLATE, refused
 from tests.controlplane.apiserver.running import MERGE, Answer, Http
-from tests.controlplane.apiserver.test_rules import BASE, CONTAINER, ENDING, SELECTOR, TEMPLATE, refused
 
 APPS = "/apis/apps/v1/namespaces/default"
 BATCH = "/apis/batch/v1/namespaces/default"

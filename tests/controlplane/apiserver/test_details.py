@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, definition
 from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, Http, claim, device_class
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 JSON = "application/json"

@@ -18,9 +18,9 @@ from controlplane.apiserver.rules.traffic_rules import check_ingress_status
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import MAX_DEPTH
 from resourceapi.objects.release import LATEST
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, SPEC, definition
 from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Http, Running, device_class
 from tests.controlplane.apiserver.test_admission import POLICIES, policy, use
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, SPEC, definition
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"

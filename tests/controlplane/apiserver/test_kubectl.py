@@ -129,7 +129,7 @@ def test_custom_resources(kube: Kubectl, tmp_path: Path) -> None:
     """A definition, its objects, and explain."""
     import yaml
 
-    from tests.controlplane.apiserver.test_definitions import definition, driver
+    from tests.controlplane.apiserver.definitions.test_definitions import definition, driver
 
     (tmp_path / "crd.yaml").write_text(yaml.safe_dump(definition()))
     (tmp_path / "driver.yaml").write_text(yaml.safe_dump(driver("a", {"type": "gpu"})))

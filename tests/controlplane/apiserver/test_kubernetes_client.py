@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, definition, driver
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Running, claim, device_class
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS, definition, driver
 
 OLD = "1"
 """A version from before the server's history."""
@@ -48,6 +48,14 @@ def dynamic(kubernetes: Any, connection: Any, api: Http, tmp_path: Path) -> Any:
 def names(found: Any) -> list[str]:
     """The names of a list's items."""
     return [item.metadata.name for item in found.items]
+
+
+async def test_its_asyncio_client_reads_the_kubeconfig(server: Running, api: Http, tmp_path: Path) -> None:
+    """aiohttp refuses an address with credentials beside a token."""
+    aio = pytest.importorskip("kubernetes.aio", reason="the official client has none for asyncio")
+    connection = await aio.config.new_client_from_config(str(server.kubeconfig(tmp_path / "config")))
+    async with connection:
+        assert names(await aio.client.ResourceV1Api(connection).list_device_class()) == []
 
 
 def test_life_of_a_class(resource: Any, kubernetes: Any) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, definition, driver
 from tests.controlplane.apiserver.running import Http, Running, claim, device_class
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS, definition, driver
 
 OLD = "1"
 """A version from before the server's history."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.definitions.test_definitions import definition, driver
 from tests.controlplane.apiserver.running import CLAIMS, MERGE, Http, Plain, Running, claim
-from tests.controlplane.apiserver.test_definitions import definition, driver
 from tests.controlplane.scheduler.kit import slice_
 
 RULES = "/apis/resource.k8s.io/{}/devicetaintrules"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, definition, driver
 from tests.controlplane.apiserver.running import APPLY, CLASSES, Http, device_class
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition, driver
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 STRATEGIC = "application/strategic-merge-patch+json"

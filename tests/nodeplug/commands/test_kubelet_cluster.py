@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from controlplane.apiserver import Server, write_kubeconfig
 from nodeplug.commands.kubelet import kubelet
-from nodeplug.commands.kubelet_cluster import ClusterUnavailable, brought_along, found_by, none
+from nodeplug.commands.kubelet_cluster import ClusterUnavailable, background, brought_along, found_by, none
 from resourceapi.client import ClientError, from_kubeconfig
 from resourceapi.client.blocking import Client
 
@@ -64,6 +64,29 @@ async def test_the_cluster_of_a_kubeconfig(socket_dir: Path) -> None:
 async def test_no_cluster() -> None:
     async with none() as client:
         assert client is None
+
+
+async def test_a_cancel_while_background_work_ends_is_heard() -> None:
+    begun, ending, forever = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow_to_end() -> None:
+        begun.set()
+        try:
+            await forever.wait()
+        finally:
+            ending.set()
+            await forever.wait()
+
+    async def user() -> None:
+        async with background(slow_to_end()):
+            await begun.wait()
+
+    using = asyncio.create_task(user())
+    await ending.wait()
+    using.cancel()
+    await asyncio.wait([using])
+    assert using.cancelled()
+    forever.set()
 
 
 @pytest.mark.parametrize(

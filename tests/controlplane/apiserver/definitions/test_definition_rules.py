@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, definition, driver
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Plain
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition, driver
 
 ROOT = "spec.validation.openAPIV3Schema"
 A = f"{ROOT}.properties[a]"

@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from tests.controlplane.apiserver.definitions.test_definitions import definition
 from tests.controlplane.apiserver.running import Plain
-from tests.controlplane.apiserver.test_definitions import definition
 
 _LIST, _KEYS, _MAP = (f"x-kubernetes-{name}" for name in ("list-type", "list-map-keys", "map-type"))
 _FLAGS = tuple(f"x-kubernetes-{name}" for name in ("preserve-unknown-fields", "embedded-resource", "int-or-string"))

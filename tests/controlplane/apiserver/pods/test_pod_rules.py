@@ -8,8 +8,8 @@ import pytest
 from controlplane.apiserver.pods.features import without_disabled
 from controlplane.apiserver.rules.image_names import pull_policy
 from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.rules.test_rules import BASE, CONTAINER, refused
 from tests.controlplane.apiserver.running import MERGE, Http
-from tests.controlplane.apiserver.test_rules import BASE, CONTAINER, refused
 
 PODS = f"{BASE}/pods"
 EMPTY: Any = {"name": "a", "emptyDir": {}}

@@ -12,7 +12,7 @@ from resourceapi.manifests import read_documents
 from tests.controlplane.apiserver.running import CLASSES, MERGE, Http, Running
 from tests.controlplane.scheduler.kit import claim, device_class, node, request, slice_
 
-SHIPPED = Path(__file__).resolve().parents[3] / "deploy" / "daemonset.yaml"
+SHIPPED = Path(__file__).resolve().parents[4] / "deploy" / "daemonset.yaml"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
@@ -47,6 +47,17 @@ def bound(kind: str, name: str, **more: Any) -> dict[str, Any]:
 def of_node(admin: Http, server: Running, name: str) -> Http:
     """A client with the shipped account's token, bound to a node."""
     return server.http(admin.ok("POST", TOKEN, bound("Node", name))["status"]["token"])
+
+
+def test_a_token_may_stand_at_the_beginning_of_the_path(admin: Http, server: Running) -> None:
+    """As in a kubeconfig without TLS; it counts for as much as in a header."""
+    token = admin.ok("POST", TOKEN, bound("Node", "n1"))["status"]["token"]
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    with server.http("") as nobody:
+        for first, user in ((server.server.token, "nodeplug"), (token, ACCOUNT)):
+            told = nobody.ok("POST", f"/{first}{review}", {})["status"]["userInfo"]
+            assert told["username"] == user
+        assert nobody.send("POST", f"/{token}x{review}", {}).status == 403, "anonymous, with a path that nobody has"
 
 
 def test_a_token_names_the_node_that_it_is_bound_to(admin: Http, server: Running) -> None:

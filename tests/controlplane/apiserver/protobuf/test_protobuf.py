@@ -18,8 +18,8 @@ from controlplane.apiserver.protobuf.messages import message_of
 from controlplane.apiserver.protobuf.wire import LENGTH, sized, tag
 from resourceapi.objects import DecodeError
 
-ROOT = Path(__file__).parents[3]
-SAMPLES = Path(__file__).parent / "data/protobuf.jsonl.gz"  # made by proto/kubernetes
+ROOT = Path(__file__).parents[4]
+SAMPLES = Path(__file__).parents[1] / "data/protobuf.jsonl.gz"  # made by proto/kubernetes
 MAGIC = b"k8s\x00"
 _TEMPLATES = ("daemonsets", "deployments", "replicasets", "replicationcontrollers", "statefulsets")
 """What makes pods has a sample, its lists have none: one is as long as all others together."""

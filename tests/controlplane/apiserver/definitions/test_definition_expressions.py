@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, definition, driver
 from tests.controlplane.apiserver.running import MERGE, Http, Running
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition, driver
 
 SPEC: dict[str, Any] = {
     "type": "object",

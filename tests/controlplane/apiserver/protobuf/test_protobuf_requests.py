@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from controlplane.apiserver.protobuf import MEDIA_TYPE, decode, encode
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, definition, driver
 from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Answer, Http, Running, device_class
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition, driver
 
 GO = f"{MEDIA_TYPE},application/json"  # what client-go accepts
 ONLY = MEDIA_TYPE

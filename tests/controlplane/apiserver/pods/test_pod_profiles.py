@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane.apiserver.rules.test_rules import CONTAINER, SELECTOR
 from tests.controlplane.apiserver.running import Http
 from tests.controlplane.apiserver.test_advice import APPS, told
-from tests.controlplane.apiserver.test_rules import CONTAINER, SELECTOR
 
 PODS = "/api/v1/namespaces/default/pods"
 ARMOR = "container.apparmor.security.beta.kubernetes.io/c"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from controlplane.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
+from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, TABLE, definition, driver
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http
-from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, TABLE, definition, driver
 
 JSON_PATCH = "application/json-patch+json"
 SIZE = {"type": "object", "properties": {"size": {"type": "integer", "maximum": 9}}}

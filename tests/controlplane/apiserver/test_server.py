@@ -1,0 +1,16 @@
+"""The server as a whole: what is left of it when it does not start."""
+
+import asyncio
+
+from controlplane.apiserver import Server
+
+
+async def test_a_server_that_is_given_up_while_it_starts_leaves_nothing() -> None:
+    server, before = Server(), asyncio.all_tasks()
+    starting = asyncio.create_task(server.__aenter__())
+    while len(asyncio.all_tasks() - before) < 3:  # noqa: ASYNC110 - nothing tells; that, HTTP, and the controllers
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    assert asyncio.all_tasks() == before
