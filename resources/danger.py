@@ -79,6 +79,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/nvme*", _STORAGE),
     ("/dev/pktcdvd/control", _STORAGE),
     ("/dev/pmcsas*", _STORAGE),
+    ("/dev/rshim[0-9]*", _FIRMWARE),  # of BlueField cards, which they reset, too
     ("/dev/rtc*", _CLOCK),
     ("/dev/switchtec[0-9]*", _FIRMWARE),  # of PCIe switches
     ("/dev/tw[ael][0-9]*", _STORAGE),  # 3ware controllers

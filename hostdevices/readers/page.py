@@ -11,15 +11,15 @@ from hostdevices.readers.reader import Attribute, Reader
 _HEAD = """\
 # Device classes
 
-This page lists what `nodeplug discover` finds, class by class. `python -m hostdevices.readers.page docs/device-classes.md`
-writes it from the code. [Adding a device class](add-a-device-class.md) takes one file.
+This page lists what `nodeplug discover` finds, class by class. It is written from the code by
+`python -m hostdevices.readers.page docs/device-classes.md`. [Adding a device class](add-a-device-class.md) takes one file.
 
 - A device has an attribute only if the host provides its value. Some booleans are always there.
-- Ids of vendors and models (hexadecimal) are lower-case digits without 0x. Put them in quotes if YAML would read them as
-  numbers. Texts have at most 64 bytes.
+- Ids of vendors and models (hexadecimal) are lower-case digits without 0x. Put them in quotes if YAML would read them
+  as numbers. Texts have at most 64 bytes.
 - A preset selects all devices of a kind, or some of them.
-- Health is sampled every few seconds if the class says so below, otherwise with each rescan. A device on a PCI function is
-  also unhealthy when the function has lost power, does not answer or is too hot, or when its PCIe errors increase.
+- Health is sampled every few seconds if the class says so below, otherwise with each rescan. A device on a PCI function
+  is also unhealthy when the function has lost power, does not answer or is too hot, or when its PCIe errors increase.
 """
 
 

@@ -270,6 +270,7 @@ def test_presets_say_what_they_are() -> None:
         ("/dev/vmcp", (10, 70), "power off"),
         ("/dev/megadev0", (244, 0), "storage"),
         ("/dev/pktcdvd/control", (10, 71), "storage"),
+        ("/dev/rshim0/boot", (248, 1), "firmware"),
         ("/dev/pmcsas0", (245, 0), "storage"),
         ("/dev/twa0", (246, 0), "storage"),
         ("/dev/vmmon", (10, 72), "kernel's memory"),
