@@ -28,7 +28,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from checkpoint import log_index
-from checkpoint.disk_errors import code_of, in_words, is_full, lacks_names
+from checkpoint.disk_errors import code_of, in_words, is_full, lacks_names, saying_quota
 from checkpoint.errors import LedgerUnavailable, StateLocked
 from checkpoint.held import Held, Identity, identity
 from checkpoint.lease import Book, Change
@@ -122,7 +122,8 @@ class Database:
         """Take the lock, open the file, return what it holds. Raises `StateLocked` or `LedgerUnavailable`."""
         try:
             try:
-                book = self._open()
+                with saying_quota(self._directory):
+                    book = self._open()
             except _TROUBLE as error:
                 self._close_file()
                 if not ((is_full(error) or lacks_names(error, self._directory)) and self._reserve.give_up()):
@@ -216,12 +217,13 @@ class Database:
         assert connection is not None
         connection.execute("BEGIN IMMEDIATE")
         try:
-            change(connection)
-            if not ends:
-                length = self._length() if grows else self._latest_length
-                self._reserve.make(_for_ends(length))
-                self._is_to_grow = length > self._size
-            connection.execute("COMMIT")
+            with saying_quota(self._directory):
+                change(connection)
+                if not ends:
+                    length = self._length() if grows else self._latest_length
+                    self._reserve.make(_for_ends(length))
+                    self._is_to_grow = length > self._size
+                connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

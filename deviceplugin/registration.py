@@ -127,6 +127,8 @@ class Registration:
         is_succeeded = self._folder.has_successor(self.resource_name)
         if is_succeeded != self._is_silent:
             self._is_silent = is_succeeded
+            if is_succeeded:
+                log.info("another instance started later and offers the resource; this one waits", extra=self._extra)
             self._silence(is_succeeded)
         kubelet = self._folder.kubelet()
         if kubelet is not None and kubelet != self._kubelet and not is_succeeded:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import socket
@@ -356,7 +357,11 @@ async def test_while_a_successor_serves_we_are_silent_and_afterwards_say_it_agai
         assert kubelet.lists.empty()
 
 
-async def test_an_old_instance_does_not_register_while_its_successor_serves(start: StartPlugins, paths: Paths) -> None:
+async def test_an_old_instance_does_not_register_while_its_successor_serves(
+    start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so once: of a second daemon that was started by mistake nobody else would."""
+    caplog.set_level(logging.INFO, "nodeplug")
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         first = (await kubelet.requests.get()).endpoint
@@ -368,6 +373,7 @@ async def test_an_old_instance_does_not_register_while_its_successor_serves(star
         await new.stop()
         third = (await kubelet.requests.get()).endpoint  # once it is gone
         assert len({first, second, third}) == 3
+    assert caplog.text.count("another instance started later and offers the resource; this one waits") == 1
 
 
 async def test_the_instance_that_was_started_last_succeeds_whichever_registers_last(socket_dir: Path) -> None:

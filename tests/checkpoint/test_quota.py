@@ -1,0 +1,33 @@
+"""A quota that is used up (XFS, ZFS, btrfs, NFS) is a full disk, also to SQLite, which knows ENOSPC alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_SOURCE = Path(__file__).with_name("quota.c")
+_AS_ON_A_FULL_DISK = (
+    "test_a_full_disk_refuses_before_the_answer_and_recovers",
+    "test_leases_end_on_a_full_disk_whatever_a_grant_took_of_the_log",
+)
+
+
+def test_what_holds_on_a_full_disk_holds_where_a_quota_is_used_up(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("a C compiler is needed: install gcc")
+    library = tmp_path / "quota.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(_SOURCE), "-ldl"], check=True)
+    tests = [f"{_SOURCE.with_name('test_full_disk.py')}::{name}" for name in _AS_ON_A_FULL_DISK]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "0", "-q", "--basetemp", str(tmp_path / "t"), *tests],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
