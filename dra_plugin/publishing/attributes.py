@@ -91,13 +91,13 @@ def capacities(resource: Resource, device: Device) -> dict[str, Capacity]:
 def capacity(said: Capacity) -> v1.DeviceCapacity:
     """Return a capacity as a slice has it. Raises `QuantityError`."""
     policy = None
-    if said.default or said.valid_values or said.minimum or said.maximum or said.step:
+    if said.default:
         valid_range = None
-        if said.minimum or said.maximum or said.step:
+        if said.minimum:
             bounds = (Quantity.parse(x) if x else None for x in (said.minimum, said.maximum, said.step))
             valid_range = v1.CapacityRequestPolicyRange(*bounds)
         policy = v1.CapacityRequestPolicy(
-            default=Quantity.parse(said.default) if said.default else None,
+            default=Quantity.parse(said.default),
             valid_values=tuple(map(Quantity.parse, said.valid_values)),
             valid_range=valid_range,
         )
