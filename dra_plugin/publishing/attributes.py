@@ -97,13 +97,13 @@ def capacities(resource: Resource, device: Device) -> dict[str, Capacity]:
 def capacity(entry: Capacity) -> v1.DeviceCapacity:
     """Return a capacity as a slice has it. Raises `QuantityError`."""
     policy = None
-    if entry.default or entry.valid_values or entry.minimum or entry.maximum or entry.step:
+    if entry.default:
         valid_range = None
-        if entry.minimum or entry.maximum or entry.step:
+        if entry.minimum:
             bounds = (Quantity.parse(x) if x else None for x in (entry.minimum, entry.maximum, entry.step))
             valid_range = v1.CapacityRequestPolicyRange(*bounds)
         policy = v1.CapacityRequestPolicy(
-            default=Quantity.parse(entry.default) if entry.default else None,
+            default=Quantity.parse(entry.default),
             valid_values=tuple(map(Quantity.parse, entry.valid_values)),
             valid_range=valid_range,
         )

@@ -262,8 +262,6 @@ class Quantity:
         return f"{amount}{_BINARY_NAMES[times]}"
 
     def _scaled(self, scale: int) -> int:
-        if not self._unscaled:
-            return 0
         up = self._exponent - scale
         if self._wide:
             return _wide_scaled(self._unscaled, up)
@@ -361,11 +359,7 @@ def _without_zeros(unscaled: int, exponent: int) -> tuple[int, int]:
 
 
 def _power_of_ten(exponent: int) -> float:
-    """10**exponent, rounded as the reference rounds it: a product of two table entries."""
-    if exponent < -323:
-        return 0.0
-    if exponent > 308:
-        return math.inf
+    """10**exponent, rounded as the reference rounds it: a product of two table entries; 0 or infinite beyond them."""
     coarse, fine = divmod(abs(exponent), 32)
     if exponent < 0:
         return float(f"1e-{coarse * 32}") / float(f"1e{fine}")

@@ -60,6 +60,8 @@ VF = device("vf", "pci", attributes={"vendor": "15b3", "sriov": "vf", "vfIndex":
         (">1.9", Version("1.10.0"), True),
         ("<2.0.0", Version("2.0.0-rc.1"), True),
         ("1.0..1.5", Version("1.4.7+build.5"), True),
+        ("1.0..1.5", Version("1.5.1"), False),
+        ("1.0..1.5", Version("0.9"), False),
         (4, Version("4"), False),
     ],
 )

@@ -121,6 +121,19 @@ async def test_a_directory_that_is_in_the_way_does_not_keep_others_from_their_fi
     await world.prepare(claim(result("misc-fuse")))
 
 
+async def test_of_claims_that_are_half_prepared_the_one_that_cannot_be_undone_is_tried_again(world: World) -> None:
+    await world.prepare(claim(result("misc-fuse")))
+    await world.prepare(claim(result("misc-kvm"), name="other", uid=uid(2)))
+    await intend(world)
+    remove(world, (FILES[0],))
+    (world.folder / FILES[0]).mkdir()
+    assert not await world.preparer.repair()
+    assert world.units() == ["misc-fuse"]
+    (world.folder / FILES[0]).rmdir()
+    assert await world.preparer.repair()
+    assert (world.units(), world.files()) == ([], [])
+
+
 @pytest.mark.parametrize("turns", range(0, 40, 3))
 async def test_a_stop_at_any_turn_of_the_loop_that_leaves_no_time(world: World, turns: int) -> None:
     """What dies in the middle is done or undone afterwards, never between."""

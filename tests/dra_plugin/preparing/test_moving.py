@@ -3,11 +3,13 @@
 The kubelet repeats an old answer whenever a container starts again, and asks nobody.
 """
 
+import shutil
+
 import pytest
 from msgspec.structs import replace
 
 from dra_plugin.driver import PreparedDevice
-from tests.dra_plugin.preparing.world import World, claim, result
+from tests.dra_plugin.preparing.world import World, claim, config, result
 from tests.running import until
 
 WANTED = claim(result("misc-fuse"))
@@ -68,6 +70,34 @@ async def test_an_answer_is_not_repeated_while_another_device_may_have_the_node(
     assert world.units() == ["misc-fuse"]
     world.made_up.renumber("fuse", 0)
     assert await world.prepare(WANTED) == answer
+
+
+async def test_a_moved_device_that_cannot_be_reset_is_its_claims_still(world: World) -> None:
+    """A container may have it; what is asked again and fails must not cost the claim what it has."""
+    reset = world.made_up.root / "sys/bus/pci/devices/0000:00:05.0/reset"
+    reset.parent.mkdir(parents=True)
+    reset.touch()
+
+    def scan() -> None:
+        attributes = {"resource.kubernetes.io/pciBusID": "0000:00:05.0"}
+        world.scan(fuse=replace(world.made_up.devices()["misc-fuse"], attributes=attributes))
+
+    scan()
+    wanted = claim(result("misc-fuse"), configs=[config(reset=True)])
+    answer = await world.prepare(wanted)
+    world.made_up.unplug("fuse")
+    shutil.rmtree(world.made_up.root / "sys/devices/virtual/misc/fuse")
+    world.made_up.add("fuse", 77)
+    scan()
+    reset.unlink()
+    reset.mkdir()
+    assert "reset of 0000:00:05.0 failed" in await world.refusal(wanted)
+    assert world.units() == ["misc-fuse"]
+    assert nodes(world, answer)
+    reset.rmdir()
+    reset.touch()
+    assert await world.prepare(wanted) == answer
+    assert reset.read_text() == "1"
 
 
 async def test_what_cannot_be_described_is_described_after_the_next_scan(

@@ -138,9 +138,18 @@ def test_sums_keep_the_first_format_unless_it_is_zero() -> None:
     assert str(Quantity.parse("0") + Quantity.parse("1Gi")) == "1Gi"
     assert str(Quantity.parse("0") - Quantity.parse("1Gi")) == "-1Gi"
     assert str(Quantity.parse("50k") + Quantity.parse("20")) == "50020"
-    total = Quantity.parse("9223372036854775807") + Quantity.parse("1")
+    total = Quantity.of(2**63 - 1) + Quantity.of(1)
     assert str(total) == "9223372036854775808"
     assert total.as_int64() is None
+    assert total.value() == -(2**63)  # as the reference wraps
+
+
+def test_a_sum_with_zero_is_held_as_the_other_was() -> None:
+    zero = Quantity.of(0)
+    narrow, wide = Quantity.parse("1e25"), Quantity.parse("100Ei")
+    assert (narrow + zero).value() == narrow.value() == 0
+    assert (wide + zero).as_int64() is wide.as_int64() is None
+    assert (zero + wide).as_int64() is None
 
 
 def test_a_quantity_is_not_changed_by_computing() -> None:
