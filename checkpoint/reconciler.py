@@ -233,7 +233,7 @@ class Reconciler:
         await self.before_refusing()
         if not self._ledger.is_complete:
             raise LedgerUnavailable(
-                f"the lease database was lost, and it is not known yet what pods hold: {self.problem};"
+                f"the lease database is new or was lost, and it is not known yet what pods hold: {self.problem};"
                 " nothing is handed out until it is"
             )
 

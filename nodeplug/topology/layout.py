@@ -75,8 +75,14 @@ def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool
 
 def _offered(devices: Mapping[str, Device], status: Answer) -> Iterator[Item]:
     views: dict[str, list[DeviceView]] = {}
+    units = {(x.resource, x.unit): (*x.devices, *x.shared) for x in status.leases}
+    known = {view.id for view in status.devices}
     for view in status.devices:
-        views.setdefault(view.id, []).append(view)
+        # a share that a pod has of what is gone, or not offered so any more, has the name of its unit
+        device, *others = units.get((view.resource, view.id)) or (view.id,)
+        name = view.id if others else device
+        if name == view.id or name not in known:
+            views.setdefault(name, []).append(view)
     leases: dict[str, list[LeaseView]] = {}
     for lease in status.leases:
         for name in {*lease.devices, *lease.shared}:

@@ -76,7 +76,7 @@ async def test_a_kubelet_that_asks_first_is_told_what_is_missing(
             await kubelet.lists.get()
         kubelet.endpoint = kubelet.endpoint_of("example.com/kvm")
         code, text = await refusal(kubelet, "misc-kvm")
-        assert (code, "the lease database was lost" in text) == (Status.UNAVAILABLE, True)
+        assert (code, "the lease database is new or was lost" in text) == (Status.UNAVAILABLE, True)
         listing.answer = [listed_pod("a", {"example.com/fuse": ["misc-fuse"]})]
         await allocate(kubelet, "misc-kvm")
         assert [lease.unit for lease in lost.leases()] == ["misc-fuse", "misc-kvm"]

@@ -10,10 +10,13 @@ import pytest
 from hostdevices import Device
 from hostdevices.device import Health
 from hostdevices.readers.pci import PCIE_ROOT
+from kubelet.node import Node
 from nodeplug.topology import svg
 from nodeplug.topology.layout import Item, NumaNode, Root, layout
 from nodeplug.topology.svg import MOST, draw
 from nodeplug.topology.text import lines
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, Asked
 
 GPU = Device("gpu-1", "gpu", "card1", attributes={PCIE_ROOT: "pci0000:17"}, numa_nodes=(1,))
@@ -114,6 +117,27 @@ async def test_what_the_daemon_says_is_in_it(asked: Asked) -> None:
     assert [item["id"] for root in numa["roots"] for item in root["items"]] == ["misc-fuse"]
     refused = await asked.run("topology", "--svg", "-o", "yaml")
     assert (refused.exit_code, "--svg and -o yaml are two answers" in refused.stderr) == (2, True)
+
+
+async def test_a_share_that_a_pod_has_is_no_device_beside_its_own(
+    asked: Asked, node: Node, made_up: MadeUpHost
+) -> None:
+    await asked.start({**FUSE, "shares": 2})
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+
+    async def shown() -> list[str]:
+        return (await asked.run("topology", "--root", asked.root)).stdout.splitlines()
+
+    asked.write({**FUSE, "name": "example.com/other", "shares": 2})
+    assert (await asked.run("reload")).exit_code == 0
+    (found,) = (line for line in await shown() if "misc-fuse" in line)
+    assert "misc-fuse  example.com/other" in found
+    made_up.remove_node("fuse")
+    asked.write({"name": "example.com/kvm", "select": "kvm"})
+    assert (await asked.run("reload")).exit_code == 0
+    (found,) = (line for line in await shown() if "misc-fuse" in line)
+    assert found.startswith("    ! misc-fuse  example.com/fuse  [leased]")
 
 
 async def test_without_a_daemon_all_devices_are_shown(asked: Asked) -> None:
