@@ -1,4 +1,4 @@
-"""Container Device Interface specs: what a container runtime does to a container that asks for one of our devices.
+"""Container Device Interface specs: what a container runtime changes in a container that requests a device.
 
 edits -> Device.of -> Spec.of (lowest version) -> CdiDirectory.write (validated, atomic) -> qualified_name
 """

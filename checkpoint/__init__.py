@@ -1,6 +1,6 @@
-"""Who holds what: leases on disk before the answer leaves, and what ends and restores them.
+"""Leases: on disk before the kubelet is answered, and ended or restored by the reconciler.
 
-grant -> decided on the loop -> one transaction for all who wait -> the answers
+grant -> decision on the event loop -> one transaction for all waiting requests -> answers
 witnesses -> Holdings -> Reconciler -> leases end or are restored
 """
 

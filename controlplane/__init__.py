@@ -1,3 +1,3 @@
-"""The cluster's side: what an API server and a scheduler do with devices."""
+"""The cluster's side: a stand-in API server and scheduler, as far as devices need them."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The device plugin API, node side: a server per resource, registration through the kubelet's restarts, allocation.
+"""The device plugin API, node side: one server for each resource, registration across kubelet restarts, allocation.
 
 assignment -> units -> list -> kubelet;  request -> check -> lease -> answer
 """

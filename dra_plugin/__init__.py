@@ -1,4 +1,4 @@
-"""Dynamic Resource Allocation, node side: ResourceSlices out, claims prepared, health told.
+"""Dynamic Resource Allocation, node side: publishes ResourceSlices, prepares claims, reports health.
 
 assignment -> offers -> ResourceSlices -> API server        claims -> leases -> CDI -> kubelet
 """

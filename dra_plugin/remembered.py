@@ -1,20 +1,27 @@
-"""Devices that claims hold and that no scan has found since we started, as the claims' leases remember them."""
+"""Devices that claims hold and that were not offered since we started, as the claims' leases remember them."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
+
+from msgspec import structs
 
 from checkpoint import Lease
 from dra_plugin.driver import API
 from dra_plugin.preparing.claim_plan import name_of
-from dra_plugin.preparing.claim_record import record_of
+from dra_plugin.preparing.claim_record import Record, record_of
+from dra_plugin.preparing.metadata import DeviceMetadata
+from dra_plugin.publishing.attributes import OWN_ATTRIBUTES
 from dra_plugin.publishing.offers import Offered
+from hostdevices import AttributeValue, Version
+from resourceapi.objects import DecodeError, from_dict, v1
 from resources.resource import Resource
 from resources.selector import NOTHING
 
 
 def remembered(names: Set[str], leases: Iterable[Lease], resources: Iterable[Resource]) -> dict[str, Offered]:
-    """Return what claims hold under names that slices gave it, without attributes; nothing of what nobody knows.
+    """Return what claims hold under names that slices gave it; nothing of what nobody knows.
 
-    What the configuration says of its resource today holds for it: whether its pods are ended.
+    It has the attributes that it had when it was given: Multus finds by them what a pod has, whose sandbox may be made
+    again at any time. What the configuration says of its resource today holds for it: whether its pods are ended.
     """
     known = {resource.name: resource for resource in resources}
     found: dict[str, Offered] = {}
@@ -25,5 +32,25 @@ def remembered(names: Set[str], leases: Iterable[Lease], resources: Iterable[Res
         for each in record.allocated:
             if each.name == name:
                 resource = known.get(each.resource) or Resource(each.resource, NOTHING)
-                found.setdefault(name, Offered(name, resource, each.seen.device, each.partition))
+                device = structs.replace(each.seen.device, attributes=_attributes(record, name))
+                found.setdefault(name, Offered(name, resource, device, each.partition))
     return found
+
+
+def _attributes(record: Record, name: str) -> Mapping[str, AttributeValue]:
+    """Return what the claim's metadata says of a device, but what every device says."""
+    for metadata in record.metadata:
+        try:
+            said = from_dict(DeviceMetadata, metadata.content)
+        except DecodeError:  # of another version of ours
+            continue
+        for device in (device for request in said.requests for device in request.devices if device.name == name):
+            values = {key: _value(attribute) for key, attribute in device.attributes.items()}
+            return {key: value for key, value in values.items() if value is not None and key not in OWN_ATTRIBUTES}
+    return {}
+
+
+def _value(said: v1.DeviceAttribute) -> AttributeValue | None:
+    if said.version_value is not None:
+        return Version(said.version_value)
+    return next((x for x in (said.string_value, said.int_value, said.bool_value) if x is not None), None)

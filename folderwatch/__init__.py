@@ -1,6 +1,6 @@
-"""Watching folders for names that come, go or move: one inotify instance on the event loop, without a thread.
+"""Watches folders for names that appear, disappear or move: one inotify instance on the event loop, no thread.
 
-A call is a wake-up, never a fact: whoever is called lists the folder.
+A notification only says that something may have changed; its receiver lists the folder.
 """
 
 from folderwatch.mounts import FolderGone, check_mount, check_mounts

@@ -1,4 +1,4 @@
-"""What the host has. `Host(root)` is the only door to /sys, /proc and /dev; readers make an `Inventory` of devices.
+"""The host's devices. All access to /sys, /proc and /dev goes through `Host(root)`; readers build an `Inventory`.
 
 Host -> readers -> Inventory -> Diff
 """

@@ -1,6 +1,6 @@
-"""A kubelet for devices, without Kubernetes: what plugins, in any language, can be run and tested against.
+"""A stand-in kubelet for devices: run and test plugins in any language against it, without Kubernetes.
 
-It speaks on the sockets that a kubelet has, and never imports the node's side. `Node` is the whole; its parts are the
+It serves the sockets of a real kubelet, and never imports the node's side. `Node` combines its parts: the
 device manager, the plugin watcher, pod resources and the topology manager.
 """
 

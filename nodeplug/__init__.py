@@ -1,4 +1,4 @@
-"""The program: configuration, the daemon that wires the rooms, and the command line."""
+"""The program: configuration, the daemon that connects the other packages, and the command line."""
 
 import os
 

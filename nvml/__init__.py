@@ -1,6 +1,6 @@
-"""NVML: what NVIDIA's management library says of GPUs, from a process of its own: a driver that hangs hangs nothing.
+"""NVML: NVIDIA's management library, in a separate process, so that a hanging driver does not block the daemon.
 
-Needs the driver's libnvidia-ml.so.1, in that process alone, and nothing else.
+Needs only the driver's libnvidia-ml.so.1, in that process.
 """
 
 from nvml.monitor import NvmlMonitor, Timings, read_once

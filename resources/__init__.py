@@ -1,4 +1,4 @@
-"""What is offered of the host's devices: which of them, under which name, grouped how, and how a container gets them.
+"""Which of the host's devices a node offers, under which names and groups, and how a container gets them.
 
 inventory -> selectors, groups, danger -> assignment -> the resource of each device
 """

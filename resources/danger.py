@@ -25,6 +25,8 @@ _CLOCK = "sets the node's clock"
 _PROCESSOR = "writes processor registers"
 _FIRMWARE = "replaces the node's firmware"
 _TRAFFIC = "gives what all USB devices of the node say, its keyboard among them"
+_MADE = "makes devices on the node that pass for real ones"
+_RADIO = "can switch off the node's radios, a link over Wi-Fi among them"
 
 # (major, minors, what it does)
 _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
@@ -32,36 +34,66 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (1, (11,), _LOG),
     (4, range(64), _CONSOLE),
     (5, (0, 1, 2), _CONSOLE),
+    (5, (3,), _LOG),  # ttyprintk: what is written there stands in the kernel's log, which others act upon
     (7, range(256), _CONSOLE),
     (10, (130,), _POWER),
-    (10, (135,), _CLOCK),
-    (10, (144, 231), _MEMORY),
+    (10, (135, 228), _CLOCK),  # 228: hpet, whose registers can be mapped
+    (10, (137, 203), _MADE),  # vhci: Bluetooth controllers; cuse: character devices of any name
+    (10, (144, 227, 231), _MEMORY),
+    (10, (184,), _PROCESSOR),
     (10, (220, 221), _STORAGE),  # mptctl, mpt2ctl: any command to what is behind an LSI controller
-    (10, (223, 239), _INPUT),
+    (10, (223, 239, 240), _INPUT),
     (10, (234, 235, 236, 237), _STORAGE),
+    (10, (242,), _RADIO),
     (21, range(256), _STORAGE),
+    (29, range(256), _CONSOLE),  # fb: the screen on which it is
     (90, range(1 << 20), _STORAGE),  # mtd: raw flash, where firmware lies
     (162, range(1 << 20), _STORAGE),  # raw, until Linux 5.13
     (202, range(4096), _PROCESSOR),
+    (229, range(256), _CONSOLE),  # hvc: a hypervisor's
 )
 
 _NAMES: tuple[tuple[str, str], ...] = (
+    ("/dev/aac[0-9]*", _STORAGE),  # any command to what is behind an Adaptec controller
+    ("/dev/bcachefs*ctl", _STORAGE),
     ("/dev/bsg/*", _STORAGE),
+    ("/dev/cachefiles", _STORAGE),  # answers for the files of others
+    ("/dev/crash", _MEMORY),  # of distributions that have /dev/mem cut down
+    ("/dev/cxl/mem[0-9]*", _STORAGE),  # commands memory devices, as nmem's do
     ("/dev/efi_capsule_loader", _FIRMWARE),
+    ("/dev/fwctl/*", _FIRMWARE),
     ("/dev/hpilo/*", _POWER),
+    ("/dev/hsmp", _PROCESSOR),
     ("/dev/ipmi*", _POWER),
+    ("/dev/isst_interface", _PROCESSOR),
     ("/dev/mcelog", _MEMORY),
+    ("/dev/megadev[0-9]*", _STORAGE),
     ("/dev/megaraid_sas_ioctl_node", _STORAGE),
+    ("/dev/mei[0-9]*", _FIRMWARE),  # Intel's management engine
     ("/dev/mmcblk*rpmb", _STORAGE),  # a character device, whose key is written once for ever
     ("/dev/mpt*ctl", _STORAGE),
+    ("/dev/mst/*", _FIRMWARE),  # of NVIDIA network cards, the uplink among them
     ("/dev/ndctl[0-9]*", _STORAGE),
+    ("/dev/ng[0-9]*", _STORAGE),
     ("/dev/nmem[0-9]*", _STORAGE),
     ("/dev/nvme*", _STORAGE),
-    ("/dev/ng[0-9]*", _STORAGE),
+    ("/dev/pktcdvd/control", _STORAGE),
+    ("/dev/pmcsas*", _STORAGE),
+    ("/dev/rshim[0-9]*", _FIRMWARE),  # of BlueField cards, which they reset, too
     ("/dev/rtc*", _CLOCK),
+    ("/dev/switchtec[0-9]*", _FIRMWARE),  # of PCIe switches
+    ("/dev/tw[ael][0-9]*", _STORAGE),  # 3ware controllers
     ("/dev/ubi*", _STORAGE),
+    ("/dev/ublk-control", _STORAGE),
+    ("/dev/ublkc[0-9]*", _STORAGE),
     ("/dev/usbmon*", _TRAFFIC),
+    ("/dev/vboxdrv", _MEMORY),  # runs code in the kernel, as vmmon does
+    ("/dev/vmcp", _POWER),  # commands of z/VM
+    ("/dev/vmmon", _MEMORY),
     ("/dev/watchdog*", _POWER),
+    ("/dev/wmi/*", _FIRMWARE),  # the vendor's calls into it
+    ("/dev/xen/hypercall", _MEMORY),
+    ("/dev/xen/privcmd", _MEMORY),
     ("/dev/zfs", _STORAGE),
 )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from hostdevices.readers import READERS
-from hostdevices.readers.reader import PresetFacts
+from hostdevices.readers.reader import PresetFacts, Value
 from resources.selector import AllOf, AnyOf, Attribute, Kinds, Not, Preset, Selection
 
 
@@ -25,19 +25,24 @@ def preset(name: str) -> Preset:
     return Preset(name, PRESETS[name].selector)
 
 
-_BECAUSE = {"partitioned": "it is partitioned (MIG, SR-IOV), and its parts are devices of their own"}
+_BECAUSE = {
+    "driver": "it decodes, encodes or converts pictures, and takes none",
+    "partitioned": "it is partitioned (MIG, SR-IOV), and its parts are devices of their own",
+}
 """Why a preset leaves out the devices that have an attribute, where that does not say it by itself."""
 
 
 def _selector(kind: str, facts: PresetFacts) -> Selection:
-    selectors: list[Selection] = [
-        Attribute(name, value if isinstance(value, tuple) else (value,)) for name, value in facts.having.items()
-    ]
-    unwanted = tuple(Attribute(name, (value,)) for name, value in facts.lacking.items())
+    selectors: list[Selection] = [*_attributes(facts.having)]
+    unwanted = _attributes(facts.lacking)
     if unwanted:
         because = next((words for name, words in _BECAUSE.items() if name in facts.lacking), "")
         selectors.append(Not(unwanted[0] if len(unwanted) == 1 else AnyOf(unwanted), because))
     return AllOf((Kinds((kind,)), *selectors)) if selectors else Kinds((kind,))
+
+
+def _attributes(facts: Mapping[str, Value | tuple[Value, ...]]) -> tuple[Attribute, ...]:
+    return tuple(Attribute(name, value if isinstance(value, tuple) else (value,)) for name, value in facts.items())
 
 
 PRESETS: Mapping[str, PresetEntry] = {

@@ -115,6 +115,12 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
     return "".join(filled)
 
 
+def sole_attribute(template: str) -> str:
+    """Return the attribute that is all of a template (`Template.text`), `{name}`; empty where there is more or none."""
+    found = _FIELD.fullmatch(template)
+    return found[1] if found is not None and found[1] not in FIELDS else ""
+
+
 def named(template: str) -> dict[str, None]:
     """Return the attributes that a template (`Template.text`) names, in order."""
     return dict.fromkeys(name for name in _fields(template) if name not in FIELDS)

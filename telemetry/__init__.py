@@ -1,6 +1,6 @@
-"""What the daemon counts and remembers of itself, for people and for Prometheus: in memory, bounded, on the loop.
+"""Counters, events and spans of the daemon: in memory, bounded, on the event loop.
 
-the rooms -> Telemetry: histograms, refusals, events -> metrics, `nodeplug events`, Events in the cluster
+the packages -> Telemetry: histograms, refusals, events -> metrics, `nodeplug events`, Events in the cluster
                         spans                        -> a tracer, if there is one
 """
 

@@ -1,7 +1,7 @@
-"""What programs need of a GPU's driver beside its nodes: its libraries and tools, for containers.
+"""A GPU driver's libraries and tools, which containers need beside its device nodes.
 
 A driver's libraries belong to its kernel module of the same version, so they cannot come with an image. Programs that
-share a GPU through NVIDIA's Multi-Process Service need that to be there.
+share a GPU through NVIDIA's Multi-Process Service also need its control daemon.
 """
 
 from userspace.gpus import NvidiaUserspace

@@ -1,6 +1,6 @@
-"""Who can say who holds what: the kubelet's pod-resources API, its state files, the kernel, the API server.
+"""The witnesses of who holds a device: the kubelet's pod-resources API, its state files, the kernel, the API server.
 
-What their words mean stands in checkpoint/holdings.py.
+checkpoint/holdings.py decides what follows from their answers.
 """
 
 from witnesses.kubelet_files import KubeletFiles

@@ -4,6 +4,7 @@ Nothing is decided here that the modules behind it could decide.
 """
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
@@ -266,6 +267,7 @@ class Application:
                 raise method_not_allowed()
             options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
             form = self._form(request, target.kind)
+            write: Callable[[Rest, Target, Plain, WriteOptions], Outcome]
             if target.subresource == "binding":
                 write, body = bind, await question_of(request, self._registry, "Binding", "v1")
             else:

@@ -16,7 +16,7 @@ from resourceapi.objects import ErrorList, Quantity, v1
 from resourceapi.objects.field_rules import qualified_name
 from resources.resource import Capacity, Partition, Resource
 from resources.shares import shares_of
-from resources.template import missing, render
+from resources.template import missing, render, sole_attribute
 
 MOST_TOGETHER = 32
 """Attributes and capacities of one device."""
@@ -65,10 +65,16 @@ def _configured(name: str, resource: Resource, device: Device) -> dict[str, Attr
     """Return what the configuration says; nothing of a device that lacks a fact of it, which is unavailable."""
     fixed = resource.dra.attributes
     return {
-        key: render(value, [name], [device]) if isinstance(value, str) else value
+        key: _filled(value, name, device) if isinstance(value, str) else value
         for key, value in fixed.items()
         if not (isinstance(value, str) and missing(value, device))
     }
+
+
+def _filled(template: str, name: str, device: Device) -> AttributeValue:
+    """Return what a template says; one that is an attribute and no more has its type, which CEL and constraints see."""
+    known = device.attributes.get(sole_attribute(template), "")
+    return render(template, [name], [device]) if isinstance(known, str) else known
 
 
 def capacities(resource: Resource, device: Device) -> dict[str, Capacity]:

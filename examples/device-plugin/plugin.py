@@ -1,4 +1,4 @@
-"""A device plugin in Python that behaves; what a kubelet wants of one is said where it is done.
+"""A device plugin in Python that passes `nodeplug kubelet verify`; comments explain what a kubelet expects.
 
 nodeplug kubelet verify -- python plugin.py {dir}
 """

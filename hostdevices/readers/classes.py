@@ -128,7 +128,31 @@ _INPUT = """
     vendor   hexadecimal
     product  hexadecimal
 """
-_CAMERA = PresetFacts("what can be captured from: the first node of each video device", {"index": 0})
+# Drivers from memory to memory: decoders, encoders, scalers, and the part of a camera's path behind its sensor.
+# Their nodes can be told from a camera's by a call alone (VIDIOC_QUERYCAP), for which they would have to be opened.
+_MEMORY_TO_MEMORY = (
+    "amphion-vpu",
+    "bcm2835-codec",
+    "bcm2835-isp",
+    "cedrus",
+    "coda",
+    "hantro-vpu",
+    "meson-vdec",
+    "mtk-mdp3",
+    "mtk-vcodec-*",
+    "pispbe",
+    "qcom-venus-*",
+    "rkvdec*",
+    "rockchip-rga",
+    "rpi-hevc-dec",
+    "rpivid",
+    "s5p-mfc",
+)
+_CAMERA = PresetFacts(
+    "what can be captured from: the first node of each video device, without codecs",
+    {"index": 0, "name": "video*"},
+    lacking={"driver": _MEMORY_TO_MEMORY},
+)
 
 SMALL_CLASSES: tuple[SmallClass, ...] = (
     SmallClass(

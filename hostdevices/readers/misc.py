@@ -42,7 +42,7 @@ MISC = Reader(
     read,
     one_per="/sys/class/misc entry with a node: kvm, fuse, tun",
     presets={
-        "cuse": PresetFacts("/dev/cuse: character devices made in user space", {"name": "cuse"}),
+        "cuse": PresetFacts("/dev/cuse: character devices made in user space", {"name": "cuse"}, is_dangerous=True),
         "fuse": PresetFacts("/dev/fuse: file systems in user space", {"name": "fuse"}),
         "hwrng": PresetFacts("/dev/hwrng: the hardware's random numbers", {"name": "hw_random"}),
         "kvm": PresetFacts("/dev/kvm: hardware virtualization", {"name": "kvm"}),

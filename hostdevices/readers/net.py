@@ -86,7 +86,7 @@ NIC = Reader(
         speed          integer  Mbit/s
         carrier        boolean  always there
         operstate      text
-        linkType       text     "ethernet", "infiniband", "loopback"
+        linkType       text     "ethernet", "infiniband", "can", "loopback"
         devType        text     "bond", "wlan"
         virtual        boolean  always there
         uplink         boolean  it carries the node's routes: never offered; always there unless it is unknown

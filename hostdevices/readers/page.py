@@ -11,14 +11,15 @@ from hostdevices.readers.reader import Attribute, Reader
 _HEAD = """\
 # Device classes
 
-What `nodeplug discover` finds, class by class: written by `python -m hostdevices.readers.page docs/device-classes.md`
-from the readers themselves. [Adding one](add-a-device-class.md) is a file.
+This page lists what `nodeplug discover` finds, class by class. It is written from the code by
+`python -m hostdevices.readers.page docs/device-classes.md`. [Adding a device class](add-a-device-class.md) takes one file.
 
-An attribute is there only where the host says it; of booleans, some are always there. Ids of vendors and models
-(hexadecimal) are lower-case digits without 0x, in quotes where YAML would take them for numbers. Texts are cut at 64
-bytes. A preset selects the kind, or those of the kind that it says. Health is sampled every few seconds where it says
-so here, else with each rescan; what sits on a PCI function is also unhealthy when that has lost power, does not answer,
-is too hot, or its PCIe errors grow.
+- A device has an attribute only if the host provides its value. Some booleans are always there.
+- Ids of vendors and models (hexadecimal) are lower-case digits without 0x. Put them in quotes if YAML would read them
+  as numbers. Texts have at most 64 bytes.
+- A preset selects all devices of a kind, or some of them.
+- Health is sampled every few seconds if the class says so below, otherwise with each rescan. A device on a PCI function
+  is also unhealthy when the function has lost power, does not answer or is too hot, or when its PCIe errors increase.
 """
 
 
@@ -30,8 +31,8 @@ def page() -> str:
 def _common() -> Iterator[str]:
     for title, table in (
         ("Every kind", EVERYWHERE),
-        ("Kinds that sit on a PCI function (`bus` pci)", ON_PCI),
-        ("Kinds that sit on a USB device (`bus` usb)", ON_USB),
+        ("Kinds on a PCI function (`bus` pci)", ON_PCI),
+        ("Kinds on a USB device (`bus` usb)", ON_USB),
     ):
         yield f"## {title}\n"
         yield from _table(table)
@@ -45,7 +46,7 @@ def _section(reader: Reader) -> Iterator[str]:
     if reader.is_polled:
         facts.append("Health is sampled.")
     if not reader.can_be_renumbered:
-        facts.append("Its nodes keep their names.")
+        facts.append("The names of its nodes never change.")
     yield " ".join(facts) + "\n"
     yield from _table(reader.attributes)
 

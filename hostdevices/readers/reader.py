@@ -40,7 +40,7 @@ class PresetFacts(Struct, frozen=True):
 
     help: str
     having: Mapping[str, Value | tuple[Value, ...]] = {}
-    lacking: Mapping[str, Value] = {}
+    lacking: Mapping[str, Value | tuple[Value, ...]] = {}
     is_dangerous: bool = False
 
 

@@ -107,7 +107,7 @@ def hexadecimal(host: Host, path: str, digits: int) -> str | None:
 
 
 _IFF_UP = 0x1  # linux/if.h
-LINK_TYPES = {1: "ethernet", 32: "infiniband", 772: "loopback", 65534: "none"}
+LINK_TYPES = {1: "ethernet", 32: "infiniband", 280: "can", 772: "loopback", 65534: "none"}
 """What an interface's `type` says, linux/if_arp.h."""
 
 

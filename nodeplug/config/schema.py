@@ -213,7 +213,8 @@ class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         Mapping[str, Value],
         Meta(
             description="Additional attributes of each device in slices and in the metadata of claims: "
-            '`k8s.cni.cncf.io/deviceID: "{pciBusID}"`. Texts can refer to attributes, as in `env`.'
+            '`k8s.cni.cncf.io/deviceID: "{pciBusID}"`. Texts can refer to attributes, as in `env`; a text that is one '
+            'attribute alone, such as `"{numaNode}"`, has the type of that attribute.'
         ),
     ] = {}
     capacity: Annotated[

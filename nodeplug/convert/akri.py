@@ -12,11 +12,13 @@ from msgspec import Struct
 from hostdevices import Host
 from nodeplug.config import Finding
 from nodeplug.config.tree import Mapping as Keys
-from nodeplug.config.tree import Scalar, Unreadable
+from nodeplug.config.tree import Scalar, Sequence, Unreadable
 from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
-from nodeplug.convert.wrapping import Wrapping, below, key, parsed
+from nodeplug.convert.wrapping import Wrapping, below, key, parsed, with_text
 
 _UDEV = "udev"
+_OF_PROPERTIES = {"devicePluginResourceName": "resourceName", "vfioPassthrough": "vfioPassthrough"}
+"""Properties that the udev handler heeds, and what `File` calls them."""
 _KINDS = {
     "drm": "gpu",
     "gpio": "gpio",
@@ -43,6 +45,7 @@ _CLOSE = {"ENV{ID_V4L_CAPABILITIES}": "; the preset `camera` is close: the first
 _FOLDERS = {"event": "input", "js": "input", "mouse": "input", "controlC": "snd", "pcmC": "snd", "card": "dri"}
 _FOLDERS |= {"renderD": "dri"}
 _FILTER = re.compile(r'\s*([A-Z]+)(?:\{([^}]*)\})?\s*(==|!=)\s*"([^"]*)"\s*(?:,|$)')
+_WHOLE_USB = ("ENV", "DEVTYPE", "==", "usb_device")  # what of the subsystem has a node is that
 _BROKERS = "brokers are not started: nodeplug starts no pods. What is in brokerSpec is to be a workload of its own."
 _INSTANCES = "pods ask for any of them, under this name; names of one device (akri.sh/NAME-HASH) are not offered."
 _NODE = "UDEV_DEVNODE_... has the paths, with the configuration's name; before, there was the instance's hash."
@@ -57,7 +60,10 @@ class Details(Struct, frozen=True, rename="camel"):
 
 
 class File(Struct, frozen=True, rename="camel"):
-    """What a Configuration says of devices, and its name; `has_brokers`: pods are made for what is found."""
+    """What a Configuration says of devices, and its name; `has_brokers`: pods are made for what is found.
+
+    `resource_name` and `vfio_passthrough` are properties, the first by which KubeVirt knows the device.
+    """
 
     handler: str
     name: str = "configuration"
@@ -65,6 +71,8 @@ class File(Struct, frozen=True, rename="camel"):
     capacity: int = 1
     broker_properties: dict[str, str] = {}
     has_brokers: bool = False
+    resource_name: str = ""
+    vfio_passthrough: str = ""
 
 
 def _settings(root: Keys) -> Keys:
@@ -83,6 +91,14 @@ def _settings(root: Keys) -> Keys:
     details = below(root, "spec", "discoveryHandler", "discoveryDetails")
     if isinstance(handler, Scalar) and handler.text == _UDEV and isinstance(details, Scalar):
         entries.append((key("details", details), parsed(details)))
+    properties = below(root, "spec", "discoveryHandler", "discoveryProperties")
+    for node in properties.items if isinstance(properties, Sequence) else ():
+        named = below(node, "name")
+        if isinstance(named, Scalar) and named.text in _OF_PROPERTIES:
+            if not isinstance(value := below(node, "value"), Scalar):
+                message = f"the value of {named.text} is in another object"
+                raise Unreadable(Finding(named.line, named.column, message, "write it here, as `value`"))
+            entries.append((key(_OF_PROPERTIES[named.text], value), with_text(value, value.text.strip())))
     if (brokers := below(root, "spec", "brokerSpec")) is not None:
         entries.append((key("hasBrokers", brokers), key("true", brokers)))
     return Keys(tuple(entries), root.line, root.column)
@@ -110,6 +126,16 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         rules = [_selector(rule) for rule in details.udev_rules]
         if not rules:
             raise _Different("it has no rules (udevRules)")
+        if file.vfio_passthrough.lower() == "true":
+            raise _Different("functions for machines go by `kind: vfio` and `compat: kubevirt` (vfioPassthrough)")
+        if file.resource_name not in ("", name):
+            raise _Different(
+                f"KubeVirt looks for {file.resource_name} in it (devicePluginResourceName), and not for {name}"
+            )
+        if file.resource_name and any(rule.get("kind") != "usb" for rule in rules):
+            raise _Different(
+                "KubeVirt takes USB devices of it alone: SUBSYSTEM has to be usb (devicePluginResourceName)"
+            )
     except _Different as reason:
         yield LeftOut(name, str(reason))
         return
@@ -118,6 +144,8 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     escaped = {name: text.replace("{", "{{").replace("}", "}}") for name, text in file.broker_properties.items()}
     own = re.sub("[^A-Z0-9]", "_", file.name.upper())  # a container may have devices of several configurations
     values["env"] = {**escaped, f"UDEV_DEVNODE_{own}": "{devnodes}"}
+    if file.resource_name:
+        values["compat"] = "kubevirt"
     if file.capacity > 1:
         values["shares"] = file.capacity
     yield Offered(values, (_INSTANCES, _NODE, *([_BROKERS] if file.has_brokers else [])))
@@ -132,8 +160,10 @@ def _selector(rule: str) -> Values:
         match = _FILTER.match(rule, place)
         if match is None:
             raise _Different(f"{rule}: what begins with `{rule[place:].strip()}` is no match that is known")
-        (excluded if match[3] == "!=" else found).append(_meant(rule, match[1], match[2], match[4]))
         place = match.end()
+        if match.groups() == _WHOLE_USB and {"kind": "usb"} in found:
+            continue
+        (excluded if match[3] == "!=" else found).append(_meant(rule, match[1], match[2], match[4]))
     chosen = [x for x in found if x.keys() & {"kind", "path"}]
     if not chosen:
         raise _Different(f"{rule}: it means every part of such a device; say which, with SUBSYSTEM or KERNEL")

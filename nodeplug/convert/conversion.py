@@ -121,6 +121,20 @@ def one_or_all(values: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else list(values)
 
 
+def literal(text: str) -> str:
+    """Return a name as the glob that means it and no other, as long as a device tells of it."""
+    return text[:64].translate({ord(x): f"[{x}]" for x in "*?["})
+
+
+def why_no_id(*ids: Sequence[str]) -> str:
+    """Return why a plugin that compares ids as the kernel writes them finds nothing by one; empty where it may."""
+    wrong = next((x for each in ids for x in each if not _ID.fullmatch(x)), None)
+    return "" if wrong is None else f"no function has the id {wrong}: the plugin knows four digits, in small letters"
+
+
+_ID = re.compile(r"[0-9a-f]{4}")
+
+
 def on_nodes(items: Iterable[Offered | LeftOut], nodes: Values) -> Iterator[Offered | LeftOut]:
     """Yield the resources, those that are offered only on some nodes; `nodes` are the keys that say which."""
     for item in items:

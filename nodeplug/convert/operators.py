@@ -1,8 +1,8 @@
 """Objects of operators that install a plugin: those that have its file in them, and those of which they make it.
 
 What an operator makes of an object depends on the nodes and on the operator's release, so that is asked for.
-Source: Mellanox/network-operator, example/crs and manifests/state-*-device-plugin; k8snetworkplumbingwg/
-sriov-network-operator, pkg/consts; NVIDIA/gpu-operator, assets/state-device-plugin.
+Source: Mellanox/network-operator, example/crs and manifests/state-*-device-plugin; NVIDIA/gpu-operator,
+assets/state-device-plugin; k8snetworkplumbingwg/sriov-network-operator, pkg/consts; dra-driver-sriov, pkg/api.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,6 +28,18 @@ POLICY = "NicClusterPolicy"
 _POLICIES = "mellanox.com"
 _PLUGINS = {"rdmaSharedDevicePlugin": "rdma-shared", "sriovDevicePlugin": "sriov"}
 _HAS_CARDS = "feature.node.kubernetes.io/pci-15b3.present"
+_FUNCTIONS = _Made(
+    "sriovnetwork.openshift.io",
+    "which functions are offered is in the ConfigMap that the SR-IOV operator makes of all its policies",
+    "give that, `kubectl get configmap device-plugin-config -o yaml` in the operator's namespace,"
+    " with `--domain openshift.io`",
+)
+_CLAIMED = _Made(
+    "sriovnetwork.k8snetworkplumbingwg.io",
+    "this is of a DRA driver, whose devices have no names that pods could go on asking for",
+    "write a resource with `api: dra`; docs/migration.md, Claims that other DRA drivers served, says what its"
+    " attributes are called",
+)
 _MADE = {
     "ClusterPolicy": _Made(
         "nvidia.com",
@@ -35,12 +47,10 @@ _MADE = {
         "give that, `kubectl get daemonset nvidia-device-plugin-daemonset -o yaml` in the operator's namespace,"
         " or the ConfigMap that devicePlugin.config names",
     ),
-    "SriovNetworkNodePolicy": _Made(
-        "sriovnetwork.openshift.io",
-        "which functions are offered is in the ConfigMap that the SR-IOV operator makes of all its policies",
-        "give that, `kubectl get configmap device-plugin-config -o yaml` in the operator's namespace,"
-        " with `--domain openshift.io`",
+    **dict.fromkeys(
+        ("SriovNetworkNodePolicy", "SriovNetworkNodeState", "SriovNetworkPoolConfig", "SriovOperatorConfig"), _FUNCTIONS
     ),
+    **dict.fromkeys(("SriovResourcePolicy", "DeviceAttributes"), _CLAIMED),
 }
 
 

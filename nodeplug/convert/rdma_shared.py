@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from hostdevices import Host
-from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
+from nodeplug.convert.conversion import LeftOut, Offered, Values, literal, one_or_all, why_no_id
 
 
 class Selector(Struct, frozen=True, rename="camel"):
@@ -44,12 +44,15 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         if pool.rdma_hca_max < 1:
             yield LeftOut(f"{pool.resource_prefix or domain}/{pool.resource_name}", "nobody could have it (rdmaHcaMax)")
             continue
+        if foreign := why_no_id(pool.selectors.vendors, pool.selectors.device_ids):
+            yield LeftOut(f"{pool.resource_prefix or domain}/{pool.resource_name}", foreign)
+            continue
         attributes: Values = {}
         for name, wanted in (
             ("vendor", pool.selectors.vendors),
             ("device", pool.selectors.device_ids),
-            ("driver", pool.selectors.drivers),
-            ("netdev", pool.selectors.if_names or pool.devices),
+            ("driver", tuple(map(literal, pool.selectors.drivers))),
+            ("netdev", tuple(map(literal, pool.selectors.if_names or pool.devices))),
             ("linkLayer", tuple(_LAYERS.get(x, x) for x in pool.selectors.link_types)),
         ):
             if wanted:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from hostdevices import Host
-from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
+from nodeplug.convert.conversion import LeftOut, Offered, Values, literal, one_or_all, why_no_id
 
 DOMAIN = "intel.com"
 """What resources without a prefix begin with, unless the program is told otherwise."""
@@ -84,6 +84,9 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         if wrong := [x for each in selectors for x in each.acpi_indexes if not x.isdecimal()]:
             yield LeftOut(name, f"no function has the ACPI index {wrong[0]} (acpiIndexes)")
             continue
+        if foreign := next((found for x in selectors if (found := why_no_id(x.vendors, x.devices))), ""):
+            yield LeftOut(name, foreign)
+            continue
         unknown = [word for x in selectors for field, word in of_subfunctions.items() if getattr(x, field)]
         unknown += [f"auxTypes {kind}" for x in selectors for kind in x.aux_types if is_auxiliary and kind != "sf"]
         if len({selector.need_vhost_net for selector in selectors}) > 1:
@@ -132,13 +135,13 @@ def _select(pool: Pool, selector: Selector) -> Values:
     for name, wanted in (
         ("vendor", selector.vendors),
         ("device", selector.devices),
-        ("driver", selector.drivers),
-        ("pciBusID", selector.pci_addresses),
+        ("driver", tuple(map(literal, selector.drivers))),
+        ("pciBusID", tuple(map(literal, selector.pci_addresses))),
         ("acpiIndex", tuple(map(int, selector.acpi_indexes))),
         *_link_types(selector, is_layer=is_auxiliary and is_rdma),
         ("rdma", (True,) if is_rdma and not is_auxiliary else ()),
         ("pKey", tuple(x.lower().removeprefix("0x").zfill(4) for x in selector.p_keys)),
-        ("ddpProfile", tuple(_literal(x) for x in selector.ddp_profiles)),
+        ("ddpProfile", tuple(map(literal, selector.ddp_profiles))),
         ("vdpaType", (selector.vdpa_type,) if selector.vdpa_type else ()),
     ):
         if wanted:
@@ -153,11 +156,6 @@ def _select(pool: Pool, selector: Selector) -> Values:
     if not is_auxiliary:
         values["not"] = {"attributes": {"numVFs": ">0"}}
     return values
-
-
-def _literal(text: str) -> str:
-    """Return a profile's name as the glob that means it, as long as a device tells of it."""
-    return text[:64].translate({ord(x): f"[{x}]" for x in "*?["})
 
 
 def _link_types(selector: Selector, *, is_layer: bool) -> list[tuple[str, tuple[str, ...]]]:
@@ -179,7 +177,7 @@ def _functions(attribute: str, wanted: Sequence[str], index: str) -> list[Values
         if name in named:
             continue
         named.add(name)
-        attributes: Values = {attribute: name}
+        attributes: Values = {attribute: literal(name)}
         if ranges:
             attributes[index] = one_or_all([_range(part) for part in ranges.split(",") if part])
         found.append({"attributes": attributes})

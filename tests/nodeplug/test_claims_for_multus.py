@@ -16,6 +16,7 @@ from tests.nodeplug import multus
 from tests.nodeplug.cluster import using
 from tests.nodeplug.machine import Machine, in_cluster
 
+HELD = "pci-0000-3b-00-2"
 FUNCTION, PHYSICAL = "0000:3b:00.2", "0000:3b:00.0"
 DATA, FUSE = "example.com/data", {"name": "example.com/fuse", "select": "fuse", "api": "dra"}
 RESOURCE: Json = {"name": DATA, "select": "sriov-vf", "api": "dra", "compat": "sriov"}
@@ -53,11 +54,26 @@ async def test_what_a_claim_has_is_known_to_multus(machine: Machine, tmp_path: P
     config.write_text(json.dumps(json.loads(config.read_text()) | {"resources": [FUSE]}))
     await stand.until(lambda: _is_taken_up(machine))
     assert multus.device_info(folder, DATA, FUNCTION)["pci"]["rdma-device"] == "mlx5_2"  # as long as the claim lives
+    before = (await machine.published())[HELD]["attributes"]
+    await machine.end()
+    await machine.start(resources=[FUSE | {"name": "example.com/other"}], deviceInfoDirectory=str(folder))
+    await stand.until(lambda: _has_started_again(machine))
+    after = (await machine.published())[HELD]["attributes"]
+    assert after == before  # by which Multus finds the function for a sandbox that is made again
+    found = multus.devices_of(pod, await stand.all("ResourceClaim"), await stand.all("ResourceSlice"))
+    assert found == {DATA: [FUNCTION]}
+    assert multus.device_info(folder, DATA, FUNCTION)["pci"]["rdma-device"] == "mlx5_2"
     await stand.delete("Pod", "p")
     await machine.until(lambda: not any(folder.iterdir()))
 
 
 async def _is_taken_up(machine: Machine) -> bool:
     """Tell whether the daemon knows of the file that does not offer the function any more."""
-    (taint,) = (await machine.published())["pci-0000-3b-00-2"].get("taints", [{"value": ""}])
+    (taint,) = (await machine.published())[HELD].get("taints", [{"value": ""}])
     return bool(taint["value"] == "it-is-not-offered-any-more")
+
+
+async def _has_started_again(machine: Machine) -> bool:
+    """Tell whether the daemon that knows other names has published."""
+    fuse = (await machine.published()).get("misc-fuse", {}).get("attributes", {})
+    return bool(fuse.get("resource") == {"string": "example.com/other"})

@@ -1,5 +1,7 @@
 """Presets against the devices that they are meant to find, and the attributes that a configuration may name."""
 
+from pathlib import Path
+
 import pytest
 
 from hostdevices import Host, scan
@@ -8,6 +10,7 @@ from resources.assignment import assign
 from resources.presets import PRESETS, preset
 from resources.resource import Resource
 from tests.hostdevices.machine import build_machine
+from tests.hostdevices.tree import Tree
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +42,36 @@ def test_a_gpu_with_instances_is_not_offered_whole(machine: Host) -> None:
     assert [device.attributes["type"] for device in found["x/mig"]] == ["mig", "mig"]
 
 
+RASPBERRY_PI = (  # github.com/ayufan/camera-streamer/issues/3: v4l2-ctl --list-devices, sensor and HEVC decoder besides
+    ("platform/soc/fe801000.csi", "unicam", ("video0", "video1", "v4l-subdev0")),
+    *(
+        (f"platform/soc/fe00b840.mailbox/bcm2835-codec.{number}", "bcm2835-codec", (f"video{number}",))
+        for number in (10, 11, 12, 18, 31)
+    ),
+    ("platform/soc/fe00b840.mailbox/bcm2835-isp", "bcm2835-isp", tuple(f"video{x}" for x in (13, 14, 15, 16))),
+    ("platform/soc/fe00b840.mailbox/bcm2835-isp.1", "bcm2835-isp", tuple(f"video{x}" for x in (20, 21, 22, 23))),
+    ("platform/scb/feb00000.hevc-decoder", "rpivid", ("video19",)),
+    ("platform/soc/fe804000.i2c/i2c-1/1-0010", "imx219", ("v4l-subdev1",)),
+)
+
+
+def test_cameras_are_no_codecs(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    for place, driver, names in RASPBERRY_PI:
+        parent = tree.device(f"/sys/devices/{place}", driver=f"platform/{driver}")
+        for index, name in enumerate(names):
+            tree.child(parent, f"video4linux/{name}", group="class/video4linux", node=name, index=index)
+    inventory = scan(tree.host)
+    found = assign(inventory, [Resource("x/camera", preset("camera"))]).devices["x/camera"]
+    assert [device.name for device in found] == ["video0"]
+    (codec,) = (device for device in inventory.devices.values() if device.name == "video10")
+    assert preset("camera").why_not(codec) == "it decodes, encodes or converts pictures, and takes none"
+
+
 def test_dangerous_presets_say_so_and_offer_nothing_unless_the_resource_does(machine: Host) -> None:
     inventory = scan(machine)
     dangerous = {name for name, entry in PRESETS.items() if entry.help.endswith("(dangerous)")}
-    assert dangerous == {"block", "loop", "loop-control", "nvme", "rtc", "uinput", "watchdog"}
+    assert dangerous == {"block", "cuse", "loop", "loop-control", "nvme", "rtc", "uinput", "watchdog"}
     for name in dangerous:
         assert assign(inventory, [Resource("x/y", preset(name))]).devices == {"x/y": ()}
     for name in ON_THE_MACHINE - dangerous:

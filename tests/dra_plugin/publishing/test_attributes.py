@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from dra_plugin.publishing.attributes import capacity, is_name
-from hostdevices import Version
+from hostdevices import AttributeValue, Version
 from resourceapi.objects import Quantity, QuantityError, v1
 from resources.resource import Capacity, DraOptions
 from tests.dra_plugin.offering import HALVES, device, offering, published, resource
@@ -54,6 +54,35 @@ def test_what_the_configuration_says_of_devices_is_there_whatever_is_left_out() 
     assert shown["k8s.cni.cncf.io/resourceName"] == v1.DeviceAttribute(string_value=GPU)
     assert (shown["tier"].int_value, shown["fast"].bool_value) == (2, True)
     assert len(shown) == 32
+
+
+def test_a_text_that_is_one_attribute_has_its_type() -> None:
+    """What `dra.net/numaNode` of dra-driver-cpu is compared with has to be a number, too."""
+    said = DraOptions(
+        attributes={
+            "dra.net/numaNode": "{resource.kubernetes.io/numaNode}",
+            "dra.net/virtual": "{virtual}",
+            "gpu.nvidia.com/driverVersion": "{driverVersion}",
+            "gpu.nvidia.com/productName": "{model}",
+            "a.b/text": "{resource.kubernetes.io/numaNode}.",
+            "a.b/ids": "{ids}",
+        }
+    )
+    known: dict[str, AttributeValue] = {
+        "resource.kubernetes.io/numaNode": 1,
+        "virtual": False,
+        "driverVersion": Version("535.129.3"),
+        "model": "A100\x07",
+    }
+    shown = published(offering([resource(dra=said)], {GPU: [device("gpu-1", attributes=known)]}))["gpu-1"].attributes
+    assert {name: value for name, value in shown.items() if name in said.attributes} == {
+        "dra.net/numaNode": v1.DeviceAttribute(int_value=1),
+        "dra.net/virtual": v1.DeviceAttribute(bool_value=False),
+        "gpu.nvidia.com/driverVersion": v1.DeviceAttribute(version_value="535.129.3"),
+        "gpu.nvidia.com/productName": v1.DeviceAttribute(string_value="A100"),
+        "a.b/text": v1.DeviceAttribute(string_value="1."),
+        "a.b/ids": v1.DeviceAttribute(string_value="gpu-1"),
+    }
 
 
 def test_what_a_device_lacks_is_not_said_of_it() -> None:

@@ -84,6 +84,13 @@ def test_sriov_ranges_of_virtual_functions(tree: Tree) -> None:
     assert {name: resource.topology for name, resource in found.items()} == {"intel.com/a": True, "x.com/fpga": False}
 
 
+def test_names_are_no_globs_for_the_sriov_plugin(tree: Tree) -> None:
+    text = "resourceList: [{resourceName: a, selectors: {drivers: ['vfio*'], pfNames: ['ens?f0']}}]"
+    (pool,) = yaml.safe_load(converted(tree, text).stdout)["resources"]
+    assert pool["select"]["attributes"]["driver"] == "vfio[*]"
+    assert pool["select"]["all"] == [{"attributes": {"pfName": "ens[?]f0"}}]
+
+
 def test_the_example_of_the_page(tree: Tree) -> None:
     page = (Path(__file__).parents[3] / "docs/migration.md").read_text()
     theirs, ours = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("json", "yaml"))
@@ -451,6 +458,18 @@ def test_ddp_profiles_need_the_drivers_to_be_asked(tree: Tree) -> None:
             "nothing here stands for vdpaType, auxTypes eth",
         ),
         ("resourceList: [{resourceName: a, selectors: {auxTypes: [sf]}}]", "nothing here stands for auxTypes"),
+        (
+            "resourceList: [{resourceName: a, selectors: {vendors: ['0x8086']}}]",
+            "no function has the id 0x8086: the plugin",
+        ),
+        (
+            "resourceList: [{resourceName: a, selectors: {devices: ['154C']}}]",
+            "no function has the id 154C: the plugin",
+        ),
+        (
+            "configList: [{resourceName: a, rdmaHcaMax: 1, selectors: {vendors: ['*']}}]",
+            "no function has the id *: the plugin knows four digits, in small letters",
+        ),
         (
             "devices: [{name: a, groups: [{count: 2, paths: [{path: /dev/a0}, {path: /dev/b0}]},"
             " {paths: [{path: /dev/a1, mountPath: /dev/a0}, {path: /dev/b1, mountPath: /dev/b0}]}]}]",

@@ -218,6 +218,7 @@ spec:
         ('SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", ATTRS{serial}=="B*"', [["/dev/ttyUSB4"]]),
         ('SUBSYSTEM=="tty", KERNEL=="ttyUSB[0-9]*|ttyACM*", ENV{ID_SERIAL_SHORT}!="A1"', [["/dev/ttyUSB4"]]),
         ('SUBSYSTEM=="usb", ATTR{idVendor}=="0529"', [["/dev/bus/usb/001/009"]]),
+        ('SUBSYSTEM=="usb", ENV{DEVTYPE}=="usb_device", ATTR{idVendor}=="0529"', [["/dev/bus/usb/001/009"]]),
     ],
 )
 def test_rules_of_akri(tree: Tree, rule: str, found: list[list[str]]) -> None:
@@ -226,6 +227,47 @@ def test_rules_of_akri(tree: Tree, rule: str, found: list[list[str]]) -> None:
     assert (resource.name, resource.shares, resource.permissions) == ("akri.sh/mine", 5, "rw")
     assert dict(resource.env) == {"FORMAT": "{{x}}", "UDEV_DEVNODE_MINE": "{devnodes}"}
     assert paths(offered(tree, config)["akri.sh/mine"]) == found
+
+
+def with_properties(rule: str, *properties: str) -> str:
+    said = f"    discoveryProperties: [{', '.join(properties)}]\n  brokerSpec"
+    return (AKRI % ("udev", rule)).replace("  brokerSpec", said, 1)
+
+
+NAMED = "{name: devicePluginResourceName, value: akri.sh/mine}"
+
+
+async def test_a_usb_device_of_akri_that_kubevirt_takes(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+    config = converted(tree, with_properties('SUBSYSTEM=="usb", ATTR{idVendor}=="0529"', NAMED, "{name: else}"))
+    async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
+        given = await offering.given_to("machine", "akri.sh/mine")
+    assert given.env["USB_RESOURCE_AKRI_SH_MINE"] == "1:9"  # to_usb_resource_env_var of its udev handler
+
+
+@pytest.mark.parametrize(
+    ("rule", "properties", "reason"),
+    [
+        ('SUBSYSTEM=="tty"', [NAMED], "SUBSYSTEM has to be usb (devicePluginResourceName)"),
+        ('SUBSYSTEM=="usb"', ['{name: vfioPassthrough, value: "True"}'], "`kind: vfio` and `compat: kubevirt` (vfio"),
+        (
+            'SUBSYSTEM=="usb"',
+            ["{name: devicePluginResourceName, value: akri.sh/other}"],
+            "KubeVirt looks for akri.sh/other in it (devicePluginResourceName), and not for akri.sh/mine",
+        ),
+    ],
+)
+def test_properties_of_akri_that_stay_behind(tree: Tree, rule: str, properties: list[str], reason: str) -> None:
+    text = with_properties(rule, *properties)
+    result = CliRunner().invoke(main, ["convert", "-", "--root", str(tree.host.root)], input=text)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+
+
+def test_a_property_of_akri_in_another_object_is_asked_for(tree: Tree) -> None:
+    text = with_properties('SUBSYSTEM=="usb"', "{name: vfioPassthrough, valueFrom: {secretKeyRef: {name: x, key: y}}}")
+    result = CliRunner().invoke(main, ["convert", "-", "--root", str(tree.host.root)], input=text)
+    assert result.exit_code == 2
+    assert "the value of vfioPassthrough is in another object; write it here, as `value`" in result.stderr
 
 
 @pytest.mark.parametrize(

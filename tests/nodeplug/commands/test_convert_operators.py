@@ -131,6 +131,20 @@ def test_a_nic_cluster_policy_has_two_plugins_files(tree: Tree) -> None:
             "in the ConfigMap that the SR-IOV operator makes of all its policies; give that, `kubectl get configmap"
             " device-plugin-config -o yaml`",
         ),
+        *(
+            (
+                f"{{apiVersion: sriovnetwork.openshift.io/v1, kind: {kind}, spec: {{}}}}",
+                "in the ConfigMap that the SR-IOV operator makes of all its policies",
+            )
+            for kind in ("SriovNetworkNodeState", "SriovNetworkPoolConfig", "SriovOperatorConfig")
+        ),
+        *(
+            (
+                f"{{apiVersion: sriovnetwork.k8snetworkplumbingwg.io/v1alpha1, kind: {kind}, spec: {{}}}}",
+                "this is of a DRA driver, whose devices have no names that pods could go on asking for; write a",
+            )
+            for kind in ("SriovResourcePolicy", "DeviceAttributes")
+        ),
         (
             "{apiVersion: mellanox.com/v1alpha1, kind: NicClusterPolicy, spec: {ofedDriver: {}}}",
             "this NicClusterPolicy has no spec.rdmaSharedDevicePlugin.config or spec.sriovDevicePlugin.config",

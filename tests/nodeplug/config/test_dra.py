@@ -137,7 +137,7 @@ def test_the_kubelets_limit_of_lists_is_not_that_of_dra() -> None:
         ("api: dra\ndra: {capacity: {a: much}}", "much is not an amount; write it as Kubernetes does: 40Gi, 25G"),
         ("api: dra\ndra: {capacity: {a: 0}}", "0 is not more than nothing"),
         ("api: dra\ndra: {capacity: {a: 1.5}}", 'YAML takes 1.5 for a number; write it in quotes: "1.5"'),
-        ("api: dra\ndra: {capacity: {a: {default: 1}}}", "the key value is missing; how much there is"),
+        ("api: dra\ndra: {capacity: {a: {default: 1}}}", "the key value is missing; the whole amount, a Kubernetes quantity: `80Gi`, `25G`, `100`"),
         (
             "api: dra\ndra: {capacity: {a: {value: 9, min: 1, validValues: [2]}}}",
             "min and validValues: a device without `shares` is given out as a whole",

@@ -97,7 +97,7 @@ def test_what_some_of_them_can_have_is_not_refused(text: str) -> None:
 def test_hints_have_no_links_that_only_a_page_can_show() -> None:
     (found,) = wrong_with("select: nic\napi: dra\ndra: {interface: true}")
     assert found.endswith(
-        "moves into the pod that claims it, and comes back. An object also says what a claim may choose."
+        "moves into the pod that claims it, and back when the pod ends. An object also defines what a claim may choose."
     )
     (found,) = wrong_with("select: gpu\nevictAfterSeconds: 30s")
     assert "[" not in found

@@ -248,6 +248,6 @@ def test_settings_that_are_wrong_do_not_make_mounts_wrong() -> None:
         resources:
           - {name: x/y, select: kvm, mounts: [{hostPath: /fw}]}
     """) == [
-        '1:27: this must be a list, not "/fw"; what resources may mount: these host folders and files, and what is '
+        '1:27: this must be a list, not "/fw"; the host folders and files that resources may mount, with everything '
         "below them"
     ]

@@ -37,7 +37,7 @@ def test_several_documents_each_with_its_places() -> None:
         Sequence((Scalar("a", True, 7, 3),), 7, 1),
     ]
     assert [x.line for x in twice] == [5]
-    with pytest.raises(Unreadable, match="the file is empty$"):
+    with pytest.raises(Unreadable, match=r"the file is empty$"):
         parse_several(b"---\n---\n")
 
 
