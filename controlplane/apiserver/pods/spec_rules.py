@@ -15,7 +15,7 @@ from controlplane.apiserver.pods.systems import check_host_processes, check_host
 from controlplane.apiserver.pods.variables import check_files_of_variables
 from controlplane.apiserver.pods.volumes import check_volumes
 from controlplane.apiserver.rules.label_rules import check_labels
-from controlplane.apiserver.rules.resource_rules import check_requirements
+from controlplane.apiserver.rules.resource_rules import check_amount, check_requirements
 from controlplane.apiserver.rules.words import check_known
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import InOrder
@@ -37,9 +37,10 @@ _TWO_CLAIMS = "at most one of `resourceClaimName` or `resourceClaimTemplateName`
 
 
 def check_node(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
-    """A node: its taints, and its ranges of addresses, which stay once it has some."""
+    """A node: its taints, how much it has, and its ranges of addresses, which stay once it has some."""
     spec, before = new.get("spec") or {}, ((old or {}).get("spec") or {})
     _check_taints(errors, spec.get("taints") or ())
+    _check_node_status(errors, new.get("status") or {}, is_new=old is None)
     ranges, path = spec.get("podCIDRs") or [], "spec.podCIDRs"
     for index, text in enumerate(ranges):
         if not is_network(text):
@@ -67,6 +68,18 @@ def is_network(text: str) -> bool:
     except ValueError:
         return False
     return "/" in text
+
+
+def _check_node_status(errors: ErrorList, status: Plain, *, is_new: bool) -> None:
+    for member in ("capacity", "allocatable"):
+        for name, amount in (status.get(member) or {}).items():
+            check_amount(errors, f"status.{member}.{name}", name, amount)
+    seen: list[Plain] = []
+    for index, address in enumerate(() if is_new else status.get("addresses") or ()):
+        shown = {"Type": address.get("type") or "", "Address": address.get("address") or ""}
+        if shown in seen:
+            errors.duplicate(f"status.addresses[{index}]", shown)
+        seen.append(shown)
 
 
 def _check_taints(errors: ErrorList, taints: Sequence[Plain]) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Check
-from controlplane.apiserver.rules.quantity_rules import not_below_zero
 from controlplane.apiserver.rules.resource_rules import (
     COUNTED,
     HUGE_PAGES,
+    check_amount,
     container_resource,
     quantity,
     standard_resource,
@@ -21,7 +21,7 @@ from controlplane.apiserver.rules.resource_rules import (
 from resourceapi.objects import ErrorList, Quantity
 from resourceapi.objects.errors import Token
 from resourceapi.objects.field_rules import complaints
-from resourceapi.objects.names import REQUESTS_PREFIX, is_extended_resource, is_native_resource, label_key
+from resourceapi.objects.names import REQUESTS_PREFIX, is_native_resource, label_key
 
 _COMPUTE = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 _OF_QUOTAS = {
@@ -76,9 +76,7 @@ def _check_amounts(errors: ErrorList, amounts: Plain, path: str) -> None:
         standard_resource(errors, here, name)
         if "/" not in name and not _is_of_quotas(name):
             errors.invalid(here, name, "must be a standard resource for quota")
-        not_below_zero(errors, here, amount)
-        if (name in COUNTED or is_extended_resource(name)) and quantity(amount).milli_value() % 1000:
-            errors.invalid(here, str(quantity(amount)), "must be an integer")
+        check_amount(errors, here, name, amount)
 
 
 def _is_of_quotas(name: str) -> bool:

@@ -76,14 +76,19 @@ def check_requirements(
     _check_claims(errors, resources.get("claims") or (), f"{path}.claims", claims)
 
 
-def _check_amount(errors: ErrorList, path: str, name: str, text: Any, name_rule: NameRule) -> None:
-    name_rule(errors, path, name)
+def check_amount(errors: ErrorList, path: str, name: str, text: Any) -> None:
+    """An amount of a resource: not below zero, and of what is counted a whole one (ValidateResourceQuantityValue)."""
     amount = quantity(text)
     if amount < quantity("0"):
-        errors.invalid(path, text, "must be greater than or equal to 0")
-    is_whole = amount.milli_value() % 1000 == 0
-    if not is_whole and (name in COUNTED or is_extended_resource(name)):
-        errors.invalid(path, text, "must be an integer")
+        errors.invalid(path, str(amount), "must be greater than or equal to 0")
+    if (name in COUNTED or is_extended_resource(name)) and amount.milli_value() % 1000:
+        errors.invalid(path, str(amount), "must be an integer")
+
+
+def _check_amount(errors: ErrorList, path: str, name: str, text: Any, name_rule: NameRule) -> None:
+    name_rule(errors, path, name)
+    check_amount(errors, path, name, text)
+    amount = quantity(text)
     if name.startswith(HUGE_PAGES) and not _is_multiple(amount, name.removeprefix(HUGE_PAGES)):
         errors.invalid(path, text, f"{text} is not positive integer multiple of {name}")
 

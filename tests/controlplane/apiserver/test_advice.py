@@ -186,6 +186,24 @@ def test_how_pods_of_nodes_are_replaced(api: Http, strategy: Any, found: list[st
     assert texts == [f"spec.updateStrategy.rollingUpdate.{text}" for text in found]
 
 
+def test_how_much_nodes_have(api: Http) -> None:
+    capacity = {"example.com/a": "1500m", "cpu": "1500m", "pods": "-1"}
+    body = {"status": {"capacity": capacity, "allocatable": {"cpu": "1"}}}
+    assert refused(api, "Node", "/api/v1/nodes", body) == [
+        'status.capacity.example.com/a: Invalid value: "1500m": must be an integer',
+        'status.capacity.pods: Invalid value: "-1": must be greater than or equal to 0',
+    ]
+    api.ok("POST", "/api/v1/nodes", {"kind": "Node", "metadata": {"name": "has"}})
+    change = {
+        "status": {"allocatable": {"example.com/a": "500m"}, "addresses": [{"type": "Hostname", "address": "x"}] * 2}
+    }
+    answer = api.send("PATCH", "/api/v1/nodes/has/status", change, content=MERGE)
+    assert [cause["field"] for cause in answer.body["details"]["causes"]] == [
+        "status.allocatable.example.com/a",
+        "status.addresses[1]",
+    ]
+
+
 def test_addresses_of_nodes(api: Http) -> None:
     bad = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
     assert refused(api, "Node", "/api/v1/nodes", {"spec": {"podCIDR": "x"}}) == [
