@@ -21,8 +21,8 @@ also use; a Python that was built without profiles (pyenv's) takes a quarter mor
 machine: only ratios within one run apply to others.
 
 The programs for comparison (a Go plugin that syncs each allocation to disk before it answers, the probe that acts as
-the kubelet for both, the Go driver of `examples/go`) are built separately, and `$NODEPLUG_BASELINES` names their
-folder. Without them the benchmarks skip a part, and say so.
+the kubelet for both, the Go driver of `examples/go`) are built separately; `$NODEPLUG_BASELINES` names their folder.
+Without them the benchmarks skip a part, and say so.
 """
 
 
