@@ -1,7 +1,9 @@
 """The kubeconfig that leads clients to the server.
 
-Clients in Go send a user's token over TLS only, those in Python send none that is in the address, and aiohttp refuses
-both at once. So without TLS the path of the address begins with the token, which all of them leave as it is.
+Clients in Go send a user's token over TLS only, and aiohttp refuses a user's token beside one in the address. So
+without TLS the token is in the address alone: as a password, which clients in Go and Python's aiohttp and httpx send,
+and at the beginning of the path for the official Python client, which sends no password. `kubectl get --raw` drops the
+path.
 """
 
 import base64
@@ -21,7 +23,8 @@ def write_kubeconfig(path: Path, url: str, token: str, ca: str = "", name: str =
     """
     is_sent = bool(token) and url.startswith("https:")
     user = {"token": token} if is_sent else {}
-    cluster = {"server": f"{url}/{token}" if token and not is_sent else url}
+    scheme, _, address = url.partition("://")
+    cluster = {"server": f"{scheme}://{name}:{token}@{address}/{token}" if token and not is_sent else url}
     if ca:
         cluster["certificate-authority-data"] = base64.b64encode(ca.encode()).decode()
     document = {

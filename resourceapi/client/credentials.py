@@ -101,6 +101,9 @@ def _credentials(path: Path, cluster: dict[str, Any], user: dict[str, Any], name
     if url.scheme not in ("http", "https") or not url.hostname:
         raise CredentialsError(f"{path}: the cluster needs a server with http:// or https://")
     address = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl().rstrip("/")
+    password = urllib.parse.unquote(url.password or "")
+    if password:  # the stand-in's kubeconfig repeats it as the path (kubeconfig.py), and addresses are logged
+        address = address.removesuffix(f"/{password}")
     token = str(user.get("token") or "")
     if not token and user.get("tokenFile"):
         token = _text(path.parent / str(user["tokenFile"])).strip()
@@ -108,7 +111,7 @@ def _credentials(path: Path, cluster: dict[str, Any], user: dict[str, Any], name
         server=address,
         token=token,
         username=str(user.get("username") or urllib.parse.unquote(url.username or "")),
-        password=str(user.get("password") or urllib.parse.unquote(url.password or "")),
+        password=str(user.get("password") or password),
         ca=_pem(path, cluster, "certificate-authority"),
         certificate=_pem(path, user, "client-certificate"),
         key=_pem(path, user, "client-key"),

@@ -3,6 +3,8 @@
 Source: kubernetes.io "Authenticating", "User impersonation".
 """
 
+import base64
+import contextlib
 import hmac
 import urllib.parse
 
@@ -98,6 +100,9 @@ def _texts(texts: list[str]) -> str:
 
 
 def _credential(request: Request) -> bytes:
-    """The bearer token."""
+    """The bearer token, or the password."""
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(text, validate=True).partition(b":")[2]
     return text.strip().encode() if scheme.lower() == "bearer" else b""

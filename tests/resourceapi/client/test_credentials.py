@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controlplane.apiserver.kubeconfig import write_kubeconfig
 from resourceapi.client import CredentialsError, from_kubeconfig, in_cluster
 
 
@@ -55,6 +56,13 @@ def test_a_kubeconfig(tmp_path: Path) -> None:
         from_kubeconfig(path, "four")()
     with pytest.raises(CredentialsError, match="missing"):
         from_kubeconfig(tmp_path / "missing")()
+
+
+def test_a_password_is_not_part_of_the_address_that_logs_show(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    write_kubeconfig(path, "http://127.0.0.1:1", "secret")
+    found = from_kubeconfig(path)()
+    assert (found.server, found.username, found.password) == ("http://127.0.0.1:1", "nodeplug", "secret")
 
 
 def test_a_kubeconfig_that_is_no_yaml_is_said_with_its_place(tmp_path: Path) -> None:
