@@ -106,7 +106,7 @@ class ClusterNode:
     async def _list_again(self) -> None:
         """A kubelet starts, and lists its pods; return when the node has them."""
         self._events.forget()
-        if self._following is not None:
+        if self._following is not None and not self._following.done():  # else the whole node ends
             self._is_listed = False
             self._has_taken_in.clear()
             await self._unfollow()

@@ -227,7 +227,7 @@ async def test_a_pod_that_was_taken_off_the_node_can_be_deleted(folder: Path) ->
 
 
 async def test_a_node_that_ends_while_it_tells_of_a_deleted_pod(folder: Path) -> None:
-    """The write that has begun is finished."""
+    """The write that has begun is finished, and a kubelet that starts meanwhile runs."""
     held, goes_on = asyncio.Event(), asyncio.Event()
     async with (
         Server(token=TOKEN) as server,
@@ -244,6 +244,8 @@ async def test_a_node_that_ends_while_it_tells_of_a_deleted_pod(folder: Path) ->
             await pods.delete("p", "default")
             await asyncio.wait_for(held.wait(), 30)
             working.cancel()
+            await node.restart()
+            await node.until(lambda: node.sources.all_ready, 10)
             goes_on.set()
             await asyncio.wait([working])
             assert working.cancelled()
