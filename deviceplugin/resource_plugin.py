@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from deviceplugin.rehearsal import Rehearsal
 
 _MOST_LINES = 20  # about devices of which the same is to be said: there may be 10,000
-_GONE = "it is gone, or not offered any more, and a pod has it"
+_GONE = "it is gone, and a pod has it"
+_NOT_OFFERED = "it is not offered any more, and a pod has it"
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
@@ -110,7 +111,7 @@ class ResourcePlugin:
         self._advertised = Advertised()
         self._unavailable: dict[str, str] = {}  # device -> why it cannot be had although it is well
         self._held: dict[str, cdi.Device | None] = {}  # what is described as it was leased
-        self._gone: dict[str, None] = {}  # units that pods have and that are not there, or not offered any more
+        self._gone: dict[str, str] = {}  # unit that a pod has -> that it is not there, or not offered any more
         self._is_moved = True  # something may be leased at other paths in its container than it is offered at
         self._too_long = ""
         self.servicer = DevicePluginServicer(
@@ -226,7 +227,8 @@ class ResourcePlugin:
             registrations=self.registration.registrations,
             last_error=self.registration.last_error,
             withheld=sum(len(self._units(device)) for device in offered if device.withheld),
-            in_use=sum(len(self._units(device)) for device in offered if self._is_in_use(device)),
+            in_use=sum(len(self._units(device)) for device in offered if self._is_in_use(device))
+            + sum(why == _NOT_OFFERED for why in [*self._gone.values()]),
         )
 
     def rehearse(self, count: int, wanted: Sequence[str]) -> "Rehearsal":
@@ -246,8 +248,8 @@ class ResourcePlugin:
                 yield DeviceStatus(device.id, "unavailable", self._why_unavailable(device) or reason)
             else:
                 yield DeviceStatus(device.id, "healthy")
-        for unit in self._gone:
-            yield DeviceStatus(unit, "unhealthy", _GONE)
+        for unit, why in self._gone.items():
+            yield DeviceStatus(unit, "unhealthy" if why == _GONE else "unavailable", why)
 
     def rebuild(self, noticed_at: float | None = None) -> None:
         """Make the list again, and send it if it is another one.
@@ -262,10 +264,17 @@ class ResourcePlugin:
         is_placed = self.resource.topology
         units = {unit: (healthy[x.id], x.numa_nodes if is_placed else ()) for unit, x in self.allocator.units.items()}
         leased = (lease.unit for lease in self._ledger.of_resource(self.resource.name, API))
-        gone = dict.fromkeys(sorted(unit for unit in leased if unit not in units))
+        gone = {unit: self._why_gone(unit) for unit in sorted(unit for unit in leased if unit not in units)}
         units.update((unit, (False, self._advertised.numa_nodes(unit))) for unit in gone)
-        if new := [unit for unit in gone if unit not in self._gone]:
-            self._log({(logging.WARNING, f"device is unhealthy: {_GONE}"): new})
+        turned = {unit: why for unit, why in gone.items() if self._gone.get(unit) != why}
+        self._log(
+            {
+                (logging.WARNING, f"device is unhealthy: {_GONE}"): [x for x, why in turned.items() if why == _GONE],
+                (logging.INFO, f"device is unavailable: {_NOT_OFFERED}"): [
+                    x for x, why in turned.items() if why != _GONE
+                ],
+            }
+        )
         self._gone = gone
         if self._advertised.replace(units):
             changes: dict[tuple[int, str], list[str]] = {}
@@ -311,6 +320,12 @@ class ResourcePlugin:
         """Tell whether a device is well, and is unavailable only because somebody has it."""
         reason = self._unavailable.get(device.id, "")
         return device.health.healthy and reason not in ("", NOT_DESCRIBED) and not _needs_somebody(device)
+
+    def _why_gone(self, unit: str) -> str:
+        """Return what has become of the device of a unit that a pod has and that is not offered."""
+        lease = self._lease(unit)
+        is_here = lease is not None and any(map(self._presence.is_there, lease.exclusive))
+        return _NOT_OFFERED if is_here else _GONE
 
     def _units(self, device: Device) -> list[str]:
         return units_of_device(self.resource, device)

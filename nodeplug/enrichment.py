@@ -1,6 +1,7 @@
 """What a scan does not read: health over time, and what libraries, drivers and other daemons say of devices."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,37 @@ if TYPE_CHECKING:
     from userspace import NvidiaUserspace
 
 
+Source = Callable[[Inventory], Inventory]
+
+
+def sources(
+    config: Config, host: Host, nvml: Source | None, driver_files: Source | None, *, is_here: bool = True
+) -> tuple[Source, ...]:
+    """Return who adds to an inventory what `config` asks for, but for health over time, in the order of asking.
+
+    Of a machine that is not this one (`is_here`) nobody can be asked who has no file on it.
+    """
+    found: list[Source] = []
+    if is_here and may_have_uplinks(config):
+        from nodeplug.ways_out import with_ways_out  # for network cards alone
+
+        found.append(partial(with_ways_out, host))
+    if nvml is not None:
+        found.append(nvml)
+    if is_here and (profiles := ddp_profiles(config)) is not None:
+        found.append(profiles.enrich)
+    if is_here and (probes := own_probes(config)) is not None:  # once others have said what a device is called
+        found.append(probes.enrich)
+    if pipes := [resource.mps for resource in config.resources if resource.mps]:
+        from userspace import with_mps  # for GPUs alone
+
+        found.append(lambda inventory: with_mps(host, inventory, pipes, config.settings.driver_root))
+    found.append(lambda inventory: with_vhost_net(host, inventory, config.resources))
+    if driver_files is not None:
+        found.append(driver_files)
+    return tuple(found)
+
+
 class Enrichment:
     """Adds to inventories what one configuration asks for. `enrich` is called in threads, one at a time."""
 
@@ -32,15 +64,10 @@ class Enrichment:
         """Ask nobody yet. `health` is what is remembered from before."""
         self._host = host
         self._health = health
-        self._nvml = nvml
         self._dra = dra
-        self._may_have_uplinks = may_have_uplinks(config)
-        self._ddp_profiles = ddp_profiles(config)
-        self._own_probes = own_probes(config)
-        self._resources = config.resources
-        self._mps_pipes = [resource.mps for resource in config.resources if resource.mps]
-        self._driver_root = config.settings.driver_root
         self.driver_files = _driver_files(config, host)
+        files = self.driver_files.enrich if self.driver_files is not None else None
+        self._sources = sources(config, host, nvml.enrich if nvml is not None else None, files)
         self._assigned: Assignment | None = None  # the last one, of `_known`
         self._known: Mapping[str, Device] = {}
 
@@ -51,23 +78,8 @@ class Enrichment:
     def enrich(self, inventory: Inventory) -> Inventory:
         """Return the inventory with all that. Blocks for as long as sysfs, libraries and other daemons do."""
         found = self._health.sample(self._host, inventory, self._concerned(inventory))
-        if self._may_have_uplinks:
-            from nodeplug.ways_out import with_ways_out  # for network cards alone
-
-            found = with_ways_out(self._host, found)
-        if self._nvml is not None:
-            found = self._nvml.enrich(found)
-        if self._ddp_profiles is not None:
-            found = self._ddp_profiles.enrich(found)
-        if self._own_probes is not None:  # once others have said what a device is called
-            found = self._own_probes.enrich(found)
-        if self._mps_pipes:
-            from userspace import with_mps  # for GPUs alone
-
-            found = with_mps(self._host, found, self._mps_pipes, self._driver_root)
-        found = with_vhost_net(self._host, found, self._resources)
-        if self.driver_files is not None:
-            found = self.driver_files.enrich(found)
+        for add in self._sources:
+            found = add(found)
         return self._dra.with_lent(found) if self._dra is not None else found
 
     def _concerned(self, inventory: Inventory) -> Collection[str] | None:

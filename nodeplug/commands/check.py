@@ -26,13 +26,12 @@ from nodeplug.commands.options import CONFIGURATION_FILE, Output, output_option,
 from nodeplug.commands.structured import as_text
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
+from nodeplug.enrichment import sources
 from nodeplug.foreign_specs import undescribed
-from nodeplug.fronts import ddp_profiles, may_have_uplinks, own_probes
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 from resources.emptiness import why_empty
 from resources.shares import shares_of
-from resources.vhost_net import with_vhost_net
 
 if TYPE_CHECKING:
     from nodeplug.control.changes import Changes
@@ -144,30 +143,22 @@ def check(
 
 def _enriched(inventory: Inventory, config: Config, host: Host) -> Inventory:
     """Return the inventory with what its configuration has others asked of devices, as far as they are here."""
-    if any(resource.userspace for resource in config.resources):
-        from nodeplug.driver_files import driver_files
-
-        inventory = driver_files(config, host, made=False).enrich(inventory)
-    if pipes := [resource.mps for resource in config.resources if resource.mps]:
-        from userspace import with_mps
-
-        inventory = with_mps(host, inventory, pipes, config.settings.driver_root)
-    inventory = with_vhost_net(host, inventory, config.resources)
-    if config.settings.nvml and host.root.is_dir():
+    settings = config.settings
+    nvml = files = None
+    if settings.nvml and host.root.is_dir():
         import asyncio
 
         from nvml import read_once
 
-        settings = config.settings
-        inventory = asyncio.run(read_once(host, settings.driver_root, settings.ignored_xids, inventory))
-    if may_have_uplinks(config) and host.root == Path("/"):
-        from nodeplug.ways_out import with_ways_out
+        def nvml(inventory: Inventory) -> Inventory:
+            return asyncio.run(read_once(host, settings.driver_root, settings.ignored_xids, inventory))
 
-        inventory = with_ways_out(host, inventory)
-    if (profiles := ddp_profiles(config)) is not None and host.root == Path("/"):
-        inventory = profiles.enrich(inventory)
-    if (probes := own_probes(config)) is not None and host.root == Path("/"):
-        inventory = probes.enrich(inventory)
+    if any(resource.userspace for resource in config.resources):
+        from nodeplug.driver_files import driver_files
+
+        files = driver_files(config, host, made=False).enrich
+    for add in sources(config, host, nvml, files, is_here=host.root == Path("/")):
+        inventory = add(inventory)
     return inventory
 
 

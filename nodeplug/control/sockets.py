@@ -6,6 +6,7 @@ A socket's path has 107 bytes at the most; through /proc/self/fd the folder need
 import contextlib
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -48,16 +49,27 @@ def bound(folder: int) -> socket.socket:
 
 
 def connect(directory: Path, seconds: float) -> socket.socket:
-    """Return a connection to the daemon whose state is in `directory`. Raises OSError."""
+    """Return a connection to the daemon whose state is in `directory`. Raises OSError.
+
+    Where as many wait as the kernel lets, a connect that does not block fails at once: this one waits for its turn.
+    """
     with opened(directory) as folder:
         connection = socket.socket(socket.AF_UNIX)
         try:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(seconds))
+            try:
+                connection.connect(_address(folder, SOCKET_NAME))
+            except BlockingIOError as error:
+                raise TimeoutError(f"too many wait to be answered, for {seconds:g} s") from error
             connection.settimeout(seconds)
-            connection.connect(_address(folder, SOCKET_NAME))
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
 
 
 def _address(folder: int, name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from nodeplug.control import client
 from nodeplug.control.leases import Answer, Question
-from nodeplug.control.sockets import bound, opened
+from nodeplug.control.sockets import bound, connect, opened
 
 Answering = Callable[[socket.socket], None]
 
@@ -74,3 +74,12 @@ def test_a_file_in_place_of_the_state_directory_is_no_directory_of_a_daemon(tmp_
     file.touch()
     with pytest.raises(client.NoSocket, match=f"there is no {file}/control.sock: no daemon runs"):
         client.ask(file, Question(), Answer)
+
+
+def test_who_finds_no_room_to_wait_is_given_up_in_time(tmp_path: Path) -> None:
+    """A daemon that is stopped accepts nobody; the kernel has more and more of them wait, up to a bound."""
+    with opened(tmp_path) as at, bound(at) as listening, contextlib.ExitStack() as waiting:
+        listening.listen(0)
+        waiting.enter_context(connect(tmp_path, 30))
+        with pytest.raises(client.NotRunning, match=r"does not answer within 0\.1 s"):
+            client.ask(tmp_path, Question(), Answer, 0.1)
