@@ -393,8 +393,11 @@ class Application:
             for obj in page.objects:
                 metadata = obj["metadata"]
                 one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
-                if self._store.get(one.kind.table, one.key) is not None:  # the list may be of an older version
+                try:
                     await write_apart(self._rest, one, 0, partial(Rest.delete, target=one, options=options))
+                except ApiError as error:
+                    if error.code != 404:  # else it is gone: the list is of an older version, or somebody was quicker
+                        raise
         finally:  # also those before one that a policy keeps
             await self._store.commit()
         value = View(form, target, "", self._rest.clock).many(page.objects, page.metadata)

@@ -40,9 +40,8 @@ async def write_apart(rest: Rest, target: Target, size: int, write: Write) -> Ou
     old = rest.find(target.kind, target.key) if target.name else None
     is_compiled = target.kind.id in _COMPILED and not target.subresource
     is_large = size >= LONG or (old is not None and has_many_values(old, _MANY))
-    if (
-        not (is_large or is_compiled or rest.is_judged(target.kind)) or target.kind.id == SERVICES
-    ):  # which are given addresses that no other has at that moment
+    is_long = is_large or is_compiled or rest.is_judged(target.kind)
+    if not is_long or target.kind.id == SERVICES:  # which are given addresses that no other has at that moment
         return write(rest)
     for _ in range(_TRIES):
         draft = _Draft(rest)

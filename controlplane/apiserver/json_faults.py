@@ -30,9 +30,9 @@ def why_no_json(data: bytes) -> str:
         scanner.read(byte)
         if scanner.fault:
             return scanner.fault
-    if not scanner.is_full:
+    if not scanner.is_complete:
         scanner.read(_SPACE[0])  # Go does so, to end a number
-    return scanner.fault or ("" if scanner.is_full else _END)
+    return scanner.fault or ("" if scanner.is_complete else _END)
 
 
 def shown(data: bytes, *, is_binary: bool = False) -> str:
@@ -54,7 +54,7 @@ class _Scanner:
         self._digits = 0
 
     @property
-    def is_full(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether a whole value has come."""
         return self._next == self._top
 

@@ -209,7 +209,7 @@ def remove(directory: Path, pod: str) -> None:
 
 @kubelet.command(epilog=examples("nodeplug kubelet restart --dir /tmp/node --kill"))
 @directory_option
-@click.option("--kill", is_flag=True, help="Simulate a crash: the kubelet does not write its state files again.")
+@click.option("--kill", is_flag=True, help="Simulate a crash: the kubelet writes nothing more before it restarts.")
 def restart(directory: Path, kill: bool) -> None:
     """Restart the kubelet: sockets vanish, pods keep running, plugins must register again."""
     ask_kubelet(directory, Request("kill" if kill else "restart"))

@@ -57,6 +57,7 @@ class ClusterNode:
         self._ending: dict[str, PodStatus | None] = {}  # uid of one that is being removed -> its last status, once gone
         self._pod_statuses: dict[str, Json] = {}  # uid -> the status that the server was told
         self._node_status: Json = {}
+        self._to_remove: deque[Pod] = deque()
         self._unsent_events: deque[tuple[str, str, str, str]] = deque()  # events: pod, type, reason, message
         self._group: asyncio.TaskGroup  # all that goes on; while it runs
         self._changed = asyncio.Event()
@@ -86,6 +87,8 @@ class ClusterNode:
                 await asyncio.shield(comparing)
             finally:
                 await comparing  # or a thread would still use the client
+            while self._to_remove:  # not before, for the group may be ending meanwhile
+                self._group.create_task(self._remove(self._to_remove.popleft()))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), delay(self._failures) if self._failures else None)
 
@@ -103,7 +106,7 @@ class ClusterNode:
     async def _list_again(self) -> None:
         """A kubelet starts, and lists its pods; return when the node has them."""
         self._events.forget()
-        if self._following is not None:
+        if self._following is not None and not self._following.done():  # else the whole node ends
             self._is_listed = False
             self._has_taken_in.clear()
             await self._unfollow()
@@ -184,7 +187,7 @@ class ClusterNode:
             return
         if uid not in self._ending:
             self._ending[uid] = None
-            self._group.create_task(self._remove(self._admitted[uid]))  # which can take its time
+            self._to_remove.append(self._admitted[uid])
         elif last is not None:
             if pod is not None:
                 await self._delete(pod)

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from folderwatch import is_there
+from folderwatch import is_missing
 from nodeplug.config import Config, ConfigError, Settings, from_environment, load, node_name
 from nodeplug.doctor.finding import Finding
 
@@ -29,11 +29,8 @@ def settings_of(config: Config | None, state: Path | None) -> Settings:
 
 def examine(path: Path) -> tuple[Config | None, list[Finding]]:
     """Return the configuration, if it can be used, and what there is to say of it."""
-    try:
-        if not is_there(path):
-            return None, [Finding("note", _SUBJECT, f"there is no {path}", "name the daemon's file with --config")]
-    except PermissionError:
-        pass  # whoever reads it says so
+    if is_missing(path):
+        return None, [Finding("note", _SUBJECT, f"there is no {path}", "name the daemon's file with --config")]
     try:
         config = load(path, node_name(), from_environment())
     except ConfigError as error:

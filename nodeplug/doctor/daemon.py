@@ -20,11 +20,7 @@ def examine(settings: Settings, path: Path) -> Iterator[Finding]:
     try:
         found = client.ask(Path(settings.state_directory), Question(), Answer)
     except (NotRunning, Refusal) as error:
-        elsewhere = (
-            "or name its state directory with --state, where it is another one (settings.stateDirectory)"
-            if isinstance(error, NoSocket)
-            else ""
-        )
+        elsewhere = _ELSEWHERE if isinstance(error, NoSocket) else ""
         yield Finding("wrong", _SUBJECT, str(error), elsewhere)
         return
     yield Finding("ok", _SUBJECT, f"it runs: nodeplug {found.daemon.version}, pid {found.daemon.pid}")

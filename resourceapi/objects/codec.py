@@ -419,9 +419,9 @@ def _read_time(value: Any) -> datetime:
 
 
 def micro_time_complaint(text: Any) -> str:
-    """Go's words for a time that is not told in microseconds, as a MicroTime has to be; empty where it is."""
-    is_reported = not isinstance(text, str) or _MICRO_TIME.fullmatch(text)
-    return "" if is_reported else _time_complaint(text, _MICRO_LAYOUT)
+    """Go's words for a text that is no time in microseconds, as a MicroTime has to be; empty for any other value."""
+    is_right = not isinstance(text, str) or _MICRO_TIME.fullmatch(text)
+    return "" if is_right else _time_complaint(text, _MICRO_LAYOUT)
 
 
 def _time_complaint(text: str, layouts: Sequence[tuple[str, str]]) -> str:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +224,54 @@ async def test_a_pod_that_was_taken_off_the_node_can_be_deleted(folder: Path) ->
                 await last_of(client, "p", delete)
         finally:
             client.close()
+
+
+async def test_a_node_that_ends_while_it_tells_of_a_deleted_pod(folder: Path) -> None:
+    """The write that has begun is finished, and a kubelet that starts meanwhile runs."""
+    held, goes_on = asyncio.Event(), asyncio.Event()
+    async with (
+        Server(token=TOKEN) as server,
+        Node(folder) as node,
+        held_up(server.url, b'"observedGeneration":2', held, goes_on) as url,
+    ):
+        client = Client(lambda: Credentials(server=server.url, token=TOKEN))
+        through = Client(lambda: Credentials(server=url, token=TOKEN))
+        pods = client.aio.raw("v1", "pods", namespaced=True)
+        working = asyncio.create_task(ClusterNode(node, through).run())
+        try:
+            await pods.create(bound("p"))
+            await until_running(client, "p")
+            await pods.delete("p", "default")
+            await asyncio.wait_for(held.wait(), 30)
+            working.cancel()
+            await node.restart()
+            await node.until(lambda: node.sources.all_ready, 10)
+            goes_on.set()
+            await asyncio.wait([working])
+            assert working.cancelled()
+            assert (await pods.get("p", "default"))["status"]["observedGeneration"] == 2
+        finally:
+            through.close()
+            client.close()
+
+
+@asynccontextmanager
+async def held_up(url: str, text: bytes, held: asyncio.Event, goes_on: asyncio.Event) -> AsyncIterator[str]:
+    """Another address of a server, where a request with this text waits for `goes_on`."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_request: bool) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                if is_request and text in data:
+                    held.set()
+                    await goes_on.wait()
+                writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, asked = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(copy(reader, asked, is_request=True), copy(answers, writer, is_request=False))
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as listener:
+        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"

@@ -33,12 +33,17 @@ class Authenticator:
         self.has_anonymous = has_anonymous and bool(token)
 
     def taken_from_path(self, scope: Scope) -> Scope:
-        """The request without the token with which its path may begin (kubeconfig.py), which is in a header instead."""
+        """The request without the token with which its path may begin (kubeconfig.py).
+
+        It is in a header instead, unless a header has a credential already.
+        """
         token, slash, rest = scope["path"][1:].partition("/")
         if not token or self.of_token(token.encode()) is None:
             return scope
-        others = [header for header in scope["headers"] if header[0] != b"authorization"]
-        return {**scope, "path": slash + rest, "headers": [*others, (b"authorization", b"Bearer " + token.encode())]}
+        headers = scope["headers"]
+        if not any(name == b"authorization" for name, _ in headers):
+            headers = [*headers, (b"authorization", b"Bearer " + token.encode())]
+        return {**scope, "path": slash + rest, "headers": headers}
 
     def user(self, request: Request) -> User:
         """Whom a request is from. Raises ApiError 401, or 403 for who may not speak for others."""

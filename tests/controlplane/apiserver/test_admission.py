@@ -1,5 +1,6 @@
 """Admission policies: what they see, what they say, and what becomes of a write."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Answer, Http, Running
@@ -121,6 +122,21 @@ def test_what_goes_before_a_refused_one_of_a_collection_is_shown_to_watchers() -
         with watcher.watch(MAPS, resourceVersion=made["resourceVersion"], timeoutSeconds="5") as events:
             assert api.send("DELETE", MAPS).status == 422
             assert [(each["type"], each["object"]["metadata"]["name"]) for each in events] == [("DELETED", "a")]
+
+
+def test_collections_that_are_deleted_twice_at_once(api: Http, server: Running) -> None:
+    """What somebody else was quicker with is gone, as each of them wants it."""
+    use(api, "any", {}, validations=[{"expression": "request.operation != 'DELETE' || oldObject.data.a == 'x'"}])
+    for number in range(40):
+        assert write(api, f"m{number}", {"a": "x"}).status == 201
+
+    def clear(_: int) -> int:
+        with server.http() as http:
+            return http.send("DELETE", MAPS).status
+
+    with ThreadPoolExecutor() as pool:
+        assert set(pool.map(clear, range(4))) == {200}
+    assert api.ok("GET", MAPS)["items"] == []
 
 
 def test_expressions_are_compiled_when_they_are_written(api: Http) -> None:

@@ -112,7 +112,7 @@ def test_what_cannot_be_given(api: Http, spec: Plain, expected: str) -> None:
     ],
 )
 def test_addresses_are_looked_at_before_anything_else(api: Http, spec: Plain, expected: str) -> None:
-    """Neither the name nor the ports are expected, wrong as they are."""
+    """Neither the name nor the ports are told, wrong as they are."""
     wrong = service("a", ports=[{"port": 0}], **spec)
     wrong["metadata"]["labels"] = {"a": "-"}
     assert api.send("POST", SERVICES, wrong).message == f'Service "a" is invalid: {expected}'

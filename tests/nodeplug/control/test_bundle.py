@@ -118,6 +118,18 @@ async def test_a_node_without_one_says_what_is_missing(tmp_path: Path, journal: 
     assert "missing: status.json: there is no " in result.stderr
 
 
+async def test_a_configuration_of_which_nobody_can_tell_whether_it_is_there_keeps_nothing_else_out(
+    tmp_path: Path, made_up: MadeUpHost
+) -> None:
+    """As on a disk that dies; here its name is too long."""
+    assert made_up.root.parent == tmp_path
+    result = await bundled(tmp_path / ("x" * 300), "-")
+    assert result.exit_code == 0, result.output
+    found = files(result.stdout_bytes)
+    assert "File name too long" in found["missing.txt"]
+    assert "File name too long" in found["doctor.json"]
+
+
 async def test_files_that_never_end_keep_nothing_else_out(tmp_path: Path, made_up: MadeUpHost) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("resources: &all [*all]\n")

@@ -58,6 +58,9 @@ def test_a_token_may_stand_at_the_beginning_of_the_path(admin: Http, server: Run
             told = nobody.ok("POST", f"/{first}{review}", {})["status"]["userInfo"]
             assert told["username"] == user
         assert nobody.send("POST", f"/{token}x{review}", {}).status == 403, "anonymous, with a path that nobody has"
+    with server.http(token) as account:
+        told = account.ok("POST", f"/{server.server.token}{review}", {})["status"]["userInfo"]
+    assert told["username"] == ACCOUNT, "a credential in a header goes before"
 
 
 def test_a_token_names_the_node_that_it_is_bound_to(admin: Http, server: Running) -> None:

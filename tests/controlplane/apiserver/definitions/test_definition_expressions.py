@@ -248,7 +248,7 @@ def tightened(api: Http) -> Http:
     ],
 )
 def test_an_update_may_leave_what_is_no_longer_right(tightened: Http, patch: dict[str, Any], expected: str) -> None:
-    """As far as it can be expected what it was; a rule in CEL warns of it."""
+    """As far as it can be told what it was; a rule in CEL warns of it."""
     body = {"metadata": {"labels": {"a": "b"}}, "spec": patch}
     answer = tightened.send("PATCH", f"{DRIVERS}/old", body, content=MERGE)
     assert answer.status == (422 if expected else 200)
