@@ -61,9 +61,11 @@ def check_policy(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         return
     has_params, has_variables = spec.get("paramKind") is not None, bool(spec.get("variables"))
     environment = environment_of(known, has_params=has_params, has_variables=has_variables)
-    telling = environment_of(known, has_params=has_params, has_authorizer=False, has_variables=has_variables)
+    message_environment = environment_of(
+        known, has_params=has_params, has_authorizer=False, has_variables=has_variables
+    )
     for index, each in enumerate(spec.get("validations") or ()):
-        _check_validation(errors, each, f"{path}.validations[{index}]", environment, telling)
+        _check_validation(errors, each, f"{path}.validations[{index}]", environment, message_environment)
     _check_annotations(errors, new, f"{path}.auditAnnotations", environment)
 
 
@@ -216,7 +218,7 @@ def _check_variables(errors: ErrorList, spec: Plain, path: str) -> dict[str, Typ
 
 
 def _check_validation(
-    errors: ErrorList, validation: Plain, path: str, environment: Environment, telling: Environment
+    errors: ErrorList, validation: Plain, path: str, environment: Environment, message_environment: Environment
 ) -> None:
     source, message_expression = (validation.get(name) or "" for name in ("expression", "messageExpression"))
     if source.strip():
@@ -224,7 +226,7 @@ def _check_validation(
     else:
         errors.required(f"{path}.expression", "expression is not specified")
     if message_expression.strip():
-        _check_expression(errors, f"{path}.messageExpression", message_expression, telling, STRING)
+        _check_expression(errors, f"{path}.messageExpression", message_expression, message_environment, STRING)
     elif message_expression:
         errors.invalid(f"{path}.messageExpression", message_expression, "must be non-empty if specified")
     message = validation.get("message") or ""
