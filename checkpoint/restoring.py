@@ -75,14 +75,14 @@ class Restoring:
         return "; ".join(list(self._unrestored)[:_MOST_REASONS])
 
     async def _restore_leases(self, leases: Sequence[Lease]) -> None:
-        """Grant what a container has: all of it at once, or what of it can be had."""
+        """Grant what a container has: all of it at once, or what of it can be had, in halves."""
         why = ""
         try:
             await self._ledger.grant(leases, check=partial(_check_unleased, leases), guarded=False)
         except LeaseRefused as refusal:  # whoever has the lease, nobody else gets the device
-            if len(leases) > 1:
-                for each in leases:
-                    await self._restore_leases([each])
+            if half := len(leases) // 2:
+                await self._restore_leases(leases[:half])
+                await self._restore_leases(leases[half:])
                 return
             if self._ledger.get(leases[0].key) is not None:
                 return

@@ -93,6 +93,16 @@ async def test_a_resource_that_a_new_configuration_leaves_out_while_units_are_re
     assert (node.units, node.reconciler.problem) == (["gpu-0"], "")
 
 
+async def test_one_of_many_units_that_somebody_else_has_costs_the_others_few_commits(node: Node) -> None:
+    await node.ledger.grant([lease("gpu-40", "example.com/other", holder="pod/a/b/c")])
+    units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(64)}
+    node.witnesses.list = Listed(units | {("example.com/other", "gpu-40"): "pod/a/b/c"})
+    before = node.ledger.commits
+    await node.passes()
+    assert len(node.units) == 64
+    assert node.ledger.commits - before == 6
+
+
 async def test_a_claim_for_which_the_kubelet_has_no_answer_yet_is_not_held(node: Node) -> None:
     node.witnesses.cgroups = frozenset({"uid-2"})
     node.witnesses.claims = {"7": ClaimEntry("default", "d", frozenset({"uid-2"}))}
