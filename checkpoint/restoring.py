@@ -8,6 +8,7 @@ Rules:
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import partial
 from itertools import chain
 from typing import Final, TypeAlias
 
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from checkpoint.errors import LeaseRefused, LedgerUnavailable
 from checkpoint.fronts import ClaimFront, UnitFront
 from checkpoint.holdings import ClaimName, Holdings, UnitEntry, claim_of, held_claims, held_units
-from checkpoint.lease import Lease, LeaseKey
+from checkpoint.lease import Book, Lease, LeaseKey
 from checkpoint.ledger import Ledger
 
 log = logging.getLogger("nodeplug.leases")
@@ -50,10 +51,10 @@ class Restoring:
         held = held_units(holdings)
         containers: dict[_Container, list[str]] = {}
         for resource, unit in sorted(x for x in held if (x[0], "device-plugin", x[1]) not in leased):
-            if front.serves(resource):
-                containers.setdefault((resource, *held[resource, unit]), []).append(unit)
+            containers.setdefault((resource, *held[resource, unit]), []).append(unit)
         for (resource, holder, entry), units in containers.items():
-            if lost := [x for x in units if self._ledger.get((resource, "device-plugin", x)) is None]:
+            lost = [x for x in units if self._ledger.get((resource, "device-plugin", x)) is None]
+            if lost and front.serves(resource):  # still: meanwhile the configuration may be another one
                 pods = frozenset({entry.pod} if entry else ())
                 leases = front.restore_units(resource, lost, entry)
                 await self._restore_leases([replace(x, holder=holder, pods=pods) for x in leases])
@@ -74,14 +75,16 @@ class Restoring:
         return "; ".join(list(self._unrestored)[:_MOST_REASONS])
 
     async def _restore_leases(self, leases: Sequence[Lease]) -> None:
-        """Grant what a container has: all of it at once, or what of it can be had."""
+        """Grant what a container has: all of it at once, or what of it can be had, in halves."""
         why = ""
         try:
-            await self._ledger.grant(leases, guarded=False)
+            await self._ledger.grant(leases, check=partial(_check_unleased, leases), guarded=False)
         except LeaseRefused as refusal:  # whoever has the lease, nobody else gets the device
-            if len(leases) > 1:
-                for each in leases:
-                    await self._restore_leases([each])
+            if half := len(leases) // 2:
+                await self._restore_leases(leases[:half])
+                await self._restore_leases(leases[half:])
+                return
+            if self._ledger.get(leases[0].key) is not None:
                 return
             why = str(refusal)
         except LedgerUnavailable as error:
@@ -115,6 +118,13 @@ class Restoring:
         self._lines += 1
         if self._lines <= _MOST_LINES:
             log.log(level, "%s", message, extra=extra)
+
+
+def _check_unleased(leases: Iterable[Lease], book: Book) -> None:
+    """Raise `LeaseRefused` where a unit has a lease by now: the kubelet has given it out since it was listed."""
+    for lease in leases:
+        if book.get(lease.key) is not None:
+            raise LeaseRefused(f"device {lease.unit}: {lease.resource} has given it out meanwhile", lease.unit)
 
 
 def _keys(claims: Iterable[ClaimName]) -> Set[_Key]:

@@ -13,7 +13,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from msgspec.structs import replace
@@ -190,26 +191,27 @@ class Allocator:
 
         They keep one record, as those of an Allocate do.
         """
-        answer = Answered(response, self.resource.name)
-        found = {unit: self._answered_device(unit, answer) for unit in unit_ids}
+        answer, offered = Answered(response, self.resource.name), _Named(self.devices.values())
+        found = {unit: self._answered_device(unit, answer, offered) for unit in unit_ids}
         devices = {x.id: x for x in found.values() if x is not None}.values()
         record = self._record(
             answer.response, [answer.with_answered_paths(x) for x in devices if not self._presence.why_changed(x)]
         )
-        now = time.time()
+        now, scanned = time.time(), _Named(self._presence.devices())
         return [
-            self._restored(self._lease(unit, device, record, now), device, answer) for unit, device in found.items()
+            self._restored(self._lease(unit, device, record, now), device, answer, scanned)
+            for unit, device in found.items()
         ]
 
-    def _answered_device(self, unit_id: str, answer: Answered) -> Device | None:
+    def _answered_device(self, unit_id: str, answer: Answered, offered: "_Named") -> Device | None:
         """Return the device that a unit was when it was answered; None where no scan finds it."""
         given = answer.device_of(unit_id)
-        return (self.devices.get(given.id) or self._presence.get(given.id)) if given else self._named(unit_id)
+        return (self.devices.get(given.id) or self._presence.get(given.id)) if given else self._named(unit_id, offered)
 
-    def _restored(self, lease: Lease, device: Device | None, answer: Answered) -> Lease:
+    def _restored(self, lease: Lease, device: Device | None, answer: Answered, scanned: "_Named") -> Lease:
         """Return a lease with the devices that its unit had when it was answered."""
         given = answer.device_of(lease.unit)
-        taken = device.ids if device else frozenset((given.id,)) if given else self._taken_by(lease.unit)
+        taken = device.ids if device else frozenset((given.id,)) if given else _taken_by(lease.unit, scanned)
         if given and (given.members or given.part_of):  # then, which may not be what they are today
             return replace(lease, exclusive=taken.union(given.members), shared=lease.shared.union(given.part_of))
         if is_group_id(given.id if given else name_in(lease.unit), self.resource.name):
@@ -232,8 +234,9 @@ class Allocator:
         records = {record: container_record.decode(record) for record in {lease.record for lease in leases}}
         seen = {i: {x.device.id: x for x in record.devices} if record else {} for i, record in records.items()}
         found: dict[str, Device] = {}
+        offered = _Named(self.devices.values())
         for lease in leases:
-            if (device_id := self._device_of(lease, seen[lease.record])) not in found:
+            if (device_id := self._device_of(lease, seen[lease.record], offered)) not in found:
                 found[device_id] = self._present(device_id, seen[lease.record].get(device_id))
         devices = list(found.values())
         for record in filter(None, records.values()):
@@ -242,31 +245,24 @@ class Allocator:
                 await self._describe(devices)
         return devices
 
-    def _named(self, unit_id: str) -> Device | None:
+    def _named(self, unit_id: str, offered: "_Named") -> Device | None:
         """Return the device of a unit, also of one that was named when `ids` said otherwise; None for none, or two."""
         if (device := self.units.get(unit_id)) is not None:
             return device
-        name = name_in(unit_id)
-        found = [device for device in self.devices.values() if name in unit_names(device)]
+        found = offered.of(name_in(unit_id))
         return found[0] if len(found) == 1 else None
 
-    def _device_of(self, lease: Lease, seen: Mapping[str, Seen]) -> str:
+    def _device_of(self, lease: Lease, seen: Mapping[str, Seen], offered: "_Named") -> str:
         """Return the id of the device that a container has, whichever has its unit's name now.
 
         `seen` are those of the lease's record, by id.
         """
         if known := next((i for i in lease.exclusive if i in seen), ""):
             return known
-        device = self._named(lease.unit)
+        device = self._named(lease.unit, offered)
         if device is not None and device.id in lease.exclusive:
             return device.id
         return next(iter(lease.exclusive)) if len(lease.exclusive) == 1 else name_in(lease.unit)
-
-    def _taken_by(self, unit_id: str) -> frozenset[str]:
-        """Return the ids of all devices that a unit may be of which nobody offers any more."""
-        name = name_in(unit_id)
-        function = {pci_id(name)} if ADDRESS.fullmatch(name) else ()
-        return frozenset({name, *function, *(x.id for x in self._presence.devices() if name in unit_names(x))})
 
     def _present(self, device_id: str, seen: Seen | None) -> Device:
         """Return a leased device as it is now; `seen` is what it was then, None where no record says it.
@@ -343,6 +339,33 @@ class Allocator:
             boot_id=self._ledger.boot_id,
             granted_at=now,
         )
+
+
+class _Named:
+    """Devices by every name that they can have; of thousands of units each is found at once."""
+
+    def __init__(self, devices: Iterable[Device]) -> None:
+        """Look at the devices when somebody asks."""
+        self._devices = devices
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, list[Device]]:
+        found: dict[str, list[Device]] = {}
+        for device in self._devices:
+            for name in dict.fromkeys(unit_names(device)):
+                found.setdefault(name, []).append(device)
+        return found
+
+    def of(self, name: str) -> Sequence[Device]:
+        """Return the devices that have a name."""
+        return self._by_name.get(name, ())
+
+
+def _taken_by(unit_id: str, scanned: _Named) -> frozenset[str]:
+    """Return the ids of all devices that a unit may be of which nobody offers any more."""
+    name = name_in(unit_id)
+    function = {pci_id(name)} if ADDRESS.fullmatch(name) else ()
+    return frozenset({name, *function, *(x.id for x in scanned.of(name))})
 
 
 def _check(devices: Sequence[Device], book: Book) -> None:

@@ -21,6 +21,8 @@ from grpcunix import is_live, remove_dead_sockets
 from telemetry import EventLog
 
 KUBELET_SOCKET = "kubelet.sock"
+SUCCEEDED = "another instance started later and offers the resource; this one waits"
+"""What an instance logs when it has a successor."""
 _PREFIX = "nodeplug-"
 _READABLE = 9  # characters of a resource's own name in a socket's, which has 48
 _CHARACTERS = string.digits + string.ascii_lowercase  # in the order in which they sort

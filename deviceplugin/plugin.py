@@ -29,7 +29,7 @@ from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import RETRY, Specs
 from deviceplugin.units import API
 from deviceplugin.watcher_registration import WatcherRegistration
-from folderwatch import FolderWatcher, check_mounts
+from folderwatch import FolderWatcher, check_mounts, is_missing
 from grpcunix import Transport, handler
 from hostdevices import Device, Host
 from hostdevices.presence import Presence
@@ -298,7 +298,7 @@ class DevicePlugins:
     def _describe_for_multus(self) -> None:
         """Have the device-info files of what is offered or held."""
         wanting = [each for each in self._plugins.values() if each.resource.device_info]
-        if self._device_info is None and (wanting or self._claimed or self._had_files_of_claims()):
+        if self._device_info is None and (wanting or self._claimed or self._may_have_files_of_claims()):
             from deviceplugin.device_info_files import DeviceInfoFiles  # for those who have any
 
             self._device_info = DeviceInfoFiles(self._paths.device_info)
@@ -314,10 +314,10 @@ class DevicePlugins:
             names = [each.resource.name for each in wanting] + [resource.name for resource, _ in self._claimed]
             self._device_info.want([*names, *of_claims.values()], files, kept | of_claims.keys())
 
-    def _had_files_of_claims(self) -> bool:
-        """Tell whether there are files of what claims have: of an earlier life, and of resources that are no more."""
+    def _may_have_files_of_claims(self) -> bool:
+        """Tell whether there may be files of what claims have, of an earlier life and of resources that are no more."""
         folder = self._paths.device_info
-        return folder.is_dir() and any((folder / name).exists() for name in self._device_info_of_claims())
+        return not is_missing(folder) and any(not is_missing(folder / x) for x in self._device_info_of_claims())
 
     def _device_info_of_claims(self) -> dict[str, str]:
         """Return the names of the device-info files of what claims have, whatever is offered, with the resources."""

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from deviceplugin.folder import Identity, PluginFolder, new_socket
+from deviceplugin.folder import SUCCEEDED, Identity, PluginFolder, new_socket
 from deviceplugin.lifecycle import BEGIN, Action, Event, State, Timings, step
 from grpcunix import Backoff, Client, GrpcUnixError, Handler, RpcError, Status, Transport, UnixServer, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -128,7 +128,7 @@ class Registration:
         if is_succeeded != self._is_silent:
             self._is_silent = is_succeeded
             if is_succeeded:
-                log.info("another instance started later and offers the resource; this one waits", extra=self._extra)
+                log.info(SUCCEEDED, extra=self._extra)
             self._silence(is_succeeded)
         kubelet = self._folder.kubelet()
         if kubelet is not None and kubelet != self._kubelet and not is_succeeded:

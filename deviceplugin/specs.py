@@ -79,12 +79,10 @@ class Specs:
         """Have written again what somebody has changed. What is being written is looked at afterwards."""
         if self._watch is None or self._written is None:
             return
-        is_logged, self._is_logged = (
-            self._is_logged,
-            any(map(self._directory.is_touched, map(cdi.file_name, self._written))),
-        )
-        if self._is_logged:
-            if not is_logged:
+        is_touched = any(map(self._directory.is_touched, map(cdi.file_name, self._written)))
+        was_logged, self._is_logged = self._is_logged, is_touched
+        if is_touched:
+            if not was_logged:
                 text = "CDI specs in %s were removed or changed by somebody: they are written again"
                 log.warning(text, self._directory.path)
             self._watch.pause()

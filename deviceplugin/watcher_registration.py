@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from deviceplugin.folder import has_successor, is_ours, new_socket
+from deviceplugin.folder import SUCCEEDED, has_successor, is_ours, new_socket
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import VERSION
 from folderwatch import FolderWatcher, is_missing
@@ -106,6 +106,8 @@ class WatcherRegistration:
         if is_succeeded == self._is_silent:
             return
         self._is_silent = is_succeeded
+        if is_succeeded:
+            log.info(SUCCEEDED, extra={"resource": self.resource_name})
         self._silence(is_succeeded)
         if not (is_succeeded or self._streaming()):
             self._missed.set()

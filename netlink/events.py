@@ -21,7 +21,7 @@ OnLink = Callable[[Link | None], None]
 
 
 class LinkEvents:
-    """Calls `told` on the running loop with each interface of which something is said; None: look at everything."""
+    """Calls `on_link` on the running loop with each interface of which something is said; None: look at everything."""
 
     def __init__(self, on_link: OnLink) -> None:
         """Begin, in the network namespace of this thread. Raises OSError."""

@@ -200,8 +200,8 @@ def is_replaced(each: Interface, here: Iterable[Link], host: Host) -> bool:
     port = [str(each.device.attributes.get(x, "")) for x in ("devPort", "physPort")]
 
     def is_at_its_port(link: Link) -> bool:  # some functions have several interfaces
-        identity = [host.read(f"/sys/class/net/{link.name}/{x}") or "" for x in ("dev_port", "phys_port_name")]
-        return identity == port
+        found = [host.read(f"/sys/class/net/{link.name}/{x}") or "" for x in ("dev_port", "phys_port_name")]
+        return found == port
 
     others = (x for x in here if x.parent == each.parent and each.permanent and x.permanent not in ("", each.permanent))
     return bool(each.parent) and any(map(is_at_its_port, others))

@@ -6,6 +6,7 @@ no device of a node. Source: project-akri/akri, the definition of Configuration,
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -45,6 +46,7 @@ _CLOSE = {"ENV{ID_V4L_CAPABILITIES}": "; the preset `camera` is close: the first
 _FOLDERS = {"event": "input", "js": "input", "mouse": "input", "controlC": "snd", "pcmC": "snd", "card": "dri"}
 _FOLDERS |= {"renderD": "dri"}
 _FILTER = re.compile(r'\s*([A-Z]+)(?:\{([^}]*)\})?\s*(==|!=)\s*"([^"]*)"\s*(?:,|$)')
+_USB = ("SUBSYSTEM", None, "==", "usb")
 _WHOLE_USB = ("ENV", "DEVTYPE", "==", "usb_device")  # what of the subsystem has a node is that
 _BROKERS = "brokers are not started: nodeplug starts no pods. What is in brokerSpec is to be a workload of its own."
 _INSTANCES = "pods ask for any of them, under this name; names of one device (akri.sh/NAME-HASH) are not offered."
@@ -153,17 +155,18 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
 
 def _selector(rule: str) -> Values:
     """Return what a rule means: all of its matches."""
-    found: list[Values] = []
-    excluded: list[Values] = []
+    matches: list[tuple[Any, ...]] = []
     place = 0
     while place < len(rule):
         match = _FILTER.match(rule, place)
         if match is None:
             raise _Different(f"{rule}: what begins with `{rule[place:].strip()}` is no match that is known")
         place = match.end()
-        if match.groups() == _WHOLE_USB and {"kind": "usb"} in found:
-            continue
-        (excluded if match[3] == "!=" else found).append(_meant(rule, match[1], match[2], match[4]))
+        matches.append(match.groups())
+    if _USB in matches:
+        matches = [x for x in matches if x != _WHOLE_USB]
+    found = [_meant(rule, field, key, text) for field, key, operator, text in matches if operator == "=="]
+    excluded = [_meant(rule, field, key, text) for field, key, operator, text in matches if operator == "!="]
     chosen = [x for x in found if x.keys() & {"kind", "path"}]
     if not chosen:
         raise _Different(f"{rule}: it means every part of such a device; say which, with SUBSYSTEM or KERNEL")

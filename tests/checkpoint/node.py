@@ -63,11 +63,15 @@ class Front:
         self.why_not = self.why_never = ""
         self.republished: list[str] = []
         self.rewrites: DeviceFile | None = None  # what the kubelet's file says once it is written again
+        self.names = "example.com/"  # what our resources begin with
+        self.meanwhile: Callable[[], object] = lambda: None  # happens while units are restored
 
     def serves(self, resource: str) -> bool:
-        return resource.startswith("example.com/")
+        return resource.startswith(self.names)
 
     def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
+        assert self.serves(resource)
+        self.meanwhile()
         return [lease(unit, resource) for unit in units]
 
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from checkpoint import Lease, LeaseRefused, LedgerUnavailable
 from checkpoint.holdings import ClaimEntry, DeviceFile, Listed, UnitEntry
+from checkpoint.lease import Change
 from tests.checkpoint.build import claimed, lease, opened
 from tests.checkpoint.node import OTHER, UNIT, Node
 from tests.running import running
@@ -53,6 +54,53 @@ async def test_of_what_one_container_holds_all_that_nobody_else_has_is_leased_ag
     assert [x.message.partition(":")[0] for x in caplog.records if "without a lease" in x.message] == [
         "example.com/gpu gpu-1 is held without a lease"
     ]
+
+
+@pytest.mark.parametrize("taken", [(), ("gpu-1",)], ids=["at once", "one by one"])
+async def test_what_another_pod_is_given_while_units_are_restored_stays_its(node: Node, taken: Sequence[str]) -> None:
+    """The kubelet has given it out since it was listed."""
+    await node.passes()
+    await node.ledger.grant([lease(unit, "example.com/other", holder="pod/a/b/c") for unit in taken])
+    allocated: list[asyncio.Task[Change]] = []
+
+    def allocate() -> None:
+        allocated.append(asyncio.create_task(node.ledger.grant([lease("gpu-2", holder="pod/new/b/c")])))
+
+    node.front.meanwhile = allocate
+    units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(4)}
+    node.witnesses.list = Listed(
+        units | {("example.com/other", unit): "pod/a/b/c" for unit in taken}, knows_its_pods=True
+    )
+    await node.passes()
+    await asyncio.gather(*allocated)
+    assert {x.unit: x.holder for x in node.ledger.leases() if x.resource == "example.com/gpu"} == {
+        **{unit: holder for (_, unit), holder in units.items() if unit not in taken},
+        "gpu-2": "pod/new/b/c",
+    }
+
+
+async def test_a_resource_that_a_new_configuration_leaves_out_while_units_are_restored_is_nobodys_business(
+    node: Node,
+) -> None:
+    def configure() -> None:
+        node.front.names = "example.com/gpu"
+
+    node.front.meanwhile = configure
+    node.witnesses.list = Listed(
+        {UNIT: "pod/x/y/z", ("example.com/other", "other-0"): "pod/a/b/c"}, knows_its_pods=True
+    )
+    await node.passes()
+    assert (node.units, node.reconciler.problem) == (["gpu-0"], "")
+
+
+async def test_one_of_many_units_that_somebody_else_has_costs_the_others_few_commits(node: Node) -> None:
+    await node.ledger.grant([lease("gpu-40", "example.com/other", holder="pod/a/b/c")])
+    units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(64)}
+    node.witnesses.list = Listed(units | {("example.com/other", "gpu-40"): "pod/a/b/c"})
+    before = node.ledger.commits
+    await node.passes()
+    assert len(node.units) == 64
+    assert node.ledger.commits - before == 6
 
 
 async def test_a_claim_for_which_the_kubelet_has_no_answer_yet_is_not_held(node: Node) -> None:

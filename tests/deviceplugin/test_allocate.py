@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from checkpoint.holdings import UnitEntry
 from deviceplugin import Paths, container_record
 from deviceplugin.lifecycle import Timings
 from grpcunix import Client, RpcError, Status
-from hostdevices import Devnode, Health
+from hostdevices import AttributeValue, Device, Devnode, Health
 from hostdevices.readers import paths_reader
 from hostdevices.scan import scan
 from kubelet.rpc import connect
@@ -23,6 +24,7 @@ from resources.assignment import assign
 from resources.resource import Mount, NodeAccess, Resource
 from resources.selector import Ids, Kinds
 from resources.selector import Paths as PathsSelector
+from resources.unit_names import unit_names
 from tests.checkpoint.build import claimed, opened
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
@@ -370,6 +372,29 @@ async def test_the_lost_leases_of_one_container_keep_one_record_as_those_of_an_a
         entry = UnitEntry("uid", "c", answer.SerializeToString())
         found = side.plugins.restore_units("example.com/fuse", units, entry)
         assert {x.record for x in found} == {x.record for x in ledger.leases()}
+
+
+class Counted(dict[str, AttributeValue]):
+    """Attributes that count how often they are asked for."""
+
+    asked = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        Counted.asked += 1
+        return super().get(key, default)
+
+
+async def test_lost_units_of_a_container_that_are_not_offered_any_more_are_found_at_once(start: StartPlugins) -> None:
+    """There may be thousands, and they are looked for while the loop waits."""
+    side = await start([resource("fuse")])
+    there = {f"x-{n}": Device(f"x-{n}", "x", f"x{n}", attributes=Counted(uuid=f"GPU-{n}")) for n in range(20)}
+    side.presence.update(there, ())
+    Counted.asked = 0
+    found = side.plugins.restore_units("example.com/fuse", [f"GPU-{n}" for n in range(20)], None)
+    assert [x.exclusive for x in found] == [{f"GPU-{n}", f"x-{n}"} for n in range(20)]
+    once, Counted.asked = Counted.asked, 0
+    [*unit_names(there["x-0"])]
+    assert once == 20 * Counted.asked
 
 
 async def test_an_annotation_that_nobody_can_read_says_nothing(start: StartPlugins) -> None:

@@ -1,5 +1,6 @@
 """What Multus, CNI plugins and containers are told of a virtual function beside its address."""
 
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,14 +11,17 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from checkpoint import Ledger
-from deviceplugin import Paths
+from deviceplugin import DevicePlugins, Paths
 from deviceplugin.device_info import file_content, file_name, variable
 from deviceplugin.device_info_files import DeviceInfoFiles
+from folderwatch import FolderWatcher
 from hostdevices import Device, Devnode
+from hostdevices.presence import Presence
 from kubelet.node import Node
 from resources.resource import Resource
 from resources.selector import Kinds
 from resources.template import ValueTooLong
+from tests.checkpoint.build import claimed
 from tests.deviceplugin.conftest import Side, StartPlugins
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.node import GRACE, node_of, offered, pod, until_ended
@@ -211,6 +215,24 @@ async def test_what_only_claims_can_have_has_files_too(start: StartPlugins, made
     await until(lambda: [*paths.device_info.iterdir()] == [file])
     side.plugins.update({})
     await until(lambda: not file.exists())
+
+
+async def test_a_folder_that_cannot_be_looked_at_ends_nothing(
+    made_up: MadeUpHost, paths: Paths, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever has no such files does not care; one of a claim's may be in it, which is to be removed some time."""
+    name, host, presence = "x" * 300, made_up.host, Presence(made_up.host)
+    paths = replace(paths, device_info=paths.device_info.with_name(name))
+    with contextlib.closing(FolderWatcher()) as watcher:
+        plugins = DevicePlugins([], host, presence, ledger, paths, watcher)
+        async with running(plugins.run()):
+            plugins.update({})
+            assert name not in caplog.text
+            (fuse, *_) = functions(made_up)
+            presence.update({fuse.id: fuse}, [fuse])
+            await ledger.grant([claimed("fuse", "uid", NAME, exclusive=fuse.id)])
+            plugins.update({})
+            await until(lambda: f"{name}: File name too long; it is tried again" in caplog.text)
 
 
 async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

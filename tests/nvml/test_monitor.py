@@ -140,7 +140,7 @@ async def test_memory_errors_within_a_minute(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "words"),
+    ("faults", "words"),
     [
         (["lost"], "it has fallen off the bus, or cannot be reached"),
         (["gone", "deaf"], "it has fallen off the bus, or cannot be reached"),
@@ -148,7 +148,7 @@ async def test_memory_errors_within_a_minute(driver: Driver) -> None:
     ],
 )
 async def test_a_gpu_that_is_lost_is_so_at_once_and_keeps_its_name(
-    driver: Driver, expected: list[str], words: str, caplog: pytest.LogCaptureFixture
+    driver: Driver, faults: list[str], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Resources mean GPUs by their UUIDs; the others are asked as before."""
     driver.add("0000:82:00.0", 4)
@@ -157,7 +157,7 @@ async def test_a_gpu_that_is_lost_is_so_at_once_and_keeps_its_name(
     slow = Timings(interval=0.05, silence=60.0, again=3600.0, first=60.0)
     async with watching(driver, slow) as watched:
         before = await watched.now()
-        driver.tell("gpus 2", *expected)
+        driver.tell("gpus 2", *faults)
         found = await watched.until(reason(GPU))
         assert reason(GPU)(found) == reason(FIRST)(found) == words
         assert [facts(found.devices[x]) for x in (GPU, FIRST)] == [facts(before.devices[x]) for x in (GPU, FIRST)]

@@ -219,6 +219,7 @@ spec:
         ('SUBSYSTEM=="tty", KERNEL=="ttyUSB[0-9]*|ttyACM*", ENV{ID_SERIAL_SHORT}!="A1"', [["/dev/ttyUSB4"]]),
         ('SUBSYSTEM=="usb", ATTR{idVendor}=="0529"', [["/dev/bus/usb/001/009"]]),
         ('SUBSYSTEM=="usb", ENV{DEVTYPE}=="usb_device", ATTR{idVendor}=="0529"', [["/dev/bus/usb/001/009"]]),
+        ('ENV{DEVTYPE}=="usb_device", ATTR{idVendor}=="0529", SUBSYSTEM=="usb"', [["/dev/bus/usb/001/009"]]),
     ],
 )
 def test_rules_of_akri(tree: Tree, rule: str, found: list[list[str]]) -> None:
