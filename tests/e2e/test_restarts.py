@@ -5,6 +5,7 @@ the figures are printed (`-rP`, or `-s`).
 """
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -63,6 +64,18 @@ def test_the_daemon_restarts(node: RealNode, daemon: DaemonProcess) -> None:
             took.append(allocatable.until(4))
     show("restarts of the daemon", took, "from its start until all is allocatable")
     node.until(lambda: holders(daemon) == HOLDER, "the lease is the holder's", 60)
+    hold(node, "goes-0")
+
+
+def test_the_daemon_loses_its_ledger(node: RealNode, daemon: DaemonProcess) -> None:
+    node.apply(pod("holder", HOLDS, {FUSE: 3}))
+    node.until(lambda: holders(daemon) == 3 * HOLDER, "the leases are the holder's", 60)
+    leased = [(lease.unit, lease.exclusive) for lease in daemon.leases()]
+    daemon.end(signal.SIGKILL)
+    shutil.rmtree(daemon.state)
+    daemon.start()
+    node.until(lambda: holders(daemon) == 3 * HOLDER, "the leases are the holder's again", 60)
+    assert [(lease.unit, lease.exclusive) for lease in daemon.leases()] == leased
     hold(node, "goes-0")
 
 
