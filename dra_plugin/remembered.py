@@ -41,16 +41,16 @@ def _attributes(record: Record, name: str) -> Mapping[str, AttributeValue]:
     """Return what the claim's metadata says of a device, but what every device says."""
     for metadata in record.metadata:
         try:
-            said = from_dict(DeviceMetadata, metadata.content)
+            described = from_dict(DeviceMetadata, metadata.content)
         except DecodeError:  # of another version of ours
             continue
-        for device in (device for request in said.requests for device in request.devices if device.name == name):
+        for device in (device for request in described.requests for device in request.devices if device.name == name):
             values = {key: _value(attribute) for key, attribute in device.attributes.items()}
             return {key: value for key, value in values.items() if value is not None and key not in OWN_ATTRIBUTES}
     return {}
 
 
-def _value(said: v1.DeviceAttribute) -> AttributeValue | None:
-    if said.version_value is not None:
-        return Version(said.version_value)
-    return next((x for x in (said.string_value, said.int_value, said.bool_value) if x is not None), None)
+def _value(attribute: v1.DeviceAttribute) -> AttributeValue | None:
+    if attribute.version_value is not None:
+        return Version(attribute.version_value)
+    return next((x for x in (attribute.string_value, attribute.int_value, attribute.bool_value) if x is not None), None)
