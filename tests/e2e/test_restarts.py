@@ -70,12 +70,12 @@ def test_the_daemon_restarts(node: RealNode, daemon: DaemonProcess) -> None:
 def test_the_daemon_loses_its_ledger(node: RealNode, daemon: DaemonProcess) -> None:
     node.apply(pod("holder", HOLDS, {FUSE: 3}))
     node.until(lambda: holders(daemon) == 3 * HOLDER, "the leases are the holder's", 60)
-    leased = [(lease.unit, lease.exclusive) for lease in daemon.leases()]
+    leased = {lease.unit: lease.exclusive for lease in daemon.leases()}
     daemon.end(signal.SIGKILL)
     shutil.rmtree(daemon.state)
     daemon.start()
     node.until(lambda: holders(daemon) == 3 * HOLDER, "the leases are the holder's again", 60)
-    assert [(lease.unit, lease.exclusive) for lease in daemon.leases()] == leased
+    assert {lease.unit: lease.exclusive for lease in daemon.leases()} == leased
     hold(node, "goes-0")
 
 
