@@ -122,8 +122,7 @@ class Database:
         """Take the lock, open the file, return what it holds. Raises `StateLocked` or `LedgerUnavailable`."""
         try:
             try:
-                with saying_quota(self._directory):
-                    book = self._open()
+                book = self._open()
             except _TROUBLE as error:
                 self._close_file()
                 if not ((is_full(error) or lacks_names(error, self._directory)) and self._reserve.give_up()):
@@ -299,12 +298,13 @@ class Database:
     def _open(self) -> Book:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._take_lock()
-        try:
+        with saying_quota(self._directory):
+            try:
+                return self._open_sound()
+            except _Unsound as unsound:
+                self._close_file()
+                self._rename(unsound)
             return self._open_sound()
-        except _Unsound as unsound:
-            self._close_file()
-            self._rename(unsound)
-        return self._open_sound()
 
     def _open_sound(self) -> Book:
         empty = _size(self.path) == 0

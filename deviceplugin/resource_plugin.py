@@ -263,8 +263,8 @@ class ResourcePlugin:
         healthy = {x.id: x.health.healthy and x.id not in self._unavailable for x in devices.values()}
         is_placed = self.resource.topology
         units = {unit: (healthy[x.id], x.numa_nodes if is_placed else ()) for unit, x in self.allocator.units.items()}
-        leased = (lease.unit for lease in self._ledger.of_resource(self.resource.name, API))
-        gone = {unit: self._why_gone(unit) for unit in sorted(unit for unit in leased if unit not in units)}
+        leased = (x for x in self._ledger.of_resource(self.resource.name, API) if x.unit not in units)
+        gone = {lease.unit: self._why_gone(lease) for lease in sorted(leased, key=lambda x: x.unit)}
         units.update((unit, (False, self._advertised.numa_nodes(unit))) for unit in gone)
         turned = {unit: why for unit, why in gone.items() if self._gone.get(unit) != why}
         self._log(
@@ -321,11 +321,9 @@ class ResourcePlugin:
         reason = self._unavailable.get(device.id, "")
         return device.health.healthy and reason not in ("", NOT_DESCRIBED) and not _needs_somebody(device)
 
-    def _why_gone(self, unit: str) -> str:
+    def _why_gone(self, lease: Lease) -> str:
         """Return what has become of the device of a unit that a pod has and that is not offered."""
-        lease = self._lease(unit)
-        is_here = lease is not None and any(map(self._presence.is_there, lease.exclusive))
-        return _NOT_OFFERED if is_here else _GONE
+        return _NOT_OFFERED if any(map(self._presence.is_there, lease.exclusive)) else _GONE
 
     def _units(self, device: Device) -> list[str]:
         return units_of_device(self.resource, device)

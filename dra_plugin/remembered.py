@@ -25,29 +25,32 @@ def remembered(names: Set[str], leases: Iterable[Lease], resources: Iterable[Res
     """
     known = {resource.name: resource for resource in resources}
     found: dict[str, Offered] = {}
-    for lease in leases:
-        name = name_of(lease.unit)
-        if lease.api != API or name not in names or name in found or (record := record_of(lease)) is None:
+    meant = (lease for lease in leases if lease.api == API and name_of(lease.unit) in names)
+    for lease in {lease.record: lease for lease in meant}.values():  # a claim's leases have one record
+        if (record := record_of(lease)) is None:
             continue
+        attributes = _attributes(record)
         for each in record.allocated:
-            if each.name == name:
+            if each.name in names and each.name not in found:
                 resource = known.get(each.resource) or Resource(each.resource, NOTHING)
-                device = structs.replace(each.seen.device, attributes=_attributes(record, name))
-                found.setdefault(name, Offered(name, resource, device, each.partition))
+                device = structs.replace(each.seen.device, attributes=attributes.get(each.name, {}))
+                found[each.name] = Offered(each.name, resource, device, each.partition)
     return found
 
 
-def _attributes(record: Record, name: str) -> Mapping[str, AttributeValue]:
-    """Return what the claim's metadata says of a device, but what every device says."""
+def _attributes(record: Record) -> Mapping[str, Mapping[str, AttributeValue]]:
+    """Return what the claim's metadata says of each device, by name, but what every device says."""
+    found: dict[str, Mapping[str, AttributeValue]] = {}
     for metadata in record.metadata:
         try:
             described = from_dict(DeviceMetadata, metadata.content)
         except DecodeError:  # of another version of ours
             continue
-        for device in (device for request in described.requests for device in request.devices if device.name == name):
+        for device in (device for request in described.requests for device in request.devices):
             values = {key: _value(attribute) for key, attribute in device.attributes.items()}
-            return {key: value for key, value in values.items() if value is not None and key not in OWN_ATTRIBUTES}
-    return {}
+            own = {key: value for key, value in values.items() if value is not None and key not in OWN_ATTRIBUTES}
+            found.setdefault(device.name, own)
+    return found
 
 
 def _value(attribute: v1.DeviceAttribute) -> AttributeValue | None:

@@ -37,7 +37,7 @@ class PluginProcess:
         """`command` as it is started."""
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
-        self._is_stopping = False  # to stop
+        self._is_stopping = False
 
     async def start(self) -> None:
         """Start it; what it prints goes where our own errors go. Raises OSError."""
