@@ -87,6 +87,8 @@ class Registration:
                 log.debug("%s on %s: %s", event.name, before.name, self.state.name, extra=self._extra)
                 if self.state is State.STREAMING:
                     await self._stop_servers(keep=1)
+                    if not self._streaming():  # its end came before we knew of its beginning, and meant nothing then
+                        self._events.put_nowait(Event.STREAM_ENDED)
         finally:
             close()
             self.state = State.ABSENT

@@ -13,10 +13,11 @@ import pytest
 
 from deviceplugin import Paths
 from deviceplugin.folder import SUCCEEDED, PluginFolder, new_instance, new_socket
-from deviceplugin.lifecycle import Timings
+from deviceplugin.lifecycle import State, Timings
+from deviceplugin.registration import Registration
 from deviceplugin.watcher_registration import WatcherRegistration
 from folderwatch import FolderGone, FolderWatcher
-from grpcunix import Client, UnixServer, connect, handler
+from grpcunix import Client, Context, UnixServer, connect, handler
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration_api
@@ -496,6 +497,44 @@ async def test_two_hundred_kubelet_restarts_leak_nothing(start: StartPlugins, pa
     await until_true(is_tidy)
     assert (names[0], names[1].startswith("nodeplug-fuse-")) == ("kubelet.sock", True)
     await kubelet.stop()
+
+
+async def test_a_stream_that_ends_as_soon_as_it_is_noticed_is_registered_for_again(socket_dir: Path) -> None:
+    """As that of a kubelet that is killed just after its first list: its end comes before the state of streaming."""
+    loop, has_ended = asyncio.get_running_loop(), asyncio.Event()
+
+    class Plugin:
+        async def get_device_plugin_options(self, _request: api.Empty, _context: Context) -> api.DevicePluginOptions:
+            return api.DevicePluginOptions()
+
+    async def answered() -> None:
+        """There is no Allocate to wait for."""
+
+    def end() -> None:
+        has_ended.set()
+        registration.stream_changed()
+
+    def streaming() -> bool:
+        if registration.state is not State.REGISTERED or has_ended.is_set():
+            return False
+        loop.call_soon(end)
+        return True
+
+    folder = PluginFolder(socket_dir, new_instance(), FolderWatcher(), 30.0)
+    async with kubelet_end(socket_dir, "deaf") as kubelet:
+        registration = Registration(
+            "example.com/fuse",
+            folder,
+            handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], Plugin()),
+            options=api.DevicePluginOptions,
+            streaming=streaming,
+            silence=lambda _: None,
+            answered=answered,
+            timings=Timings(stream=600.0),
+        )
+        async with running(registration.run()):
+            first, second = await kubelet.requests.get(), await kubelet.requests.get()
+    assert first.endpoint != second.endpoint
 
 
 async def test_through_the_plugin_watcher_an_older_instance_is_silent_too(
