@@ -1,6 +1,6 @@
-"""A certificate for the server, of an authority of its own that nobody else trusts; the openssl program makes both.
+"""The server's certificate, from an authority of its own, which other programs do not trust. openssl makes both.
 
-They are made at each start. The authority's key is in memory only, for the requests that it signs (`signing`).
+They are made at each start. The authority's key stays in memory, for the requests that it signs (`signing`).
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 _DAYS = ("-days", "365")
-_SECONDS = 30.0  # that a program on a busy machine may take
+_SECONDS = 30.0  # the time limit of openssl, enough on a busy machine
 _NAMES = (
     "DNS:localhost",
     "DNS:kubernetes",
@@ -37,11 +37,11 @@ subjectAltName = {names}
 
 
 class TlsError(Exception):
-    """There is no certificate; says why."""
+    """The certificate could not be made; the text is the reason."""
 
 
 class Certificate(NamedTuple):
-    """Files: the certificate and its key; the authority's certificate, also as PEM text, and its key as PEM text."""
+    """Files: the certificate and its key, and the authority's certificate; the last with its key also as PEM texts."""
 
     path: Path
     key: Path
@@ -51,7 +51,7 @@ class Certificate(NamedTuple):
 
 
 def make_certificate(folder: Path, host: str) -> Certificate:
-    """Make a certificate for loopback, for `host` and for the names that services in a cluster have. Raises TlsError.
+    """Make a certificate for loopback, `host`, and the names of services in a cluster. Raises TlsError.
 
     `folder` must be readable by its owner only.
     """
@@ -71,7 +71,7 @@ def make_certificate(folder: Path, host: str) -> Certificate:
 
 
 def sign(folder: Path, authority: str, key: str, request: bytes, extensions: str, days: int) -> str:
-    """Sign a request, whose signature is checked; `extensions` are lines of openssl's configuration. Raises TlsError.
+    """Sign a request after checking its signature. `extensions` are lines of openssl's configuration. Raises TlsError.
 
     `folder` must be empty, and readable by its owner only.
     """
