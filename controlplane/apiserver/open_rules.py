@@ -121,7 +121,7 @@ class OpenRules(Rules):
         return self._decode(value, version, takes_nulls=True)
 
     def _decode(self, value: Plain, version: str, *, takes_nulls: bool) -> Decoded:
-        """`takes_nulls`: a custom resource may have nulls that its schema forbids; these are reported later."""
+        """`takes_nulls`: a custom resource can have nulls that its schema forbids; these are reported later."""
         metadata = value.get("metadata")
         if not self._is_validated and metadata is not None and not isinstance(metadata, dict):
             why = f"json: cannot unmarshal {go_name(metadata)} into Go struct field {self._kind}.metadata"
@@ -318,7 +318,7 @@ class OpenRules(Rules):
         twice, known = ErrorList(), ErrorList()
         check_items(twice, after, schema)
         check_items(known, before, schema)
-        if not known:  # existing duplicates may stay
+        if not known:  # existing duplicates can stay
             errors.extend(twice)
 
     def _api_version(self, version: str) -> str:

@@ -120,7 +120,7 @@ class ClusterCache:
         return tuple(cache.revision for cache in caches)
 
     async def start(self) -> None:
-        """Read everything once, and keep watching. Raises Refused if a kind may not be read."""
+        """Read everything once, and keep watching. Raises Refused if a kind cannot be read."""
         self._listed = asyncio.get_running_loop().create_future()
         self._watching = asyncio.create_task(self._run_informers())
         await asyncio.wait([self._listed, self._watching], return_when=asyncio.FIRST_COMPLETED)

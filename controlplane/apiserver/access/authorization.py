@@ -147,7 +147,7 @@ def refusal(user: User, attributes: Attributes, reason: str) -> ApiError:
 
 
 def why_not(user: User, attributes: Attributes, reason: str = "") -> str:
-    """Return the text that says who cannot do what, as upstream's."""
+    """Return upstream's text about what a user cannot do."""
     if attributes.path:
         text = f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
     else:
