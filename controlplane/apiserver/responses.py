@@ -20,7 +20,7 @@ _MANY = 2000
 """The number of values that take some tens of milliseconds to write as messages."""
 _PIECE = 1024 * 1024
 _MOST_OF_WARNINGS, _MOST_OF_WARNING = 4096, 256
-"""Characters of all warnings of an answer; and of each warning if there are more. Source: filters/warning.go."""
+"""Characters of all warnings together; and of each one if they have more. Source: apiserver's filters/warning.go."""
 
 
 def warn(response: Response, texts: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Domain-prefixed paths, such as names of controllers. Source: k8s.io/apimachinery pkg/util/validation."""
+"""Domain-prefixed paths, such as controller names. Source: k8s.io/apimachinery pkg/util/validation/validation.go."""
 
 import re
 
