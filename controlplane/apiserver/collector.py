@@ -23,7 +23,7 @@ class Collector:
         self._seen = 0
 
     def collect(self) -> bool:
-        """Make one pass over all objects. Return whether it changed anything."""
+        """One round over all objects; returns whether it changed anything."""
         version = self._store.version
         if version == self._seen:
             return False

@@ -40,7 +40,7 @@ async def write_apart(rest: Rest, target: Target, size: int, write: Write) -> Ou
     is_compiled = target.kind.id in _COMPILED and not target.subresource
     is_large = size >= LONG or (old is not None and has_many_values(old, _MANY))
     is_long = is_large or is_compiled or rest.is_judged(target.kind)
-    if not is_long or target.kind.id == SERVICES:  # their addresses must be unique at that moment
+    if not is_long or target.kind.id == SERVICES:  # which are given addresses that no other has at that moment
         return write(rest)
     for _ in range(_TRIES):
         draft = _Draft(rest)
@@ -82,7 +82,7 @@ class _Draft(Rest):
         return self._gone
 
     def is_current(self) -> bool:
-        """Return whether every object that was read is unchanged."""
+        """Whether everything is still as it was found."""
         return all(self.store.get(table, key) is obj for (table, key), obj in self._found.items())
 
     def finish(self, target: Target, outcome: Outcome) -> Outcome:

@@ -43,5 +43,5 @@ def write_kubeconfig(path: Path, url: str, token: str, ca: str = "", name: str =
         os.replace(draft, path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            draft.unlink()  # it contains the token
-        raise OSError(error.errno, error.strerror, str(path)) from error  # with the path that the caller passed
+            draft.unlink()  # it has the token
+        raise OSError(error.errno, error.strerror, str(path)) from error  # nobody asked for the draft

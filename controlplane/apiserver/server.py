@@ -47,13 +47,12 @@ class ServerError(Exception):
 class Server:
     """An API server on loopback.
 
-    `data` is the file for the objects; without it, they are lost when the server stops. `definitions` are kinds that
-    are served besides the built-in ones, as CustomResourceDefinitions that no client can see. With an empty `token`, no
-    authentication is needed; None generates a random token. `collect_after` is the delay of the controllers in seconds;
-    None runs none. With `tls`, the server has its own certificate authority, which issues its certificate and signs
-    certificate requests; `ca` is the authority's certificate once the server runs. It answers like the API server of
-    the `release`. With `authorization` RBAC, the stored roles decide what a user can do; otherwise every authenticated
-    user can do everything.
+    `data` is the file that keeps the objects; without it they are gone with the server. `definitions` are kinds served
+    besides the built-in ones, as CustomResourceDefinitions that nobody sees. An empty `token` lets everybody in; None
+    makes a random one. `collect_after` is the delay of its controllers in seconds, None runs none. With `tls` it
+    has a certificate of an authority of its own, whose certificate `ca` is once it runs, and which signs requests for
+    certificates. It answers as the API server of the `release` does. With `authorization` RBAC the stored roles say
+    who may do what; else everybody who is let in may do everything.
 
     async with Server(port=0) as server: server.url, server.token, server.ca
     """

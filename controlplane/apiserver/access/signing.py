@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class Signer:
-    """The signers and the approver. `authority` and `key` are PEM."""
+    """The signers and the approver; `authority` and `key` are PEM."""
 
     def __init__(self, rest: Rest, kind: Kind, authorizer: Authorizer, authority: str, key: str) -> None:
         self._rest, self._store, self._kind = rest, rest.store, kind

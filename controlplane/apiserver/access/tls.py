@@ -1,6 +1,6 @@
 """The server's certificate, from an authority of its own, which other programs do not trust. openssl makes both.
 
-They are made at each start. The authority's key stays in memory, for the requests that it signs (`signing`).
+They are made at each start. The authority's key is in memory only, for the requests that it signs (`signing`).
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 _DAYS = ("-days", "365")
-_SECONDS = 30.0  # the time limit of openssl, enough on a busy machine
+_SECONDS = 30.0  # that a program on a busy machine may take
 _NAMES = (
     "DNS:localhost",
     "DNS:kubernetes",
@@ -41,7 +41,7 @@ class TlsError(Exception):
 
 
 class Certificate(NamedTuple):
-    """Files: the certificate and its key, and the authority's certificate; the last with its key also as PEM texts."""
+    """Files: the certificate and its key; the authority's certificate, also as PEM text, and its key as PEM text."""
 
     path: Path
     key: Path
@@ -51,7 +51,7 @@ class Certificate(NamedTuple):
 
 
 def make_certificate(folder: Path, host: str) -> Certificate:
-    """Make a certificate for loopback, `host`, and the names of services in a cluster. Raises TlsError.
+    """Make a certificate for loopback, for `host` and for the names that services in a cluster have. Raises TlsError.
 
     `folder` must be readable by its owner only.
     """
@@ -71,7 +71,7 @@ def make_certificate(folder: Path, host: str) -> Certificate:
 
 
 def sign(folder: Path, authority: str, key: str, request: bytes, extensions: str, days: int) -> str:
-    """Sign a request after checking its signature. `extensions` are lines of openssl's configuration. Raises TlsError.
+    """Sign a request, whose signature is checked; `extensions` are lines of openssl's configuration. Raises TlsError.
 
     `folder` must be empty, and readable by its owner only.
     """
