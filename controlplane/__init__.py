@@ -1,3 +1,3 @@
-"""The cluster's side: a stand-in API server and scheduler, as far as devices need them."""
+"""The cluster's side: a stand-in API server and scheduler, with the features that devices need."""
 
 __all__: list[str] = []

@@ -1,10 +1,11 @@
-"""A stand-in for kube-apiserver: resource.k8s.io, the core kinds around it, and custom resources, for real kubectl.
+"""A stand-in for kube-apiserver: resource.k8s.io, the core kinds around it, and custom resources; works with kubectl.
 
-async with Server(data=path) as server: ...     `server.url`, `server.token`
-write_kubeconfig(path, server.url, server.token, server.ca)
+async with Server(data=path) as server: ...     `server.url`, `server.token` write_kubeconfig(path, server.url,
+server.token, server.ca)
 
-A request goes from `app` (HTTP) to `rest` (the verbs), which asks a kind's `Rules` and the `store`. `access` says who
-may ask, `pods`, `definitions` and `rules` what objects must be, `protobuf` how clients in Go write them.
+A request goes from `app` (HTTP) to `rest` (the verbs), which uses a kind's `Rules` and the `store`. `access` decides
+who can do what; `pods`, `definitions` and `rules` check objects; `protobuf` reads and writes the encoding of Go
+clients.
 """
 
 from controlplane.apiserver.journal import JournalError

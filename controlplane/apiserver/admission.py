@@ -1,6 +1,6 @@
-"""Which policies a write meets, and what becomes of it: stored ValidatingAdmissionPolicies with their bindings.
+"""Admission: the stored ValidatingAdmissionPolicies and their bindings, applied to writes.
 
-Source: kubernetes.io "Validating Admission Policy"; the wording is kube-apiserver's.
+Source: kubernetes.io "Validating Admission Policy"; the texts are kube-apiserver's.
 """
 
 import functools
@@ -26,7 +26,7 @@ _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
 
 
 class Write(NamedTuple):
-    """A write as policies see it. Objects are in the stored version; None where there is none."""
+    """A write, as policies see it. Objects are in the stored version; None if there is none."""
 
     operation: str  # CREATE, UPDATE or DELETE
     kind: Kind
@@ -41,28 +41,28 @@ class Write(NamedTuple):
 
 
 class Admission:
-    """Judges writes by the policies that are in the store now; compiled ones are kept until they change.
+    """Applies the policies that are stored now to writes. Compiled policies are kept until they change.
 
-    Writes can be judged in several threads at once.
+    Several threads can check writes at once.
     """
 
     def __init__(self, store: Store, registry: Registry, authorizer: Authorizer) -> None:
-        """`authorizer` answers what expressions ask of it."""
+        """`authorizer` answers the authorization checks in expressions."""
         self._store, self._registry, self._authorizer = store, registry, authorizer
         self._compiled: dict[str, tuple[str, Policy | CelError]] = {}
 
     def judges(self, kind: Kind) -> bool:
-        """Tell whether a policy may judge a write of this kind, which can take seconds."""
+        """Return whether a policy might apply to writes of this kind, which can take seconds."""
         return kind.group != GROUP and any(True for _ in self._store.objects(BINDINGS))
 
     def check(self, write: Write) -> tuple[str, ...]:
-        """The warnings for who writes. Raises ApiError for what a policy refuses."""
+        """Return the warnings for the client. Raises ApiError if a policy denies the write."""
         policies = list(self._store.objects(POLICIES))
         if not policies or write.kind.group == GROUP:
             return ()
         names = {each["metadata"]["name"] for each in policies}
         for gone in self._compiled.keys() - names:
-            self._compiled.pop(gone, None)  # unless another thread was quicker
+            self._compiled.pop(gone, None)  # another thread can have removed it already
         inputs = functools.cache(functools.partial(self._inputs, write))  # the same for all policies of a version
         warnings: list[str] = []
         refused: tuple[str, Denial] | None = None
@@ -113,13 +113,13 @@ class Admission:
             made: Policy | CelError
             try:
                 made = Policy(policy.get("spec") or {})
-            except CelError as error:  # one of an older data file
+            except CelError as error:  # a policy from an older data file
                 made = error
             known = self._compiled[name] = (version, made)
         return known[1]
 
     def _matched_version(self, wanted: Plain, write: Write, *, is_binding: bool = False) -> str | None:
-        """In which version a policy wants to see the object; None if the write is none of its business."""
+        """The version in which a policy matches the object; None if it does not match the write."""
         if not self._selects(wanted, write):
             return None
         for rule in wanted.get("excludeResourceRules") or ():
@@ -146,7 +146,7 @@ class Admission:
         return namespace is None or is_selected(selector, namespace["metadata"].get("labels"))
 
     def _params(self, kind: Any, reference: Any, namespace: str) -> Iterator[Any]:
-        """The parameters of a binding, one after the other; a Denial where there should be some."""
+        """The parameters of a binding, one by one; a Denial if they are missing."""
         if not kind or not reference:
             yield None
             return
@@ -173,7 +173,7 @@ class Admission:
             yield Denial(f"failed to configure binding: {text}")
 
     def _inputs(self, write: Write, version: str) -> Plain:
-        """What expressions can name of a write, but for parameters, as a version shows it."""
+        """The variables of expressions for a write, without parameters, with objects in this version."""
         kind = write.kind
         seen, old = (
             without_pairs(kind.rules.encode(obj, version)) if obj is not None else None
@@ -185,7 +185,7 @@ class Admission:
 
 
 def _authorizers(write: Write, authorizer: Authorizer) -> Plain:
-    """What expressions can ask: whether who writes, or a service account, may do something."""
+    """The variables with which expressions check whether the client or a service account can do something."""
 
     def decide(question: Question) -> cel.Decision:
         user = write.user
@@ -201,7 +201,7 @@ def _authorizers(write: Write, authorizer: Authorizer) -> Plain:
 
 
 def _request(write: Write, version: str) -> Plain:
-    """`request` as expressions see it, without what is empty."""
+    """The variable `request` of expressions, without empty members."""
     kind = write.kind
 
     def named(word: str, value: str, which: str) -> Plain:
@@ -226,7 +226,7 @@ def _request(write: Write, version: str) -> Plain:
 
 
 def _version_of(rule: Plain, write: Write, *, is_exact: bool) -> str | None:
-    """The version in which a rule means the write; another served one stands for it unless the rule is exact."""
+    """The version in which a rule matches the write. Unless the rule is exact, another served version matches too."""
     kind = write.kind
     scope = rule.get("scope") or "*"
     if scope != "*" and (scope == "Namespaced") != kind.namespaced:
@@ -252,7 +252,7 @@ def _lists(rule: Plain, member: str, value: str) -> bool:
 
 
 def _refusal(write: Write, message: str, denial: Denial) -> ApiError:
-    """A refusal with the policy's reason, in the words of one that is forbidden, as upstream has it."""
+    """A refusal with the policy's reason and, as upstream, the text of a Forbidden error."""
     error = forbidden(write.kind.group, write.kind.plural, write.name or "Unknown", message)
     code = _CODES.get(denial.reason, 422)
     body = error.body | {"reason": denial.reason, "code": code}

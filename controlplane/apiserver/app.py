@@ -1,6 +1,6 @@
-"""The HTTP shell: paths to verbs, bodies to objects, refusals to Status bodies.
+"""The HTTP layer: maps paths to verbs, bodies to objects, and refusals to Status bodies.
 
-Nothing is decided here that the modules behind it could decide.
+It leaves every decision to the other modules where possible.
 """
 
 import logging
@@ -101,7 +101,7 @@ class Application:
             response, request.state.warnings = refused(request, error), error.warnings
             if isinstance(error, UnroutedError):
                 request.state.deprecation = ""
-        except Exception:  # a fault of ours is answered as a real server answers its own
+        except Exception:  # a bug: answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
             response = refused(request, internal("Internal error occurred: see the log of the server"))
         await read_to_its_end(request)
@@ -141,7 +141,7 @@ class Application:
         return await self._resource(request, group, rest[0], rest[1:])
 
     def _let_in(self, request: Request, steps: list[str]) -> None:
-        """Note who asks, and for what. Raises ApiError for who may not."""
+        """Record the client and what it wants to do. Raises ApiError if it is not allowed."""
         user = self._authenticator.user(request)
         wanted = attributes_of(request.method, steps, request.query_params)
         decision = self._authorizer.decide(user, wanted)
@@ -207,7 +207,7 @@ class Application:
         return await self._collection(request, target)
 
     def _is_custom(self, group: str) -> bool:
-        """Whether all kinds of a group are of definitions."""
+        """Return whether all kinds of a group come from definitions."""
         return bool(group) and all(each.from_definition for each in self._registry if each.group == group)
 
     async def _collection(self, request: Request, target: Target) -> Response:
@@ -234,7 +234,7 @@ class Application:
 
     async def _object(self, request: Request, target: Target) -> Response:
         is_custom, patch_type = target.kind.from_definition, ""
-        if request.method == "PATCH":  # its own format is looked at before the answer's
+        if request.method == "PATCH":  # the patch's media type is checked before that of the answer
             patch_type = patch_type_of(request.headers.get("Content-Type", ""), is_custom=is_custom)
         if request.method == "POST":
             if not is_custom:
@@ -296,7 +296,7 @@ class Application:
         return await self._object(request, target)
 
     async def _scale(self, request: Request, target: Target, paths: ScalePaths) -> Response:
-        """How many there are to be of what an object stands for; the object changes with it."""
+        """Answer a request for an object's Scale: the number of replicas, which a write changes in the object."""
         if request.method not in ("GET", "PUT", "PATCH"):
             raise not_supported(target.kind.group, target.kind.plural, request.method)
         patch_type = ""
@@ -335,7 +335,7 @@ class Application:
             query["watch"] = "true"
         if target.name:
             query["fieldSelector"] = f"metadata.name={target.name}"
-        # options come between what an answer can be at all, and what the kind and a stream can be
+        # Options are checked after the media types that are possible at all, before those of the kind and of watches.
         is_custom = target.kind.from_definition
         if not is_custom or self._rest.release.negotiates_custom_lists_first or flag(query.get("watch")):
             form_of(request, VIEWS, is_custom=is_custom, is_list=True)
@@ -344,7 +344,7 @@ class Application:
         view = self._view(form, request, target)
         if options.watch:
             await self._store.commit()
-            changes = await watch(self._store, target, options)  # refused for its options before its form
+            changes = await watch(self._store, target, options)  # checks its options before the media type
             form = self._form(request, target.kind, is_list=True, is_watch=True)
             body = self._view(form, request, target).frames(changes)
             media_type = f"{PROTOBUF};stream=watch" if form.media_type == PROTOBUF else form.media_type
@@ -364,13 +364,13 @@ class Application:
     async def _read_patch(
         self, request: Request, target: Target, patch_type: str, *, is_part: bool
     ) -> tuple[Patch, int]:
-        """A patch, and its bytes."""
+        """A patch, and the size of its text in bytes."""
         data = await body_of(request)
         try:
             return await apart(len(data), read_patch, data, patch_type), len(data)
         except ValueError as error:
             is_late = is_read_late(data, patch_type, self._rest.release)
-            if is_late and (is_part or patch_type != APPLY_PATCH):  # applying makes what is not there
+            if is_late and (is_part or patch_type != APPLY_PATCH):  # apply creates a missing object
                 self._rest.get(target)
             raise unread(error, patch_type, self._rest.release, is_late=is_late) from None
 
@@ -396,9 +396,9 @@ class Application:
                 try:
                     await write_apart(self._rest, one, 0, partial(Rest.delete, target=one, options=options))
                 except ApiError as error:
-                    if error.code != 404:  # else it is gone: the list is of an older version, or somebody was quicker
+                    if error.code != 404:  # 404: deleted meanwhile
                         raise
-        finally:  # also those before one that a policy keeps
+        finally:  # also for the objects deleted before one that a policy keeps
             await self._store.commit()
         value = View(form, target, "", self._rest.clock).many(page.objects, page.metadata)
         return Response(await written_apart(value, form), media_type=form.media_type)
@@ -421,14 +421,14 @@ class Application:
         return answered(request, answer, 201)
 
     async def _token(self, request: Request, target: Target) -> Response:
-        """A token for a service account."""
+        """Issue a token for a service account."""
         if request.method != "POST":
             raise method_not_allowed()
         asked = await question_of(request, self._registry, "TokenRequest", "authentication.k8s.io/v1")
         return answered(request, self._authenticator.tokens.issue(target.namespace, target.name, asked), 201)
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:
-        """The answer with one object, after everything it shows is durable."""
+        """The answer with one object, once everything that it shows is durable."""
         await self._store.commit()
         value = self._view(form, request, target).one(outcome.object, outcome.warnings)
         request.state.warnings = outcome.warnings
@@ -444,7 +444,7 @@ class Application:
         return manager_name(request.query_params.get("fieldManager", ""), request.headers.get("User-Agent", ""))
 
     async def _body(self, request: Request, target: Target, options: WriteOptions) -> tuple[Plain, Decoded, int]:
-        """A body, what it says, and its bytes. One that cannot be stored is refused before it costs the loop time."""
+        """A body, its decoded object, and its size. A body that cannot be stored is refused before further work."""
         data, kind = await body_of(request), target.kind
         content_type = request.headers.get("Content-Type", "")
         read = partial(read_body, data, content_type, kind.kind, target.api_version, is_custom=kind.from_definition)
@@ -465,7 +465,7 @@ class Application:
 
 
 def _no_collection(request: Request, *, everywhere: bool) -> Exception:
-    """Why a collection of custom resources has no such verb."""
+    """Why a collection of custom resources does not have the request's verb."""
     if everywhere:
         return PlainNotFound()
     if request.method == "PATCH":

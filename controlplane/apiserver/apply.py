@@ -1,4 +1,4 @@
-"""Server-side apply: merge a configuration, drop what it no longer names, find conflicts (allocator.md 5.8)."""
+"""Server-side apply: merge a configuration, remove what it no longer names, find conflicts (allocator.md 5.8)."""
 
 import json
 from collections import deque
@@ -56,10 +56,11 @@ def apply(
     force: bool,
     ignored: tuple[str, ...] = (),
 ) -> Plain:
-    """The object after a configuration has been applied to it, in the version of the configuration.
+    """Return the object after applying a configuration, in the version of the configuration.
 
-    `live` is the stored object in that version, or `empty`, which is what the version writes without any value.
-    Raises ApiError: 409 with the conflicts, 500 (as the reference does) for what the schema has no place for.
+    `live` is the stored object in that version; if it does not exist, `live` is `empty`, the encoding of an object
+    without values. Raises ApiError: 409 with the conflicts, 500 (as the reference does) for fields that the schema does
+    not have.
     """
     with _as_untyped(config):
         check_types(config, schema)
@@ -77,9 +78,9 @@ def apply(
             merged = _without(merged, released, schema, ())
         others = {each: owned for each, owned in owners.items() if each != manager}
         converted = _changes(_without_empty(live), _without_empty(merged), schema, ignored)
-        # what an applier that was here before has made is converted, to see what it gave up
+        # An applier's own earlier fields are converted, to find those that it no longer names.
         here = converted if before is not None and before.fields else _changes(live, merged, schema, ignored)
-        # as who wrote in a version sees them
+        # By version, because each manager's fields are compared in the version of that manager.
         changes = {**{owned.api_version: converted for owned in others.values()}, api_version: here}
         if not force:
             found = [
@@ -92,14 +93,14 @@ def apply(
         result = {**release_fields(others, changes), manager: owners[manager]}
         if not named:
             del result[manager]
-        if manager in result and any(compare(live, merged, schema)):  # else it has no time, or that of its last change
+        if manager in result and any(compare(live, merged, schema)):  # else no time, or that of its last change
             result[manager] = result[manager]._replace(time=format_time(now))
         return with_managed(_with_last_applied(merged, config, manager), result)
 
 
 @contextmanager
 def _as_untyped(config: Plain) -> Iterator[None]:
-    """What has no place in the schema is told of the configuration, wherever it is."""
+    """Report a value that the schema does not have as an error of the configuration, wherever the value is."""
     try:
         yield
     except NotInSchema as error:
@@ -111,7 +112,7 @@ def _changes(old: Plain, new: Plain, schema: Schema, ignored: tuple[str, ...]) -
 
 
 def _without_empty(value: Any) -> Any:
-    """A value as it is after its conversion into another version: what is empty is left out."""
+    """A value as a conversion into another version leaves it: without empty members."""
     if isinstance(value, dict):
         kept = {name: _without_empty(item) for name, item in value.items()}
         return {name: item for name, item in kept.items() if item not in (None, {}, [])}
@@ -119,7 +120,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def untyped(config: Plain, why: str) -> ApiError:
-    """500 of a configuration that the schema has no place for."""
+    """The error 500 for a configuration with fields that the schema does not have."""
     metadata = config.get("metadata")
     names = [metadata.get(name) if isinstance(metadata, dict) else "" for name in ("namespace", "name")]
     named = "/".join(name if isinstance(name, str) else "" for name in names)
@@ -130,7 +131,7 @@ def untyped(config: Plain, why: str) -> ApiError:
 
 def _merged(live: Any, config: Any, schema: Schema) -> Any:
     if config is None and isinstance(live, dict | list) and not is_atomic(live, schema):
-        return live  # who names a map or list without a value takes nothing away from it
+        return live  # a null map or list in a configuration removes nothing
     if config is None or type(live) is not type(config) or is_atomic(config, schema):
         return config
     if isinstance(config, dict):
@@ -143,10 +144,10 @@ def _merged(live: Any, config: Any, schema: Schema) -> Any:
 
 
 def _merged_items(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
-    """Items of both, in the order of structured-merge-diff.
+    """The items of both lists, in the order of structured-merge-diff.
 
-    Those of the configuration are in its order, and what it lacks stays ahead of what it was ahead of; new ones come
-    after those.
+    Items of the configuration are in its order. Items that it lacks stay before the items that they preceded. New items
+    come after those.
     """
     there = dict(zip(item_steps(live, schema), live, strict=True))
     wanted = dict(zip(item_steps(config, schema), config, strict=True))
@@ -165,7 +166,7 @@ def _merged_items(live: list[Any], config: list[Any], schema: Schema) -> list[An
 
 
 class _ReleasedFields(NamedTuple):
-    """What an applier owned before, the same with all above it, and what somebody owns now with all above it."""
+    """An applier's earlier fields, the same with their parents, and the fields owned now with their parents."""
 
     fields: FieldSet
     above: FieldSet
@@ -176,7 +177,7 @@ class _ReleasedFields(NamedTuple):
 
 
 def _without(value: Any, released: _ReleasedFields, schema: Schema, path: Path) -> Any:
-    """The value without the fields that the applier owned before and that nobody owns now."""
+    """The value without the fields that the applier owned before and that have no owner now."""
     if is_atomic(value, schema) or not value:
         return value
     if isinstance(value, dict):
@@ -198,7 +199,7 @@ def _without(value: Any, released: _ReleasedFields, schema: Schema, path: Path) 
 
 
 def _only_last_applied(live: Plain, found: list[tuple[Manager, Path]], schema: Schema) -> bool:
-    """Whether all conflicts are with what kubectl itself applied before, from the client's side."""
+    """Return whether all conflicts are with fields that kubectl set before by client-side apply."""
     try:
         last = json.loads(live["metadata"].get("annotations", {})[LAST_APPLIED])
         check_types(last, schema)
@@ -210,7 +211,7 @@ def _only_last_applied(live: Plain, found: list[tuple[Manager, Path]], schema: S
 
 
 def _with_last_applied(obj: Plain, config: Plain, manager: Manager) -> Plain:
-    """Keeps the annotation of client-side apply in step, where kubectl has left one."""
+    """Update the annotation of client-side apply, if kubectl left one."""
     annotations = obj["metadata"].get("annotations") or {}
     if manager.name != _KUBECTL or LAST_APPLIED not in annotations:
         return obj

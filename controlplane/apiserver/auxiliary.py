@@ -1,10 +1,10 @@
-"""Kinds that components and manifests ask for, and that no controller here acts on: checked, stored and returned.
+"""Kinds that components and manifests need, and on which no controller acts here: checked, stored and returned.
 
-kube-scheduler's informers, a kubelet's and a controller manager's start only when each of their lists is answered;
-charts of drivers bring accounts, roles and DaemonSets. No pod is made from a Deployment. Some count when others are
-written: roles where the server is asked to (`access.authorization`), policies (`admission`), quotas (`quotas`), limit
-ranges (`limit_ranges`), classes of priorities and runtimes (`pods.admission`). Source: the requests of these
-components, k8s.io/api.
+The informers of kube-scheduler, a kubelet and a controller manager start only when each of their lists is answered, and
+charts of drivers contain accounts, roles and DaemonSets. A Deployment makes no pods. Some kinds affect other writes:
+roles if the server checks them (`access.authorization`), policies (`admission`), quotas (`quotas`), limit ranges
+(`limit_ranges`), priority classes and runtime classes (`pods.admission`). Source: the requests of these components,
+k8s.io/api.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,16 +56,16 @@ class _Row(NamedTuple):
     status: bool = False
     counts_generations: bool = False
     short: tuple[str, ...] = ()
-    in_all: bool = False  # of `kubectl get all`
-    categories: tuple[str, ...] = ()  # other ones
-    scales: bool = False  # says how many pods there are to be
-    deletes: bool = False  # a delete answers with the object
-    orphans: bool = False  # what it owns stays, unless a delete says otherwise
-    selects: tuple[str, ...] = ()  # fields that a list can be selected by
-    creates_on_update: bool = False  # a PUT of what is not there creates it
-    must_be_current: bool = False  # an update says which version of the object it is about
-    shown: tuple[Column, ...] = ()  # or those that `auxiliary_columns` has, or only its age
-    deprecation: str = ""  # told to everyone who uses it
+    in_all: bool = False  # listed by `kubectl get all`
+    categories: tuple[str, ...] = ()  # other categories
+    scales: bool = False  # has a number of replicas, and so a Scale
+    deletes: bool = False  # a delete returns the object
+    orphans: bool = False  # dependents stay, unless the delete has another policy
+    selects: tuple[str, ...] = ()  # fields for field selectors
+    creates_on_update: bool = False  # a PUT creates a missing object
+    must_be_current: bool = False  # an update must name the version of the object
+    shown: tuple[Column, ...] = ()  # otherwise those of `auxiliary_columns`, or only the age
+    deprecation: str = ""  # a warning to every client that uses the kind
 
 
 _SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
@@ -105,7 +105,7 @@ _ROWS = (
         in_all=True,
         deletes=True,
         creates_on_update=True,
-        selects=("spec.clusterIP", "spec.type"),  # a kubelet lists those that have an address
+        selects=("spec.clusterIP", "spec.type"),  # a kubelet lists the services that have an address
     ),
     _Row("", "ServiceAccount", "Who a pod is.", short=("sa",), deletes=True),
     *(
@@ -306,7 +306,7 @@ _OF_ELECTIONS = ("strategy", "preferredHolder")
 
 
 def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator[Kind]:
-    """The kinds of the table, as a release has them; `clock` says when something became what it is."""
+    """Return the kinds of the table, as a release has them. `clock` returns the time for timestamps."""
     fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
     if not release.has_declared_rules:
         fills["CSINode"] = _without_status
@@ -379,7 +379,7 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
 
 
 def policy_kinds(release: Release) -> Iterator[Kind]:
-    """Admission policies, whose expressions are compiled when they are written, and their bindings."""
+    """Return admission policies, whose expressions are compiled when they are written, and their bindings."""
     for kind, description, check, fill in (
         ("ValidatingAdmissionPolicy", "What writes must be.", check_policy, service_defaults.with_policy_defaults),
         (
@@ -405,12 +405,12 @@ def policy_kinds(release: Release) -> Iterator[Kind]:
 
 
 def _without_election(lease: Plain) -> Plain:
-    """Without the fields of a coordinated election, which is off in every release (CoordinatedLeaderElection)."""
+    """A lease without the fields of coordinated elections (CoordinatedLeaderElection), off in every release."""
     return {**lease, "spec": {name: item for name, item in lease["spec"].items() if name not in _OF_ELECTIONS}}
 
 
 def _without_status(node: Plain) -> Plain:
-    """A CSINode as it was before it could tell how its storage is."""
+    """A CSINode without a status, for releases before its status existed."""
     return {name: item for name, item in node.items() if name != "status"}
 
 

@@ -1,4 +1,4 @@
-"""What kubectl shows of kinds that are stored and returned, nothing more, as upstream's printers do.
+"""The columns that kubectl shows of auxiliary kinds, as upstream's printers write them.
 
 Source: k8s.io/kubernetes pkg/printers/internalversion/printers.go; kube-aggregator's registry for APIServices.
 """
@@ -20,7 +20,7 @@ from controlplane.apiserver.columns import (
 from controlplane.apiserver.kinds import Column, Plain
 from resourceapi.objects import Quantity, QuantityError
 
-_MOST = 3  # items of a list that are shown
+_MOST = 3  # the most items of a list in a cell
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _JOB_STATES = (
@@ -31,7 +31,7 @@ _JOB_STATES = (
     ("FailureTarget", "FailureTarget"),
     ("SuccessCriteriaMet", "SuccessCriteriaMet"),
 )
-"""By condition, in the order in which they count; the empty one stands for a job that is being deleted."""
+"""Condition -> state; the first that applies is shown. The empty condition is a job that is being deleted."""
 
 
 def _length(*path: str) -> Callable[[Plain], int]:
@@ -43,7 +43,7 @@ def _flag(*path: str) -> Callable[[Plain], bool]:
 
 
 def _some(items: Sequence[str]) -> str:
-    """The first of a list, and how many more there are."""
+    """The first items of a list, and the number of further ones."""
     if not items:
         return "<unset>"
     text = ",".join(items[:_MOST])
@@ -129,7 +129,7 @@ def _reference(obj: Plain) -> str:
 
 
 def _targets(obj: Plain) -> str:
-    """What an autoscaler goes by, and how that stands."""
+    """The metrics of an autoscaler, with their current values."""
     metrics, now = at("spec", "metrics")(obj) or (), at("status", "currentMetrics")(obj) or ()
     texts = [_metric(each, now[index] if index < len(now) else {}) for index, each in enumerate(metrics)]
     if not texts:
@@ -380,4 +380,4 @@ SHOWN: dict[str, tuple[Column, ...]] = {
     ),
     "VolumeAttributesClass": (Column("DriverName", at("driverName")), AGE),
 }
-"""By kind."""
+"""Kind -> columns."""

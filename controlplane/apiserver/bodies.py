@@ -1,4 +1,4 @@
-"""Bodies of requests: read within bounds, apart from the loop where they are long, of the kind that the path means."""
+"""Request bodies: read with a size limit, in a thread if they are long, and checked against the kind of the path."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,13 @@ from controlplane.apiserver.target import Target
 from resourceapi.objects import DecodeError, quoted_text
 
 LONG = 64 * 1024
-"""Bytes of a body that takes a while to read."""
+"""Bytes of a body above which reading it takes noticeably long."""
 
 T = TypeVar("T")
 
 
 async def body_of(request: Request) -> bytes:
-    """A request's body; raises ApiError 413 for one that is too long."""
+    """Return a request's body. Raises ApiError 413 if it is too long."""
     pieces, size = [], 0
     async for piece in request.stream():
         size += len(piece)
@@ -34,16 +34,16 @@ async def body_of(request: Request) -> bytes:
 
 
 async def apart(size: int, read: Callable[..., T], *values: Any) -> T:
-    """What `read` makes of a body; of a long one in a thread, so that others are answered meanwhile."""
+    """Run `read` on a body. A long body is read in a thread, so that the server can answer other requests meanwhile."""
     if size < LONG:
         return read(*values)
     return await asyncio.to_thread(read, *values)
 
 
 async def question_of(request: Request, registry: Registry, kind: str, *api_versions: str) -> Plain:
-    """A body that is not stored, of the types of its kind; raises ApiError 400.
+    """Return a body that is not stored, with the types of its kind. Raises ApiError 400.
 
-    It may be of each of `api_versions`, and is of the first where it does not say.
+    It can have any of `api_versions`; a body without a version has the first.
     """
     data = await body_of(request)
     value = read_body(data, request.headers.get("Content-Type", ""), kind, api_versions[0])
@@ -62,7 +62,7 @@ async def question_of(request: Request, registry: Registry, kind: str, *api_vers
 
 
 def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) -> Plain:
-    """A body that says what it is, as the path says; raises ApiError 400."""
+    """Return the body if its kind and version are those of the path. Raises ApiError 400."""
     kind, expected = target.kind, target.api_version
     api_version, name = value.get("apiVersion"), value.get("kind")
     _check_type_members(value, data, kind.kind)
@@ -83,7 +83,7 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
             raise bad_request(text)
     if kind.from_definition and api_version == expected:
         value["apiVersion"], value["kind"] = api_version, name
-        return value  # whether it is of the kind is asked where it is stored
+        return value  # whether the kind matches is checked when it is stored
     if (api_version, name) != (expected, kind.kind):
         raise _not_handled(api_version, name, kind.kind, expected, registry)
     value["apiVersion"], value["kind"] = api_version, name
@@ -96,7 +96,7 @@ def _check_type_members(value: Plain, data: bytes, kind: str) -> None:
 
 
 def _not_handled(api_version: str, name: str, kind: str, expected: str, registry: Registry) -> ApiError:
-    """400 for a body of another kind than `kind` of the version `expected`, whether it is known or not."""
+    """The error 400 for a body whose kind is not `kind` of version `expected`; it can be any other or unknown kind."""
     short = api_version.rpartition("/")[2]
     found = f"{name} in version {quoted_text(short)} cannot be handled as a {kind}"
     if registry.by_kind(api_version, name):
@@ -107,9 +107,9 @@ def _not_handled(api_version: str, name: str, kind: str, expected: str, registry
 
 
 async def read_to_its_end(request: Request) -> None:
-    """Read what nobody wanted of a body, or the connection would be closed under the client's next request."""
+    """Read the unread rest of a body; otherwise the connection would be closed before the client's next request."""
     size = 0
-    with contextlib.suppress(ClientDisconnect, RuntimeError):  # RuntimeError: it has been read
+    with contextlib.suppress(ClientDisconnect, RuntimeError):  # RuntimeError: already read
         async for piece in request.stream():
             size += len(piece)
             if size > MAX_BODY:

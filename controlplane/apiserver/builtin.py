@@ -1,6 +1,6 @@
-"""The kinds that are there from the start: resource.k8s.io, the part of core/v1 around it, and definitions.
+"""The built-in kinds: resource.k8s.io, the part of core/v1 around it, and definitions.
 
-An explicit table; `install` fills a registry with it.
+An explicit table; `install` adds it to a registry.
 """
 
 import base64
@@ -37,9 +37,9 @@ from resourceapi.objects.names import dns_label
 from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import schema_of
 
-_DEPRECATED = {"v1alpha3": 36, "v1beta1": 35, "v1beta2": 36}  # since which minor release
-_NEW = {"DeviceTaintRule"}  # its v1beta2 has no successor before 1.37, hence is not deprecated
-_EMPTIED = "kubernetes"  # the finalizer of a namespace whose objects are there
+_DEPRECATED = {"v1alpha3": 36, "v1beta1": 35, "v1beta2": 36}  # version -> minor release in which it became deprecated
+_NEW = {"DeviceTaintRule"}  # before 1.37 it has no version after v1beta2, so that is not deprecated
+_EMPTIED = "kubernetes"  # the finalizer of a namespace that still has objects
 _OF_THE_PROTOTYPE = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 
 
@@ -52,7 +52,8 @@ def install(
 ) -> None:
     """Add the built-in kinds as a release has them.
 
-    `has_admin_access` says whether a namespace may have claims with admin access; `authorizer`, who may write claims.
+    `has_admin_access` returns whether claims in a namespace can have admin access. `authorizer` decides who can write
+    claims.
     """
     for kind in (*_core(release), *auxiliary_kinds(release, clock), *policy_kinds(release)):
         registry.add(kind)
@@ -236,7 +237,7 @@ def _namespace(obj: Plain) -> Plain:
 
 
 def _with_finalizer(new: Plain, old: Plain | None) -> Plain:
-    """A new namespace with the finalizer of the server's own; a later one keeps those that it has."""
+    """A new namespace with the server's finalizer; an existing one with the finalizers that it has."""
     finalizers = (old or new)["spec"].get("finalizers") or []
     if old is None and _EMPTIED not in finalizers:
         finalizers = [*finalizers, _EMPTIED]
@@ -261,7 +262,7 @@ def _check_phase(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def _deprecation(kind: str, version: str, release: Release) -> str:
-    """What a release warns of who uses a version."""
+    """The warning to clients of a deprecated version in this release; empty if it is not deprecated."""
     since = _DEPRECATED.get(version)
     if since is None or release.minor < since or (kind in _NEW and version == "v1beta2"):
         return ""
@@ -274,14 +275,14 @@ def _pod(obj: Plain) -> Plain:
 
 
 def _pending(new: Plain, old: Plain | None) -> Plain:
-    """A new pod waits for its node; a later one keeps what it was admitted with."""
+    """A new pod with the phase Pending; an existing one with the fields that admission set."""
     if old is not None:
         return readmitted(new, old)
     return {**new, "status": {"phase": "Pending"} | new["status"]}
 
 
 def _secret(obj: Plain) -> Plain:
-    """Texts of `stringData`, which is never stored, become data."""
+    """Move the texts of `stringData`, which is never stored, to `data`."""
     obj = {"type": "Opaque", **obj}
     texts = obj.pop("stringData", None)
     if not texts:

@@ -1,7 +1,7 @@
-"""What the controllers of a cluster do with deleted objects: owners take their dependents along (allocator.md 5.10).
+"""The controllers that handle deleted objects: with an owner, its dependents are deleted (allocator.md 5.10).
 
-Dependents of owners that are gone are deleted; `foregroundDeletion` and `orphan` are carried out; a namespace that is
-being deleted is emptied first.
+Dependents of missing owners are deleted. `foregroundDeletion` and `orphan` are executed. A namespace that is being
+deleted is emptied first.
 """
 
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ class Collector:
         try:
             self._rest.delete(target, options)
         except ApiError:
-            return  # gone already, or another one by now: the next round sees it
+            return  # deleted already, or replaced: the next pass handles it
 
     def _disown(self, kind: Kind, seen: Plain, uid: str) -> None:
         obj = self._now(kind, seen)
@@ -102,7 +102,7 @@ class Collector:
         self._rest.replace(kind, {**obj, "metadata": metadata})
 
     def _now(self, kind: Kind, seen: Plain) -> Plain | None:
-        """An object as this round has left it; None if it is gone."""
+        """An object after this pass's changes; None if it was deleted."""
         metadata = seen["metadata"]
         return self._store.get(kind.table, (metadata.get("namespace", ""), metadata["name"]))
 

@@ -1,4 +1,4 @@
-"""What kubectl shows of each built-in kind, as upstream's printers do (allocator.md 5.13)."""
+"""The columns that kubectl shows of each built-in kind, as upstream's printers write them (allocator.md 5.13)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ _YEAR = 365 * _DAY
 
 
 def age_text(seconds: float) -> str:
-    """A duration as kubectl shows it: 75s, 5m3s, 47m, 5h10m, 36h, 3d4h, 2y112d."""
+    """Return a duration in kubectl's format: 75s, 5m3s, 47m, 5h10m, 36h, 3d4h, 2y112d."""
     if seconds < -1:
         return "<invalid>"
     total = max(0, int(seconds))
@@ -35,13 +35,13 @@ def age_text(seconds: float) -> str:
 
 
 class Since(NamedTuple):
-    """What an age's cell holds: the time from which it counts. Who shows it has the clock."""
+    """The value of an age's cell: the time from which it counts. The code that shows it has the clock."""
 
     time: str | None
 
 
 def age_since(text: str | None, now: datetime) -> str:
-    """How long ago a time was."""
+    """Return the age of a time."""
     if not text:
         return "<unknown>"
     try:
@@ -54,7 +54,7 @@ def age_since(text: str | None, now: datetime) -> str:
 
 
 def age_between(begin: str, end: str) -> str:
-    """How long something took."""
+    """Return the duration between two times."""
     try:
         return age_text((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
     except (TypeError, ValueError):
@@ -62,7 +62,7 @@ def age_between(begin: str, end: str) -> str:
 
 
 def at(*path: str | int) -> Callable[[Plain], Any]:
-    """A cell with the value at a path; the empty text if there is none."""
+    """Return a cell with the value at a path; the empty text if there is none."""
 
     def cell(obj: Plain) -> Any:
         value: Any = obj
@@ -77,7 +77,7 @@ def at(*path: str | int) -> Callable[[Plain], Any]:
 
 
 def age(obj: Plain) -> Since:
-    """The cell of the column Age."""
+    """Return the cell of the column Age."""
     return Since(obj["metadata"].get("creationTimestamp"))
 
 
@@ -85,7 +85,7 @@ AGE = Column("Age", age)
 
 
 def claim_state(obj: Plain) -> str:
-    """A claim's state: deleted, pending, allocated, reserved, in upstream's combinations."""
+    """Return a claim's state: deleted, pending, allocated, reserved, in upstream's combinations."""
     status, words = obj.get("status") or {}, []
     deleted = bool(obj["metadata"].get("deletionTimestamp"))
     if deleted:
@@ -147,7 +147,7 @@ def _restarts(obj: Plain) -> str:
 
 
 def or_else(otherwise: str, *path: str | int) -> Callable[[Plain], Any]:
-    """A cell with the value at a path, or what is shown where it is empty."""
+    """Return a cell with the value at a path, or `otherwise` if it is empty."""
     return lambda obj: at(*path)(obj) or otherwise
 
 
@@ -173,7 +173,7 @@ def _subjects(kind: str) -> Callable[[Plain], str]:
 
 
 def count(*path: str) -> Callable[[Plain], int]:
-    """A cell with the number at a path; 0 if there is none."""
+    """Return a cell with the number at a path; 0 if there is none."""
     return lambda obj: at(*path)(obj) or 0
 
 
@@ -191,13 +191,13 @@ def _node_selector(obj: Plain) -> str:
 
 
 def labels_text(labels: Any) -> str:
-    """Labels in a cell."""
+    """Return the text of labels in a cell."""
     found = labels or {}
     return ",".join(f"{name}={found[name]}" for name in sorted(found)) or "<none>"
 
 
 def selector_text(selector: Any) -> str:
-    """A selector of labels in a cell, by key."""
+    """Return the text of a label selector in a cell, by key."""
     found: Plain = selector or {}
     pieces = [(name, f"{name}={value}") for name, value in (found.get("matchLabels") or {}).items()]
     for each in found.get("matchExpressions") or ():
@@ -208,7 +208,7 @@ def selector_text(selector: Any) -> str:
 
 
 def pods_made(*path: str, selector: str = "spec") -> tuple[Column, ...]:
-    """The columns about the containers in a template of pods at a path, and about which pods are meant."""
+    """Return the columns for the containers of the pod template at a path, and for the selector of its pods."""
     containers = at(*path, "spec", "containers")
 
     def listed(name: str) -> Callable[[Plain], str]:
@@ -229,7 +229,7 @@ def _cluster_address(obj: Plain) -> str:
 
 
 def _outer_address(obj: Plain) -> str:
-    """Where a service is found from outside; nobody gives a balancer its address here but who writes the status."""
+    """The external address of a service. A load balancer has one only if a client wrote it to the status."""
     spec = obj.get("spec") or {}
     found = []
     if spec.get("type") == "ExternalName":

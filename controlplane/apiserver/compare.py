@@ -1,4 +1,4 @@
-"""What changed between two states of an object, as sets of fields."""
+"""The difference between two states of an object, as sets of fields."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from resourceapi.objects.json_value import json_equal
 
 
 class Changes(NamedTuple):
-    """The fields that are new, different and gone."""
+    """The fields that were added, modified and removed."""
 
     added: FieldSet
     modified: FieldSet
@@ -25,9 +25,9 @@ class Changes(NamedTuple):
 
 
 def compare(old: Plain, new: Plain, schema: Schema) -> Changes:
-    """The difference, at leaves and at what has come or gone as a whole.
+    """Return the difference: leaves, and whole values that were added or removed.
 
-    Raises NotInSchema for items that nothing tells from others.
+    Raises NotInSchema for list items that cannot be distinguished.
     """
     walk = _Walk()
     walk.visit(old, new, True, True, schema, ())
@@ -41,7 +41,7 @@ class _Walk:
         self.removed: set[Path] = set()
 
     def visit(self, old: Any, new: Any, was: bool, is_now: bool, schema: Schema, path: Path) -> None:
-        """Compare two values; `was` and `is_now` say whether they are there at all (null is a value)."""
+        """Compare two values; `was` and `is_now` are whether they exist at all (null is a value)."""
         if was and is_now and json_equal(old, new):
             return
         if not was or not is_now:
@@ -76,7 +76,7 @@ class _Walk:
             if len(was) < 2 and len(now) < 2:
                 one, other = (each[0] if each else None for each in (was, now))
                 self.visit(one, other, bool(was), bool(now), items, here)
-            elif len(was) > 1 and len(now) > 1:  # what is there twice is owned as a whole
+            elif len(was) > 1 and len(now) > 1:  # an item that exists twice is owned as a whole
                 if not json_equal(was, now):
                     self.modified.add(here)
             elif len(was) > 1:

@@ -1,4 +1,4 @@
-"""What of a cluster's controllers runs here after changes: the garbage collector, and the one that counts quotas."""
+"""The controllers that run after changes: the garbage collector, and the controller that updates quotas."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Controllers:
-    """They run `delay` seconds after a change."""
+    """Runs the controllers `delay` seconds after a change."""
 
     def __init__(self, rest: Rest, delay: float) -> None:
         self._rest, self._store, self._delay = rest, rest.store, delay
@@ -23,9 +23,9 @@ class Controllers:
         self._counted = 0
 
     async def run(self) -> None:
-        """Run for ever; end it by cancelling. What fails, as on a full disk, is tried again after the next change."""
+        """Run until cancelled. After a failure, as on a full disk, the next change starts another attempt."""
         subscription = self._store.subscribe()
-        subscription.changed.set()  # a server that was killed may have left something to do
+        subscription.changed.set()  # a server that was killed can have left something to do
         try:
             while True:
                 await subscription.changed.wait()
@@ -41,12 +41,12 @@ class Controllers:
             self._store.unsubscribe(subscription)
 
     async def _count(self) -> bool:
-        """Have quotas say what is used; returns whether anything has changed meanwhile."""
+        """Update the usage in the status of quotas. Return whether any object has changed meanwhile."""
         version = self._store.version
         for quota in list(self._store.objects(QUOTAS)) if version != self._counted else ():
-            counted = await asyncio.to_thread(self._rest.quotas.counted, quota)  # thousands of pods take their time
+            counted = await asyncio.to_thread(self._rest.quotas.counted, quota)  # takes long with thousands of pods
             if counted is not None:
-                with suppress(ApiError):  # a write was charged to it meanwhile: next time; or a policy refuses
+                with suppress(ApiError):  # a write was charged to it meanwhile (done next time), or a policy refuses
                     self._rest.publish_usage(counted, _MANAGER)
         self._counted = version
         return self._store.version != version

@@ -1,6 +1,6 @@
-"""What the body of a write says of the object that its path means, and what is said of a body that says something else.
+"""Decoding: from the body of a write to the object that its path names, or to the refusal.
 
-Objects come in as plain values in the version of the request; every refusal is an ApiError.
+Objects are JSON values in the version of the request. Every refusal is an ApiError.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from resourceapi.objects.release import Release
 
 _TYPE = ("apiVersion", "kind")
 _MOST_PROBLEMS = 100
-"""That are told of one text. Source: sigs.k8s.io/json (saveStrictError)."""
+"""The most problems that are reported for one body. Source: sigs.k8s.io/json (saveStrictError)."""
 
 
 def decode(target: Target, value: Plain, options: WriteOptions) -> Decoded:
-    """What a body says; raises ApiError 400 for what is not of the kind."""
+    """Return the object of a body. Raises ApiError 400 if the body is not of the kind."""
     kind = target.kind
     found = f'{kind.kind} in version "{target.version}" cannot be handled as a {kind.kind}'
     try:
@@ -44,12 +44,12 @@ def decode_patched(
     patch: Patch | None,
     config: Plain | None = None,
 ) -> Decoded:
-    """What a patch has made, which refusals show as `shown` says; raises ApiError 422 for what is not of the kind.
+    """Return the result of a patch, or of applying a configuration.
 
-    Or what applying a configuration has made.
+    Raises ApiError 422 if it is not of the kind; `shown` returns the result as the refusal shows it.
     """
     kind, errors = target.kind, ErrorList()
-    if not kind.from_definition:  # what a patch takes away of the type is what the path says
+    if not kind.from_definition:  # if a patch removes apiVersion or kind, those of the path apply
         value = {"apiVersion": target.api_version, "kind": kind.kind} | {
             member: item for member, item in value.items() if item not in (None, "") or member not in _TYPE
         }
@@ -75,7 +75,7 @@ def decode_patched(
         decoded = (kind.rules.decode if patch else kind.rules.decode_applied)(value, target.version)
         decoded = decoded._replace(problems=(*unknown, *decoded.problems))
     except DecodeError as error:
-        if config is not None and not kind.from_definition:  # its types were looked at before
+        if config is not None and not kind.from_definition:  # the types of its values were checked before
             raise unconvertible(config, error.reason) from None
         errors.invalid("patch", shown(), error.reason)
         raise invalid("", "", "", errors) from None
@@ -92,7 +92,7 @@ def decode_patched(
 
 
 def unconvertible(config: Plain, why: str) -> ApiError:
-    """500 of what applying a configuration has made, and Go's type does not hold."""
+    """The error 500 if the result of applying a configuration does not fit Go's type."""
     metadata = config.get("metadata") or {}
     group, _, version = config["apiVersion"].rpartition("/")
     kind = f"Kind={config['kind']}"
@@ -102,7 +102,7 @@ def unconvertible(config: Plain, why: str) -> ApiError:
 
 
 def configuration(target: Target, value: Any, release: Release) -> Plain:
-    """What is to be applied, if it is of the type that the path means; raises ApiError 400."""
+    """Return the configuration to apply if it is of the type of the path. Raises ApiError 400."""
     config = {} if value is None else value
     if not isinstance(config, dict):
         found = f"json: cannot unmarshal {go_name(config)} into Go value of type map[string]interface {{}}"
@@ -115,7 +115,7 @@ def configuration(target: Target, value: Any, release: Release) -> Plain:
 
 
 def in_namespace(target: Target, obj: Plain) -> Plain:
-    """The object with the namespace of the request; one of the cluster has none."""
+    """Return the object with the request's namespace; without a namespace if the kind is cluster-scoped."""
     metadata = {**obj["metadata"]}
     if not target.kind.namespaced:
         metadata.pop("namespace", None)
@@ -127,5 +127,5 @@ def in_namespace(target: Target, obj: Plain) -> Plain:
 
 
 def _text_of(value: Any) -> str:
-    """A text; what is none counts as no text."""
+    """A text; any other value becomes the empty text."""
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""What is served, as documents: groups, versions, resources; plain and aggregated (allocator.md 5.2)."""
+"""Discovery documents: groups, versions and resources that are served; plain and aggregated (allocator.md 5.2)."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ STATUS_VERBS = ["get", "patch", "update"]
 
 
 def version_info(release: Release) -> Plain:
-    """What the server says it is: clients choose their behaviour by it."""
+    """Return the document of /version, from which clients choose their behaviour."""
     return {
         "major": "1",
         "minor": str(release.minor),
@@ -35,25 +35,25 @@ def version_info(release: Release) -> Plain:
 
 
 def api_versions(address: str) -> Plain:
-    """The document of /api."""
+    """Return the document of /api."""
     where = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": where}
 
 
 def group_list(registry: Registry) -> Plain:
-    """The document of /apis."""
+    """Return the document of /apis."""
     groups = [_group_entry(group, versions) for group, versions in _groups(registry).items() if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
 def group(registry: Registry, name: str) -> Plain | None:
-    """The document of a group; None if it is not served."""
+    """Return the document of a group; None if it is not served."""
     versions = _groups(registry).get(name)
     return {"kind": "APIGroup", "apiVersion": "v1"} | _group_entry(name, versions) if name and versions else None
 
 
 def resource_list(registry: Registry, name: str, version: str) -> Plain | None:
-    """The document of a group's version; None if it is not served."""
+    """Return the document of a group's version; None if it is not served."""
     if version not in _groups(registry).get(name, ()):
         return None
     resources: list[Plain] = []
@@ -69,7 +69,7 @@ def resource_list(registry: Registry, name: str, version: str) -> Plain | None:
 
 
 def aggregated(registry: Registry, *, core: bool) -> Plain:
-    """The APIGroupDiscoveryList of /api (`core`) or /apis."""
+    """Return the APIGroupDiscoveryList of /api (`core`) or /apis."""
     items = []
     for name, versions in _groups(registry).items():
         if bool(name) == core:
@@ -88,12 +88,12 @@ def aggregated(registry: Registry, *, core: bool) -> Plain:
 
 
 def etag(document: Any) -> str:
-    """The tag of a document: equal documents have equal ones."""
+    """Return the tag of a document. Equal documents have equal tags."""
     return f'"{hashlib.sha512(msgspec.json.encode(document)).hexdigest().upper()}"'
 
 
 def paths(registry: Registry) -> list[str]:
-    """What is served, as the root of a server lists it."""
+    """Return the paths that the root of a server lists."""
     found = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
     for name, versions in _groups(registry).items():
         root = f"/apis/{name}" if name else "/api"
@@ -102,7 +102,7 @@ def paths(registry: Registry) -> list[str]:
 
 
 def is_served(registry: Registry, name: str, version: str = "") -> bool:
-    """Whether a group, or a version of it, has resources."""
+    """Return whether a group, or a version of it, has resources."""
     versions = _groups(registry).get(name, ())
     return version in versions if version else bool(versions)
 
@@ -134,7 +134,7 @@ def _resources(kind: Kind) -> list[Plain]:
     found += [{"name": f"{kind.plural}/{x}", **below, "kind": kind.kind, "verbs": STATUS_VERBS} for x in kind.parts]
     if kind.versions[0].scale:
         scale = {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": STATUS_VERBS}
-        # Kubernetes' own are in the order of their names
+        # built-in subresources are in the order of their names
         found.insert(len(found) if kind.from_definition else 1, {"name": f"{kind.plural}/scale", **below, **scale})
     if kind.id == "pods":
         binding = {

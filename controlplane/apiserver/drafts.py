@@ -1,8 +1,7 @@
-"""Writes that take long: worked out in a thread while others are answered, stored if nothing came between.
+"""Writes that take long: worked out in a thread while other requests are answered, stored if nothing changed meanwhile.
 
-Those are writes of large objects and of expressions, which are compiled, and those that a policy judges.
-
-It is what a real server does with every write: it reads, works, and stores only what still follows what it has read.
+These are writes of large objects, of kinds whose expressions are compiled, and of objects to which a policy might
+apply. A real server does this with every write: it reads, works, and stores only if what it has read is still current.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from controlplane.apiserver.stored_size import has_many_values
 from controlplane.apiserver.target import Target
 
 _MANY = 2000
-"""Values of an object whose rules, and owners of fields, take some tens of milliseconds."""
+"""The number of values from which an object's rules and field owners take some tens of milliseconds."""
 _COMPILED = (
     DEFINITIONS,
     POLICIES,
@@ -28,15 +27,15 @@ _COMPILED = (
     "resourceclaims.resource.k8s.io",
     "resourceclaimtemplates.resource.k8s.io",
 )
-"""Kinds with expressions: 60 KiB of them take half a second."""
+"""Kinds with expressions: compiling 60 KiB of them takes half a second."""
 _TRIES = 5
-"""After which a write that always finds something else has the loop for itself, and with it the last word."""
+"""After so many attempts that were overtaken, the write runs on the event loop, where no other can overtake it."""
 
 Write = Callable[[Rest], Outcome]
 
 
 async def write_apart(rest: Rest, target: Target, size: int, write: Write) -> Outcome:
-    """What a write with a body of `size` bytes does, as `write(rest)` does it; raises ApiError as that does."""
+    """Execute `write` with a body of `size` bytes, in a thread if it takes long. Raises what `write` raises."""
     old = rest.find(target.kind, target.key) if target.name else None
     is_compiled = target.kind.id in _COMPILED and not target.subresource
     is_large = size >= LONG or (old is not None and has_many_values(old, _MANY))
@@ -52,15 +51,15 @@ async def write_apart(rest: Rest, target: Target, size: int, write: Write) -> Ou
 
 
 class _Draft(Rest):
-    """Verbs that store nothing yet: what they have looked for is kept, and what they would store or remove."""
+    """Verbs that store nothing yet. It keeps what they have read, and what they would store or remove."""
 
     def __init__(self, rest: Rest) -> None:
         vars(self).update(vars(rest))
         self._rest = rest
         self._found: dict[tuple[str, Key], Plain | None] = {}
-        self._writes: list[tuple[Kind, Key, Plain | None]] = []  # None for what goes
+        self._writes: list[tuple[Kind, Key, Plain | None]] = []  # None for a removal
         self._charge: Charge | None = None
-        self._gone: Plain | None = None  # what has been removed last
+        self._gone: Plain | None = None  # the object that was removed last
 
     def find(self, kind: Kind, key: Key) -> Plain | None:
         for written, where, obj in reversed(self._writes):
@@ -69,7 +68,7 @@ class _Draft(Rest):
         return self._found.setdefault((kind.table, key), super().find(kind, key))
 
     def charged(self, charge: Charge) -> list[Plain]:
-        self._charge = charge  # when it is stored: many could fit, each by itself
+        self._charge = charge  # charged when the write is stored: several drafts could each fit alone
         return []
 
     def put(self, kind: Kind, key: Key, obj: Plain, charged: Sequence[Plain] = ()) -> Plain:
@@ -87,9 +86,9 @@ class _Draft(Rest):
         return all(self.store.get(table, key) is obj for (table, key), obj in self._found.items())
 
     def finish(self, target: Target, outcome: Outcome) -> Outcome:
-        """Store what has been worked out."""
+        """Store the result of the draft."""
         if outcome.is_new:
-            check_namespace(self.store, target, outcome.object["metadata"]["name"])  # which may be ending by now
+            check_namespace(self.store, target, outcome.object["metadata"]["name"])  # which can be terminating by now
         is_told_of_gone = outcome.object is self._gone
         charged = self._rest.charged(self._charge) if self._charge is not None else []
         for kind, key, obj in self._writes:

@@ -1,4 +1,4 @@
-"""Events of events.k8s.io: those of core/v1 under other names. What is written through one group is read through both.
+"""Events of events.k8s.io: those of core/v1 with other field names. Each group also serves the events of the other.
 
 Source: k8s.io/kubernetes, pkg/apis/events/v1/conversion.go.
 """
@@ -24,14 +24,14 @@ _IN_CORE = {
 }
 _IN_EVENTS = {core: name for name, core in _IN_CORE.items()}
 _LEFT_OUT = ("reportingController", "reportingInstance")
-"""What core/v1 shows where it is empty, too."""
+"""Fields that core/v1 also shows when they are empty."""
 _TYPE = ("apiVersion", "kind", "metadata")
 _NAMED_IN_CORE = re.compile(rf'(?<=field ")({"|".join(_IN_EVENTS)})\b')
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
 class EventRules(OpenRules):
-    """Those of core/v1's events, in which these are stored."""
+    """The rules of core/v1's events, in whose form these events are stored."""
 
     def decode(self, value: Plain, version: str) -> Decoded:
         protobuf.encode(value | {"apiVersion": _API_VERSION, "kind": "Event"})
@@ -54,7 +54,7 @@ class EventRules(OpenRules):
 
 
 def events_kind(shown: tuple[Column, ...]) -> Kind:
-    """The kind; `shown` are core/v1's columns."""
+    """Return the kind. `shown` are core/v1's columns."""
     core, own = (kind_schema(version, "Event", "What happened to an object.") for version in ("v1", _API_VERSION))
     fields = {f"regarding.{name}": columns.at("involvedObject", name) for name in _ABOUT}
     return Kind(
@@ -77,7 +77,7 @@ def events_kind(shown: tuple[Column, ...]) -> Kind:
 
 
 def _as_event(obj: Plain) -> Plain:
-    """An event of core/v1 as this group has it."""
+    """A core/v1 event in the form of this group."""
     renamed = _renamed(obj, _IN_EVENTS, _API_VERSION)
     return {name: item for name, item in renamed.items() if name not in _LEFT_OUT or item != ""}
 

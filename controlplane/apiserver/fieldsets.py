@@ -1,7 +1,7 @@
-"""Sets of fields, as server-side apply keeps them: who owns which part of an object (allocator.md 5.8).
+"""Sets of fields for server-side apply: who owns which part of an object (allocator.md 5.8).
 
-A path is a tuple of steps, each written as in `fieldsV1`: `f:NAME` a member, `k:{...}` an item of a map list by its
-keys, `v:VALUE` an item of a set. A `FieldSet` is a set of paths; a path may be there without what is above it.
+A path is a tuple of steps, each written as in `fieldsV1`: `f:NAME` is a member, `k:{...}` an item of a map list by its
+keys, `v:VALUE` an item of a set. A `FieldSet` is a set of paths. It can have a path without the path's parents.
 """
 
 import json
@@ -18,11 +18,11 @@ NOTHING: FieldSet = frozenset()
 
 
 class NotInSchema(Exception):
-    """A value that its schema has no place for; says where and what."""
+    """A value that its schema does not allow. The text says where and what."""
 
 
 def to_fields_v1(fields: FieldSet) -> Plain:
-    """The form in which managedFields carry a set."""
+    """Return the form of a set in managedFields."""
     root: Plain = {}
     for path in fields:
         node = root
@@ -34,17 +34,17 @@ def to_fields_v1(fields: FieldSet) -> Plain:
 
 
 def from_fields_v1(value: Any) -> FieldSet:
-    """The set that managedFields carry; raises ValueError for what is none."""
+    """Return the set of a managedFields entry. Raises ValueError if it is malformed."""
     return frozenset(_paths(value, ()))
 
 
 def field_set(value: Any, schema: Schema) -> FieldSet:
-    """What an applied configuration of the right types names: leaves, members of maps, items of lists."""
+    """Return the fields that an applied configuration names: leaves, members of maps, items of lists."""
     return frozenset(_named(value, schema, ()))
 
 
 def child_schema(schema: Schema, name: str) -> Schema | None:
-    """The schema of a member; None where the schema knows none."""
+    """Return the schema of a member; None if the schema has none."""
     if "properties" in schema and name in schema["properties"]:
         found: Schema = schema["properties"][name]
         return found
@@ -60,17 +60,17 @@ OPEN: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def is_open(schema: Schema) -> bool:
-    """Whether anything may be in there."""
+    """Return whether the schema allows any value."""
     return bool(schema.get("x-kubernetes-preserve-unknown-fields")) or not schema
 
 
 def is_struct_field(schema: Schema, name: str) -> bool:
-    """Whether a member is one of a struct, not an entry of a map."""
+    """Return whether a member is a field of a struct, not an entry of a map."""
     return bool(name in schema.get("properties", ()))
 
 
 def is_atomic(value: Any, schema: Schema) -> bool:
-    """Whether a value is owned as a whole."""
+    """Return whether a value is owned as a whole."""
     if isinstance(value, dict):
         return bool(schema.get("x-kubernetes-map-type") == "atomic")
     if isinstance(value, list):
@@ -79,7 +79,7 @@ def is_atomic(value: Any, schema: Schema) -> bool:
 
 
 def item_steps(items: list[Any], schema: Schema) -> list[str]:
-    """The steps that lead to the items of a set or map list."""
+    """Return the steps that lead to the items of a set or map list."""
     if schema["x-kubernetes-list-type"] == "set":
         return [f"v:{_json(item)}" for item in items]
     properties = schema.get("items", {}).get("properties", {})
@@ -97,7 +97,7 @@ def item_steps(items: list[Any], schema: Schema) -> list[str]:
 
 
 def why_no_keys(item: Plain, schema: Schema) -> str:
-    """Why an object cannot be told from others in a map list; nothing where it can."""
+    """Return why an object cannot be identified in a map list; empty if it can."""
     keys = schema.get("x-kubernetes-list-map-keys", ())
     if not keys or item_steps([item], schema) != ["k:{}"]:
         return ""
@@ -107,7 +107,7 @@ def why_no_keys(item: Plain, schema: Schema) -> str:
 
 
 def shown(path: Path) -> str:
-    """A path as conflicts show it."""
+    """Return a path in the format of conflicts."""
     pieces = []
     for step in path:
         kind, _, text = step.partition(":")
@@ -122,12 +122,12 @@ def shown(path: Path) -> str:
 
 
 def sorted_paths(fields: FieldSet) -> list[Path]:
-    """The paths in the order in which they are told: what ends at a place comes before what goes on from there."""
+    """Return the paths in the order of conflicts: a path that ends at a level comes before those that go deeper."""
     return sorted(fields, key=lambda path: [(n < len(path) - 1, step) for n, step in enumerate(_order(path))])
 
 
 def with_above(fields: Iterable[Path]) -> FieldSet:
-    """The paths, and all that is above them."""
+    """Return the paths and all their parents."""
     found: set[Path] = set()
     for path in fields:
         while path and path not in found:
@@ -179,7 +179,7 @@ def _paths(value: Any, path: Path) -> Iterator[Path]:
 
 
 def _written(node: Plain) -> Plain:
-    """What is below a place, in order; a member that owns itself and nothing below is written as `{}`."""
+    """The content below a node, in order. A member that owns only itself is written as `{}`."""
     written: Plain = {".": {}} if "." in node else {}
     for step in sorted(node.keys() - {"."}, key=_order_of):
         below = node[step]
@@ -196,7 +196,7 @@ def _order_of(step: str) -> tuple[int, str]:
 
 
 def _key(value: Any) -> str:
-    """A key of an item, also where it is no plain value."""
+    """The text of an item's key, also for a list or map."""
     if isinstance(value, dict):
         return "".join(f"{name}={_key(item)}" for name, item in value.items())
     return f"[{','.join(map(_key, value))}]" if isinstance(value, list) else _json(value)

@@ -1,4 +1,4 @@
-"""Who holds an object that is to be deleted: finalizers that it has, and those that the deletion itself asks for.
+"""What delays the removal of a deleted object: its own finalizers, and those that the delete request adds.
 
 Source: k8s.io/apiserver pkg/registry/generic/registry/store.go (deletionFinalizersForGarbageCollection).
 """
@@ -9,18 +9,18 @@ from resourceapi.objects import ObjectMeta, from_dict, to_dict
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _OF_POLICIES = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
-_EVENTS = "events"  # what they own is nobody's concern
+_EVENTS = "events"  # the dependents of events are ignored
 
 
 def is_finished(obj: Plain) -> bool:
-    """Whether an object is to be deleted and nobody holds it any more, neither finalizers nor a kubelet."""
+    """Return whether an object is being deleted and nothing delays it, neither finalizers nor a kubelet."""
     metadata = obj["metadata"]
     is_held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
     return bool(metadata.get("deletionTimestamp")) and not is_held
 
 
 def finalizers_for(kind: Kind, obj: Plain, options: DeleteOptions) -> list[str]:
-    """Those of an object that is deleted."""
+    """Return the finalizers of an object after a delete request."""
     found = list(obj["metadata"].get("finalizers") or ())
     if kind.table == _EVENTS:
         return [each for each in found if each not in (ORPHAN, FOREGROUND)]
@@ -37,7 +37,7 @@ def finalizers_for(kind: Kind, obj: Plain, options: DeleteOptions) -> list[str]:
 
 
 def with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
-    """The metadata with finalizers, where the API's types have them."""
+    """Return the metadata with finalizers, at the position that they have in the API's type."""
     if not finalizers:
         return metadata
     result: Plain = to_dict(from_dict(ObjectMeta, {**metadata, "finalizers": finalizers}))

@@ -1,4 +1,4 @@
-"""Values of JSON as Go's `fmt` writes them, for messages that show one."""
+"""JSON values in the formats of Go's `fmt`, for messages that show one."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ _TYPES = {
     float: "float64",
 }
 _MAX_PLAIN = 1e21
-"""From here on a whole number is written with an exponent."""
+"""From this value on, a whole number is written with an exponent."""
 
 
 def go_text(value: Any) -> str:
-    """As `%v` writes it."""
+    """Return a value in Go's format `%v`."""
     if isinstance(value, dict):
         return f"map[{' '.join(f'{name}:{go_text(value[name])}' for name in sorted(value))}]"
     if isinstance(value, list):
@@ -29,14 +29,14 @@ def go_text(value: Any) -> str:
 
 
 def go_type(value: Any) -> str:
-    """The type of a value of JSON, as `%T` writes it."""
+    """Return a value's type in Go's format `%T`."""
     if value is None:
         return "<nil>"
-    return _TYPES[dict if isinstance(value, dict) else type(value)]  # a body's objects are of a type of their own
+    return _TYPES[dict if isinstance(value, dict) else type(value)]  # objects of a body have a Python type of their own
 
 
 def go_syntax(value: Any) -> str:
-    """A value of JSON as Go's `%#v` writes it."""
+    """Return a value in Go's format `%#v`."""
     if isinstance(value, dict):
         items = ", ".join(f"{quoted_text(name)}:{go_syntax(value[name])}" for name in sorted(value))
         return f"map[string]interface {{}}{{{items}}}"
@@ -48,7 +48,7 @@ def go_syntax(value: Any) -> str:
 
 
 def in_order(value: Any) -> Any:
-    """A value whose members are in the order of their names, as Go writes its maps."""
+    """Return a value whose members are ordered by name, as Go writes its maps."""
     if isinstance(value, Members):
         return Members(sorted(((name, in_order(item)) for name, item in value.pairs), key=lambda pair: pair[0]))
     if isinstance(value, dict):
@@ -57,7 +57,7 @@ def in_order(value: Any) -> Any:
 
 
 def numbers_as_read(value: Any) -> Any:
-    """A value of JSON with numbers as Go writes them after it has read them: whole ones without a point or exponent."""
+    """Return a value with numbers as Go writes them after reading: whole numbers without a point or exponent."""
     if isinstance(value, dict):
         return {name: numbers_as_read(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Whether the server is well, as a whole and by each of its checks, all of which it passes while it answers.
+"""The health endpoints. The server passes all checks while it answers at all.
 
-Source: kubernetes.io "Kubernetes API health endpoints". Of a real server's checks those are here that scripts wait for.
+Source: kubernetes.io "Kubernetes API health endpoints". Of a real server's checks, those exist that scripts wait for.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ _ALIVE = ("ping", "log", "etcd", *_HOOKS)
 _READY = ("ping", "log", "etcd", "etcd-readiness", "informer-sync", *_HOOKS, "shutdown")
 _CHECKS = {"healthz": _ALIVE, "livez": _ALIVE, "readyz": _READY}
 ENDPOINTS = tuple(_CHECKS)
-"""The first steps of paths that are answered here."""
+"""The first steps of the paths that this module answers."""
 
 
 def answer_health(request: Request, endpoint: str, steps: Sequence[str]) -> Response:
-    """That all is well, or that one check is; `steps` are those of the path after the endpoint.
+    """Answer that everything is healthy, or that one check passes. `steps` are the path's steps after the endpoint.
 
     Raises PlainNotFound for a check that does not exist.
     """

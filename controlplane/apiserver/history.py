@@ -1,7 +1,7 @@
-"""What happened to the objects of a kind lately, for watchers that come back and lists at an older version.
+"""The recent events of a kind's objects, for watchers that reconnect and lists at an older version.
 
-Events are kept as JSON, the latest ones also as they happened: values of thousands of them would make each full run of
-the garbage collector stop the server for 100 ms and more, and bytes cost it nothing.
+Events are kept as JSON, the latest ones also as objects. With thousands of objects, each full run of Python's garbage
+collector would stop the server for 100 ms or more; bytes cost it nothing.
 """
 
 import bisect
@@ -14,16 +14,16 @@ from controlplane.apiserver.kinds import Key, Plain
 from controlplane.apiserver.subscriptions import Mark
 
 EVENTS = 10_000
-"""Events of a kind that are kept for watchers that come back."""
+"""The number of events of a kind that are kept for watchers that reconnect."""
 
 BYTES = 32 * 1024 * 1024
-"""JSON of a kind's events that is kept at the most."""
+"""The most bytes of JSON that are kept for the events of a kind."""
 
-_LATEST = 16  # which those who watch ask for
+_LATEST = 16  # watchers need these
 
 
 class Expired(Exception):
-    """History that is not kept any more; `oldest` is the version from which it is."""
+    """The requested history is no longer kept; `oldest` is the first version that is."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"history begins at {oldest}")
@@ -31,7 +31,7 @@ class Expired(Exception):
 
 
 class Event(NamedTuple):
-    """What happened to an object: `old` is None for a new one, `new` for a deleted one (then `last` is its end)."""
+    """A change of an object: `old` is None for a new one, `new` for a deleted one (then `last` is its last state)."""
 
     version: int
     key: Key
@@ -48,7 +48,7 @@ class _Kept(NamedTuple):
 
 
 class History:
-    """The events of a kind after the version `oldest`, as many as `events` and `size` (bytes of JSON) allow."""
+    """The events of a kind after the version `oldest`, limited by `events` (a number) and `size` (bytes of JSON)."""
 
     def __init__(self, oldest: int, events: int = EVENTS, size: int = BYTES) -> None:
         self._oldest = oldest
@@ -58,7 +58,7 @@ class History:
         self._latest: deque[Event] = deque(maxlen=_LATEST)
 
     def append(self, event: Event, marks: tuple[Mark, ...] = ()) -> None:
-        """Keep one more, and forget the older half where that is too much."""
+        """Add an event; drop the older half if there are too many."""
         self._latest.append(event)
         values = msgspec.json.encode((event.old, event.new, event.last if event.new is None else None))
         self._kept.append(_Kept(event.version, event.key, values, marks))
@@ -70,7 +70,7 @@ class History:
             del self._kept[:half]
 
     def after(self, version: int, mark: Mark | None = None) -> list[Event]:
-        """What happened after a version, to objects with a mark if one is given. Raises Expired."""
+        """Return the events after a version, of the objects with `mark` if it is not None. Raises Expired."""
         if version < self._oldest:
             raise Expired(self._oldest)
         if not self._kept or self._kept[-1].version <= version:

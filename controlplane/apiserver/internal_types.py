@@ -1,9 +1,9 @@
-"""How refusals show objects: as the structs that the API server works with, whose members have Go's names.
+"""Objects in the form of refusals: the API server's internal structs, whose members have Go's names.
 
-They are there in Go's order, even when they are empty. `internal_types-*.txt`, which `proto/internal` prints of
-upstream's Go types, have a line with the name of each struct and below it one for each field: the name that is shown,
-the name that is published (with `^` where the holder has it), and the type. `.` is a struct whose members are its
-holder's; `same` is shown as it is published. What is older than the tables is shown as the first of them has it.
+Members are in Go's order, and empty ones are shown. The files `internal_types-*.txt`, which `proto/internal` prints
+from upstream's Go types, have a line with the name of each struct, followed by one line per field: the name that is
+shown, the published name (with `^` if the parent has it), and the type. `.` is a struct whose members belong to its
+parent; `same` is shown in the published form. Releases before the first table use the first table.
 """
 
 import difflib
@@ -20,7 +20,7 @@ _ZERO: dict[str, Any] = {"text": "", "bool": False, "number": 0, "quantity": "0"
 _FIRST = 36
 """The release of the first table."""
 _MOST_LINES = 10_000
-"""That are compared: the time grows with their square where every other one has moved, and nobody is answered then."""
+"""The most lines that are compared. The time grows quadratically, and the server answers no other request meanwhile."""
 
 
 class _Field(NamedTuple):
@@ -43,12 +43,12 @@ def _structs(minor: int) -> dict[str, tuple[_Field, ...]]:
 
 
 def internal_form(struct: str, value: Plain, release: Release = LATEST) -> Plain:
-    """A value of a published type as a struct, of which `core.PodSpec` is one. Raises KeyError for no such struct."""
+    """Return a value of a published type as an internal struct, such as `core.PodSpec`. Raises KeyError if unknown."""
     return _shown(_structs(max(release.minor, _FIRST)), struct, value, {})
 
 
 def published(value: Any) -> Any:
-    """A value as it is published: without its empty members."""
+    """Return a value in the published form: without empty members."""
     if isinstance(value, dict):
         return {name: published(item) for name, item in value.items() if item not in (None, [], {})}
     return list(map(published, value)) if isinstance(value, list) else value
@@ -85,7 +85,7 @@ def _form(structs: dict[str, tuple[_Field, ...]], form: str, item: Any, holder: 
 
 
 def difference(before: Any, after: Any) -> str:
-    """What changed, as a refusal shows it: lines of JSON, with three around each change; nothing for very many lines.
+    """Return a change as a refusal shows it: a diff of JSON with three lines of context; empty for too many lines.
 
     Source: k8s.io/apimachinery pkg/util/diff.
     """
@@ -93,4 +93,4 @@ def difference(before: Any, after: Any) -> str:
     was, now = ([f"{line}\n" for line in text.split("\n")] for text in texts)
     if len(was) + len(now) > _MOST_LINES:
         return ""
-    return "".join([*difflib.unified_diff(was, now)][2:])  # without the names of files
+    return "".join([*difflib.unified_diff(was, now)][2:])  # without the file names

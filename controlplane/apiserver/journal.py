@@ -1,6 +1,6 @@
-"""Changes on disk: SQLite, one transaction for all that came in while the one before was being written.
+"""Changes on disk: SQLite, with one transaction for all changes that arrived during the previous one.
 
-A thread writes; `flush` returns when what was put before it is on disk (`synchronous=FULL`, write-ahead log).
+A thread writes. `flush` returns when all earlier changes are on disk (`synchronous=FULL`, write-ahead log).
 """
 
 import asyncio
@@ -25,11 +25,11 @@ INSERT INTO counter VALUES (0);
 
 
 class JournalError(Exception):
-    """A file that is not ours, or that cannot be used."""
+    """The file is not a journal, or cannot be used."""
 
 
 class FileJournal:
-    """A journal in a file, which is made if it is missing. Raises JournalError."""
+    """A journal in a file, which is created if it is missing. Raises JournalError."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -42,22 +42,22 @@ class FileJournal:
         self._running: asyncio.Task[None] | None = None
 
     def version(self) -> int:
-        """The last version that was written."""
+        """Return the last version that was written."""
         found: int = self._connection.execute("SELECT version FROM counter").fetchone()[0]
         return found
 
     def objects(self) -> Iterator[tuple[str, Key, Plain]]:
-        """All objects, with the ids of their kinds."""
+        """Return all objects, with the ids of their kinds."""
         for kind, namespace, name, text in self._connection.execute("SELECT * FROM objects"):
             yield kind, (namespace, name), json.loads(text)
 
     def put(self, version: int, kind_id: str, key: Key, obj: Plain | None) -> None:
-        """Remember a change until the next flush."""
+        """Keep a change in memory until the next flush."""
         self._pending.append((version, kind_id, key, obj))
         self._last_put = version
 
     async def flush(self) -> None:
-        """Return when everything put before is on disk. Raises sqlite3.Error; the next flush tries again."""
+        """Wait until all earlier changes are on disk. Raises sqlite3.Error; the next flush tries again."""
         wanted = self._last_put
         while self._last_written < wanted:
             if self._running is None or self._running.done():
@@ -65,7 +65,7 @@ class FileJournal:
             await asyncio.shield(self._running)
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write the pending changes, and close the file."""
         self._writer.shutdown()
         if self._pending:
             self._write(self._pending)
@@ -82,7 +82,7 @@ class FileJournal:
 
     def _write(self, batch: list[tuple[int, str, Key, Plain | None]]) -> None:
         cursor = self._connection.cursor()
-        if self._connection.in_transaction:  # the one before failed half-way
+        if self._connection.in_transaction:  # the previous transaction failed half-way
             cursor.execute("ROLLBACK")
         cursor.execute("BEGIN IMMEDIATE")
         for _, kind, (namespace, name), obj in batch:
@@ -96,7 +96,7 @@ class FileJournal:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open a file, make it one of ours if it is empty. Raises sqlite3.Error, or JournalError for somebody else's."""
+    """Open a file; initialize it if it is empty. Raises sqlite3.Error, or JournalError if it is another program's."""
     with ExitStack() as refused:
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.1)
         refused.callback(connection.close)

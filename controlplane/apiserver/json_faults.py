@@ -1,11 +1,11 @@
-"""What Go says of a text that is no JSON, and how it shows the text: the words of encoding/json and of apimachinery.
+"""Go's error texts for invalid JSON, and how it shows the text, as in encoding/json and apimachinery.
 
-Asked only after a parser has refused the text. Source: encoding/json's scanner, apimachinery's `summarizeData`.
+Used only after a parser has refused the text. Source: encoding/json's scanner, apimachinery's `summarizeData`.
 """
 
 from collections.abc import Callable
 
-_MAX_SHOWN = 30  # bytes of a body that a refusal repeats
+_MAX_SHOWN = 30  # the most bytes of a body that a refusal shows
 _SPACE = b" \t\r\n"
 _ESCAPED = b'bfnrt\\/"'
 _LITERALS = {ord("t"): "true", ord("f"): "false", ord("n"): "null"}
@@ -24,19 +24,19 @@ _END = "unexpected end of JSON input"
 
 
 def why_no_json(data: bytes) -> str:
-    """Go's words for the first fault of a text; empty where it has none."""
+    """Return Go's message for the first fault of a text; empty if it has none."""
     scanner = _Scanner()
     for byte in data:
         scanner.read(byte)
         if scanner.fault:
             return scanner.fault
     if not scanner.is_complete:
-        scanner.read(_SPACE[0])  # Go does so, to end a number
+        scanner.read(_SPACE[0])  # Go also ends a number with a space
     return scanner.fault or ("" if scanner.is_complete else _END)
 
 
 def shown(data: bytes, *, is_binary: bool = False) -> str:
-    """The beginning of a body as a refusal repeats it: an object's as text, anything else in hexadecimal digits."""
+    """Return the beginning of a body as a refusal shows it: that of an object as text, any other in hexadecimal."""
     if not data:
         return "<empty>"
     head, more = data[:_MAX_SHOWN], " ..." if len(data) > _MAX_SHOWN else ""
@@ -44,22 +44,22 @@ def shown(data: bytes, *, is_binary: bool = False) -> str:
 
 
 class _Scanner:
-    """One step a byte; `_next` is what a byte means now, `_open` the lists and objects around it."""
+    """A state machine: `_next` handles the next byte, `_open` has the lists and objects around it."""
 
     def __init__(self) -> None:
         self.fault = ""
-        self._open: list[str] = []  # what an object or a list waits for: key, value or item
+        self._open: list[str] = []  # what each open object or list expects: key, value or item
         self._next: Callable[[int], None] = self._value
         self._literal = self._rest = ""
         self._digits = 0
 
     @property
     def is_complete(self) -> bool:
-        """Whether a whole value has come."""
+        """Whether a whole value was read."""
         return self._next == self._top
 
     def read(self, byte: int) -> None:
-        """Take one more byte."""
+        """Process one more byte."""
         self._next(byte)
 
     def _refuse(self, byte: int, where: str) -> None:
@@ -114,7 +114,7 @@ class _Scanner:
             self._refuse(byte, "looking for beginning of object key string")
 
     def _after(self, byte: int) -> None:
-        """Behind a value."""
+        """The state after a value."""
         if not self._open:
             self._next = self._top
             self._top(byte)
@@ -228,7 +228,7 @@ def _is_digit(byte: int) -> bool:
 
 
 def _quoted(byte: int) -> str:
-    """The character of a byte's number, as Go quotes it."""
+    """A byte as a character, quoted as Go does it."""
     character = chr(byte)
     if character in _NAMED:
         return f"'{_NAMED[character]}'"

@@ -1,6 +1,7 @@
-"""Which kinds are served: a table that built-in kinds, definitions of custom resources and other packages add to.
+"""The kinds that are served: a table of built-in kinds, definitions of custom resources, and other packages' kinds.
 
-A `Kind` says everything about one resource that the rest of the server needs; nothing else knows kinds by name.
+A `Kind` has everything about one resource that the rest of the server needs. Other modules do not depend on the names
+of kinds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,13 +15,13 @@ from resourceapi.objects.release import Release
 Plain = dict[str, Any]
 """A JSON object."""
 Schema = Mapping[str, Any]
-"""A structural OpenAPI v3 schema with Kubernetes' extensions; empty where nothing is known."""
+"""A structural OpenAPI v3 schema with Kubernetes' extensions; empty if nothing is known."""
 Key = tuple[str, str]
 """Namespace (empty if there is none) and name."""
 
 
 class Column(NamedTuple):
-    """A table column beyond the name; `cell` computes its text (or number) from the stored object."""
+    """A table column after the name; `cell` computes its text (or number) from the stored object."""
 
     name: str
     cell: Callable[[Plain], Any]
@@ -31,9 +32,10 @@ class Column(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """An object in the stored version, and what strict field validation says of its text.
+    """An object in the stored version, and the problems that strict field validation finds in its text.
 
-    `sent` says where the text had an empty list or map: rules go by that, but it is not stored. None: nowhere.
+    `sent` has the places where the text had an empty list or map: rules depend on them, but they are not stored. None:
+    no such place.
     """
 
     object: Plain
@@ -42,9 +44,9 @@ class Decoded(NamedTuple):
 
 
 class WriteContext(NamedTuple):
-    """How an object is written: in which version, to a server of which release, by whom, which part of it.
+    """How an object is written: the version, the server's release, the client, and the subresource.
 
-    `told` takes what its rules warn of; `sent` is that of what was decoded.
+    Rules append to `warnings`. `sent` is that of the decoded object.
     """
 
     version: str
@@ -56,47 +58,47 @@ class WriteContext(NamedTuple):
 
 
 class Rules(Protocol):
-    """What a kind's objects must be. Objects are in the stored version; a refusal is an ApiError."""
+    """The rules of a kind's objects. Objects are in the stored version; a refusal is an ApiError."""
 
-    takes_metadata_with_status: bool = False  # who writes the status may change labels and the like
-    spec_parts: frozenset[str] = frozenset()  # subresources by which a part of the spec is written
-    kept: frozenset[str] = frozenset()  # paths of members that upstream's type has none of
+    takes_metadata_with_status: bool = False  # a write of the status can change labels and other metadata
+    spec_parts: frozenset[str] = frozenset()  # subresources that write a part of the spec
+    kept: frozenset[str] = frozenset()  # paths of members that upstream's type lacks
 
     def decode(self, value: Plain, version: str) -> Decoded:
-        """The object that `value`, in the given version, stands for, with defaults; raises DecodeError.
+        """Return the object of `value`, which is in the given version, with defaults. Raises DecodeError.
 
-        `value` may be changed.
+        `value` might be changed.
         """
 
     def decode_applied(self, value: Plain, version: str) -> Decoded:
-        """The object that applying a configuration has made; raises DecodeError."""
+        """Return the object that results from applying a configuration. Raises DecodeError."""
         return self.decode(value, version)
 
     def encode(self, obj: Plain, version: str) -> Plain:
-        """The object as it is served in a version."""
+        """Return the object as it is served in a version."""
 
     def in_order(self, obj: Plain) -> Plain:
-        """An object with its members in the order of its type."""
+        """Return an object with its members in the order of its type."""
         return obj
 
     def empty(self, version: str) -> Plain:
-        """What an object without any value is written as."""
+        """Return the encoding of an object without any value."""
 
     def create(self, obj: Plain, context: WriteContext) -> Plain:
-        """A new object as it will be stored."""
+        """Return a new object as it will be stored."""
 
     def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
-        """A changed object as it will be stored."""
+        """Return a changed object as it will be stored."""
 
     def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
-        """An object with a changed status as it will be stored."""
+        """Return an object with a changed status as it will be stored."""
 
     def warnings(self, obj: Plain) -> list[str]:
-        """What is told to the writer of an object."""
+        """Return the warnings for a client that writes the object."""
 
 
 class ScalePaths(NamedTuple):
-    """Where an object says how many there are to be, how many there are, and which pods: paths as `.spec.replicas`."""
+    """The paths (such as `.spec.replicas`) of the desired replicas, the actual replicas, and the pods' selector."""
 
     spec: str
     status: str
@@ -104,10 +106,10 @@ class ScalePaths(NamedTuple):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A version of a kind; `deprecation` is told to everyone who uses it, `scale` says that it has one.
+    """A version of a kind. `deprecation` is a warning to every client that uses it; `scale` is set if it has a Scale.
 
-    With `must_be_current` an update has to say which version of the object it is about. `deletes_silently`: who deletes
-    one is not shown it, though its kind may say otherwise.
+    With `must_be_current`, an update must name the version of the object. With `deletes_silently`, a delete does not
+    return the object, even if the kind's deletes do.
     """
 
     name: str
@@ -119,14 +121,13 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of objects, and how it is served. Versions come preferred first; the stored one is `storage`.
+    """A kind of objects, and how it is served. The preferred version is first; the stored one is `storage`.
 
-    `fields` lists what field selectors may ask for besides name and namespace. Kinds
-    `from_definition` differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names
-    the kind of another group whose objects these are, too. `other_parts` are subresources that are written as a
-    status is. `creates_on_update`: a PUT of what is not there creates it. `orphans`: what such an
-    object owns stays when it is deleted, unless somebody says otherwise. `has_status_table`: a status is shown as a
-    table, as the object is.
+    `fields` are the fields of field selectors besides name and namespace. Kinds `from_definition` differ in details of
+    answers. `hides_name`: tables show no name. `stored_as` is the kind of another group that shares these objects.
+    `other_parts` are subresources that are written like a status. `creates_on_update`: a PUT creates a missing object.
+    `orphans`: dependents stay when such an object is deleted, unless the delete has another policy. `has_status_table`:
+    a status can be shown as a table, like the object.
     """
 
     group: str
@@ -155,7 +156,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The subresources by which a part of an object is written."""
+        """The subresources that write a part of an object."""
         return (*self.other_parts, "status") if self.status else self.other_parts
 
     @property
@@ -165,11 +166,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> str:
-        """What the store files the objects under."""
+        """The name under which the store keeps the objects."""
         return self.stored_as or self.id
 
     def api_version(self, version: str) -> str:
-        """Group and version as objects carry them."""
+        """Return the `apiVersion` of objects in a version."""
         return f"{self.group}/{version}" if self.group else version
 
     @property
@@ -183,17 +184,17 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return self.list_kind or f"{self.kind}List"
 
     def shows_deleted(self, version: str) -> bool:
-        """Whether who deletes an object is shown it, and not that it is gone."""
+        """Return whether a delete returns the object, not a Status."""
         served = self.served(version)
         return self.delete_returns_object and not (served and served.deletes_silently)
 
     def served(self, version: str) -> Served | None:
-        """One of the versions."""
+        """Return a version by name; None if it is not served."""
         return next((each for each in self.versions if each.name == version), None)
 
 
 class Registry:
-    """The kinds that are served now, by group. They change on one loop, and are looked for in threads, too."""
+    """The kinds that are served now, by group. They are changed on the event loop, and read in threads too."""
 
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self._kinds: dict[str, Kind] = {}
@@ -204,7 +205,7 @@ class Registry:
         return iter(tuple(self._kinds.values()))
 
     def add(self, kind: Kind) -> None:
-        """Serve a kind, or serve it again."""
+        """Serve a kind, or replace it."""
         self._kinds[kind.id] = kind
 
     def remove(self, kind_id: str) -> None:
@@ -212,22 +213,22 @@ class Registry:
         self._kinds.pop(kind_id, None)
 
     def __contains__(self, kind: Kind) -> bool:
-        """Whether a kind is served, in whatever versions."""
+        """Return whether a kind is served, in any version."""
         return kind.id in self._kinds
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
-        """The kind that a path means."""
+        """Return the kind that a path names."""
         kind = self._kinds.get(f"{plural}.{group}" if group else plural)
         return kind if kind is not None and kind.served(version) else None
 
     def by_kind(self, api_version: str, kind: str) -> Kind | None:
-        """The kind that an owner reference means."""
+        """Return the kind that an owner reference names."""
         group, _, version = api_version.rpartition("/")
         found = (each for each in self if (each.group, each.kind) == (group, kind))
         return next((each for each in found if each.served(version)), None)
 
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """Each group with its versions, preferred first, in the order of registration."""
+        """Return each group with its versions, preferred first, in the order of registration."""
         found: dict[str, list[str]] = {}
         for kind in self:
             versions = found.setdefault(kind.group, [])
@@ -236,7 +237,7 @@ class Registry:
 
 
 def version_rank(version: str) -> tuple[int, int, int, str]:
-    """Sorts versions as the API server prefers them: v2, v1, v1beta2, v1beta1, v1alpha3, others."""
+    """Return a sort key in the API server's order of preference: v2, v1, v1beta2, v1beta1, v1alpha3, others."""
     stage, major, minor = 3, 0, 0
     digits = version.removeprefix("v")
     for word, rank in (("beta", 1), ("alpha", 2), ("", 0)):

@@ -1,8 +1,8 @@
-"""The kubeconfig that leads clients to the server.
+"""The kubeconfig with which clients connect to the server.
 
-Clients in Go send a user's token over TLS only, and aiohttp refuses a user's token beside one in the address. So
-without TLS the token is in the address alone: as a password, which clients in Go and Python's aiohttp and httpx send,
-and at the beginning of the path for the official Python client, which sends no password. `kubectl get --raw` drops the
+Go clients send a user's token over TLS only, and aiohttp refuses a user's token in addition to one in the address. So
+without TLS the token is only in the address: as a password, which Go clients and Python's aiohttp and httpx send, and
+at the beginning of the path for the official Python client, which sends no password. `kubectl get --raw` drops the
 path.
 """
 
@@ -17,9 +17,9 @@ NAME = "nodeplug"
 
 
 def write_kubeconfig(path: Path, url: str, token: str, ca: str = "", name: str = NAME) -> None:
-    """Write a kubeconfig with one cluster, user and context; only the owner can read it. Raises OSError.
+    """Write a kubeconfig with one cluster, user and context, readable by the owner only. Raises OSError.
 
-    `ca` is the certificate, as PEM text, of the authority that the server's certificate is of.
+    `ca` is the certificate, as PEM text, of the authority that issued the server's certificate.
     """
     is_sent = bool(token) and url.startswith("https:")
     user = {"token": token} if is_sent else {}

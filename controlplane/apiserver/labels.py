@@ -1,4 +1,4 @@
-"""Which labels a LabelSelector object stands for."""
+"""Matching of LabelSelector objects."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def is_selected(selector: Plain, labels: Mapping[str, str] | None) -> bool:
-    """Whether labels match a LabelSelector object; one of an unknown operator matches none."""
+    """Return whether labels match a LabelSelector object. One with an unknown operator matches none."""
     wanted = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
     for each in selector.get("matchExpressions") or ():
         if each.get("operator") not in _OPERATORS:

@@ -1,4 +1,4 @@
-"""Limit ranges: what a pod's containers get that say nothing, and between which amounts all must be.
+"""Limit ranges: default amounts for a pod's containers, and bounds for all amounts.
 
 Source: kubernetes.io "Limit Ranges"; k8s.io/kubernetes plugin/pkg/admission/limitranger.
 """
@@ -19,12 +19,12 @@ _ANNOTATION = "kubernetes.io/limit-ranger"
 _CONTAINERS = (("containers", "container"), ("initContainers", "init container"))
 _OF_PODS = ("cpu", "memory")
 _MOST_MILLI = (2**63 - 1) // 1000
-"""Above which amounts are compared in whole units."""
+"""Above this value, amounts are compared in whole units."""
 _ZERO = Quantity.of(0)
 
 
 def with_limits(store: Store, pod: Plain) -> Plain:
-    """A new pod whose containers have what the limit ranges of its namespace say where they say nothing."""
+    """Return a new pod whose containers have the defaults of the namespace's limit ranges."""
     for each in store.objects(_RANGES, pod["metadata"].get("namespace", "")):
         usual: dict[str, Plain] = {"requests": {}, "limits": {}}
         for limit in each["spec"].get("limits") or ():
@@ -47,7 +47,7 @@ def with_limits(store: Store, pod: Plain) -> Plain:
 
 
 def check_limits(store: Store, kind: Kind, subresource: str, new: Plain, old: Plain | None) -> None:
-    """Refuse a pod or a claim for storage outside of its namespace's limit ranges. Raises ApiError, 403."""
+    """Refuse a pod or a storage claim that is outside of its namespace's limit ranges. Raises ApiError 403."""
     is_pod = kind.id == PODS and (old is None if not subresource else subresource == "resize")
     is_claim = kind.id == VOLUME_CLAIMS and not subresource
     if not (is_pod or is_claim) or (old is not None and "deletionTimestamp" in old["metadata"]):
@@ -62,7 +62,7 @@ def check_limits(store: Store, kind: Kind, subresource: str, new: Plain, old: Pl
 
 
 def _filled(container: Plain, usual: Mapping[str, Plain], what: str, filled_in: list[str]) -> Plain:
-    """A container with the usual amounts where it has none; what it got is told."""
+    """A container with the default amounts that it lacks; they are appended to `filled_in`."""
     resources: Plain = container.get("resources") or {}
     filled = {**resources}
     for member, word in (("requests", "request"), ("limits", "limit")):
@@ -75,7 +75,7 @@ def _filled(container: Plain, usual: Mapping[str, Plain], what: str, filled_in: 
 
 
 def _of_pod(limit: Plain, pod: Plain) -> Iterator[str]:
-    """What is wrong with a pod by one limit."""
+    """The violations of one limit by a pod."""
     spec = pod["spec"]
     if limit.get("type") == "Container":
         for member, _ in _CONTAINERS:
@@ -91,7 +91,7 @@ def _of_pod(limit: Plain, pod: Plain) -> Iterator[str]:
 
 
 def _of_claim(limit: Plain, claim: Plain) -> Iterator[str]:
-    """What is wrong with a claim for storage by one limit: with what it asks for, for nothing else of it counts."""
+    """The violations of one limit by a storage claim. Only its requests count."""
     if limit.get("type") == "PersistentVolumeClaim":
         requests = _amounts((claim["spec"].get("resources") or {}).get("requests"))
         for name, least in _amounts(limit.get("min")).items():
@@ -152,7 +152,7 @@ def _comparable(one: Quantity, other: Quantity) -> tuple[int, int]:
 
 
 def _of_all(spec: Plain, member: str) -> Amounts:
-    """What containers have together; where the pod says it as a whole, that counts."""
+    """The amounts of all containers together. CPU and memory of the pod as a whole take precedence."""
     whole = _amounts((spec.get("resources") or {}).get(member))
     return together(spec, member) | {name: amount for name, amount in whole.items() if name in _OF_PODS}
 

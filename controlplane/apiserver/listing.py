@@ -1,4 +1,4 @@
-"""Lists: which objects, as of when, how many at once (allocator.md 5.11)."""
+"""Lists: which objects, at which version, how many at once (allocator.md 5.11)."""
 
 import base64
 import itertools
@@ -35,7 +35,7 @@ class Page(NamedTuple):
 
 
 class Selection:
-    """Which objects of a target the selectors of a request ask for; refuses fields that the kind does not have."""
+    """The objects of a target that match a request's selectors. Refuses fields that the kind does not have."""
 
     def __init__(self, target: Target, options: ListOptions) -> None:
         self._labels, self._fields = options.labels, options.fields
@@ -53,11 +53,11 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether every object matches."""
         return not self._labels.requirements and not self._fields.terms
 
     def takes(self, obj: Plain) -> bool:
-        """Whether an object is asked for."""
+        """Return whether an object matches."""
         metadata = obj["metadata"]
         if self._labels.requirements and not self._labels.matches(metadata.get("labels") or {}):
             return False
@@ -69,7 +69,7 @@ class Selection:
 
 
 def list_page(store: Store, target: Target, options: ListOptions) -> Page:
-    """The objects of a request; raises ApiError for versions and tokens that cannot be used."""
+    """Return the objects of a request. Raises ApiError for versions and tokens that cannot be used."""
     selection = Selection(target, options)
     version, after = store.version, None
     exact = False
@@ -98,7 +98,7 @@ def list_page(store: Store, target: Target, options: ListOptions) -> Page:
 
 
 def _cut(objects: Iterator[Plain], selection: Selection, limit: int, version: int, namespace: str) -> Page:
-    """The first objects that are asked for; the list goes on where any other follows, as the reference's does."""
+    """The first objects that match. As in the reference, a token follows if any object is left, matching or not."""
     metadata: Plain = {"resourceVersion": str(version)}
     if limit <= 0:
         return Page(list(filter(selection.takes, objects)), metadata)
@@ -119,7 +119,7 @@ def _write_token(version: int, key: Key, namespace: str) -> str:
 
 
 def _read_token(token: str, target: Target) -> tuple[int, Key]:
-    """Of which version a list goes on, and from where; raises ApiError 400 in the reference's words."""
+    """The version and the key where a list continues. Raises ApiError 400 with the reference's text."""
     try:
         version, start = _token_of(token)
     except ValueError as error:
@@ -132,7 +132,7 @@ def _read_token(token: str, target: Target) -> tuple[int, Key]:
 
 
 def _token_of(token: str) -> tuple[int, str]:
-    """A version and a key with a slash before it. Raises ValueError with what follows `not valid`."""
+    """A version and a key after a slash. Raises ValueError with the text after `not valid`."""
     wrong = _NO_BASE64.search(token)
     if wrong or len(token) % 4 == 1:
         raise ValueError(f": illegal base64 data at input byte {wrong.start() if wrong else len(token) - 1}")

@@ -38,7 +38,7 @@ _NEVER = frozenset(
 
 
 class Manager(NamedTuple):
-    """Who writes: appliers are one manager for all versions, updaters one for each."""
+    """The author of a write. An applier is one manager in all versions; an updater is one per version."""
 
     name: str
     operation: str
@@ -53,7 +53,7 @@ class Manager(NamedTuple):
 
     @property
     def identifier(self) -> str:
-        """What the reference tells managers apart by, and in whose order it names them."""
+        """Return the text by which the reference identifies managers, and sorts them in messages."""
         members = {"manager": self.name, "operation": self.operation}
         members |= {"apiVersion": self.api_version} if self.operation == "Update" else {}
         members |= {"subresource": self.subresource} if self.subresource else {}
@@ -61,7 +61,7 @@ class Manager(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """What a manager owns, since when, and in which version it said so."""
+    """The fields of a manager, the time of its last change, and the version in which it wrote them."""
 
     fields: FieldSet
     time: str
@@ -72,14 +72,14 @@ Managers = Mapping[Manager, Owned]
 
 
 def manager_name(field_manager: str, user_agent: str) -> str:
-    """The manager of a write that does not say whose it is: the program's name."""
+    """Return the manager of a write: the client's field manager, or the program's name."""
     if field_manager:
         return field_manager
     return user_agent.partition("/")[0][:MAX_MANAGER] or "unknown"
 
 
 def read_managers(entries: Any) -> dict[Manager, Owned]:
-    """The managers in a list of entries; raises ValueError if one cannot be read."""
+    """Return the managers in a list of entries. Raises ValueError if an entry is malformed."""
     found: dict[Manager, Owned] = {}
     for entry in entries or ():
         operation, api_version = entry.get("operation", ""), entry.get("apiVersion", "")
@@ -93,7 +93,7 @@ def read_managers(entries: Any) -> dict[Manager, Owned]:
 
 
 def write_managers(managers: Managers) -> list[Plain]:
-    """The entries, in the reference's order: appliers first, then by time."""
+    """Return the entries in the reference's order: appliers first, then by time."""
     order = sorted(managers.items(), key=lambda each: (each[0].operation, each[1].time, *each[0]))
     entries = []
     for manager, owned in order:
@@ -108,9 +108,9 @@ def write_managers(managers: Managers) -> list[Plain]:
 
 
 def starting_managers(new: Plain, old: Plain | None, subresource: str) -> dict[Manager, Owned]:
-    """The managers that a write starts from: those it carries, or else those of the stored object.
+    """Return the managers before a write: those in the written object, or else those of the stored object.
 
-    An entry without anything, alone, means that nothing shall be tracked from now on.
+    A list with only one empty entry turns tracking off.
     """
     carried = new["metadata"].get("managedFields")
     if not subresource:
@@ -139,10 +139,10 @@ def track_update(
     is_new: bool,
     ignored: tuple[str, ...] = (),
 ) -> dict[Manager, Owned]:
-    """The managers after a write that is no apply: the writer owns what it changed, nobody owns what is gone.
+    """Return the managers after an update: the writer owns what it changed; removed fields lose their owners.
 
-    `ignored` are the top-level fields that this write cannot change. An object that nobody tracks stays so.
-    Raises NotInSchema for one that cannot be tracked.
+    `ignored` are the top-level fields that this write cannot change. An object without managers stays untracked. Raises
+    NotInSchema for an object that cannot be tracked.
     """
     if not managers and not is_new:
         return {}
@@ -158,7 +158,7 @@ def track_update(
 
 
 def release_fields(managers: Managers, changes: Mapping[str, Changes]) -> dict[Manager, Owned]:
-    """The managers without what somebody else changed or removed; `changes` says what, by a manager's version."""
+    """Return the managers without the fields that were changed or removed; `changes` has these by manager's version."""
     result = {}
     for manager, owned in managers.items():
         fields = owned.fields.difference(*changes[owned.api_version])
@@ -168,13 +168,13 @@ def release_fields(managers: Managers, changes: Mapping[str, Changes]) -> dict[M
 
 
 def tracked(fields: FieldSet, ignored: tuple[str, ...] = ()) -> FieldSet:
-    """Without what is never owned: identity, and the top-level fields that this write cannot change."""
+    """Return the fields without those that are never owned: identity, and top-level fields in `ignored`."""
     dropped = {f"f:{name}" for name in ignored}
     return frozenset(path for path in fields - _NEVER if path and path[0] not in dropped)
 
 
 def without_managed(obj: Plain) -> Plain:
-    """The object without managedFields."""
+    """Return the object without managedFields."""
     metadata = obj.get("metadata") or {}
     if "managedFields" not in metadata:
         return obj
@@ -182,13 +182,13 @@ def without_managed(obj: Plain) -> Plain:
 
 
 def with_managed_of(obj: Plain, other: Plain | None) -> Plain:
-    """The object with the managedFields that another one has; without them if there is none, or it has none."""
+    """Return the object with another one's managedFields; without the member if that one has none, or is None."""
     plain, entries = without_managed(obj), ((other or {}).get("metadata") or {}).get("managedFields")
     return {**plain, "metadata": {**plain["metadata"], "managedFields": entries}} if entries else plain
 
 
 def with_managed(obj: Plain, managers: Managers) -> Plain:
-    """The object with managedFields; without the member if there are none."""
+    """Return the object with managedFields; without the member if there are none."""
     plain = without_managed(obj)
     if not managers:
         return plain

@@ -1,7 +1,7 @@
-"""Schemas of built-in kinds that have no struct of ours: members, types, and how lists and maps are merged.
+"""Schemas of built-in kinds without Python structs: members, types, and how lists and maps are merged.
 
-Derived from upstream's types as `protobuf` knows them (messages.txt). They check nothing; server-side apply, strategic
-merge patches, `kubectl explain` and generators of requests go by them.
+Derived from upstream's types as `protobuf` has them (messages.txt). They validate nothing. Server-side apply, strategic
+merge patches, `kubectl explain` and request generators use them.
 """
 
 import functools
@@ -33,7 +33,7 @@ _SIMPLE: Mapping[str, Schema] = {
 
 
 def kind_schema(api_version: str, kind: str, description: str, kept: Iterable[str] = ()) -> Schema:
-    """The schema of a kind; anything may be at the paths `kept`, which upstream's type does not have."""
+    """Return the schema of a kind. Any value is allowed at the paths `kept`, which upstream's type lacks."""
     message = protobuf.message_of(api_version, kind)
     assert message is not None, "every built-in kind has one"
     known: Mapping[str, Schema] = _message(message)["properties"]
@@ -84,7 +84,7 @@ def _field(field: Field) -> Schema:
 
 
 def _with_keys(message: str, keys: list[str]) -> Schema:
-    """The schema of items that are told apart by keys; one that is always written is empty where nobody says it."""
+    """The schema of items that are identified by keys. A key that is always written defaults to its empty value."""
     schema = _message(message)
     properties = {**schema["properties"]}
     for field in fields_of(message):
@@ -106,7 +106,7 @@ def _of_type(form: str) -> Schema:
 
 
 def _opened(schema: Schema, steps: list[str]) -> Schema:
-    """The schema with anything allowed at a path."""
+    """The schema with any value allowed at a path."""
     if not steps:
         return OPEN
     if schema.get("type") == "array":

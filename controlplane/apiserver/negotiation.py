@@ -1,4 +1,4 @@
-"""Bodies and their formats: what a request's body holds, in which form its answer goes out (allocator.md 5.4)."""
+"""Body formats: reading the body of a request, and choosing the form of its answer (allocator.md 5.4)."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _ACCEPTED_STREAMS = f"{JSON};stream=watch, {PROTOBUF};stream=watch"
 MAX_BODY = 3 * 1024 * 1024
 _ANYTHING = ("*/*", "application/*")
 AGGREGATED = {"g": "apidiscovery.k8s.io", "v": "v2", "as": "APIGroupDiscoveryList"}
-"""What a client asks for that takes all groups in one document."""
+"""The media type parameters with which a client requests all groups in one document."""
 VIEWS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _DELETE_OPTIONS, _META = "DeleteOptions", "meta.k8s.io/v1"
 _NO_TYPE = "couldn't get version/kind; json parse error: json: cannot unmarshal"
@@ -40,7 +40,7 @@ _NO_MESSAGE = (
     " protobuf message"
 )
 _NOT_ACCEPTABLE = "406: Not Acceptable\n\nAvailable representations: "
-# What Go's YAML takes for a truth value, null, a number (of base 60, too), or a time
+# Plain text that Go's YAML reads as a boolean, null, a number (also in base 60), or a time
 _NOT_TEXT = re.compile(
     r"|~|null|Null|NULL|[yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|true|True|TRUE|false|False|FALSE"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
@@ -55,7 +55,7 @@ _BROWSERS = ("curl", "Wget", "Mozilla/5.0")
 
 
 class Form(NamedTuple):
-    """How an answer is written: media type, another view of it if one is wanted, indented or not."""
+    """The form of an answer: media type, another view of the object if requested, indented or not."""
 
     media_type: str = JSON
     view: str = ""
@@ -73,9 +73,9 @@ def wanted_form(
     is_list: bool = False,
     is_watch: bool = False,
 ) -> Form:
-    """The first form in an Accept header that can be served; raises ApiError 406.
+    """Return the first form in an Accept header that can be served. Raises ApiError 406.
 
-    Custom resources have no protobuf but for their metadata, tables have none at all; there are no watches in YAML.
+    Custom resources have protobuf for their metadata only; tables have no protobuf, and watches no YAML.
     """
     pretty = user_agent.startswith(_BROWSERS) if query_pretty is None else query_pretty in ("1", "true")
     known = False
@@ -104,13 +104,13 @@ def wanted_form(
 
 
 def check_json(accept: str) -> None:
-    """That a client takes the one form in which an answer is; raises ApiError 406."""
+    """Check that a client accepts JSON, for answers that have no other form. Raises ApiError 406."""
     if not any(media_type in (JSON, "*/*") for media_type, _ in _clauses(accept)):
         raise UnroutedError(406, f"{_NOT_ACCEPTABLE}{JSON}", "NotAcceptable", {})
 
 
 def aggregated_form(accept: str) -> Form | None:
-    """The form in which a client wants all groups in one document; None if it wants anything else first."""
+    """Return the form in which a client requests all groups in one document; None if it prefers anything else."""
     for media_type, parameters in _clauses(accept):
         found = JSON if media_type in _ANYTHING else media_type
         if all(parameters.get(name) == value for name, value in AGGREGATED.items()):
@@ -122,7 +122,7 @@ def aggregated_form(accept: str) -> Form | None:
 
 
 def first_of(accept: str, *media_types: str) -> str:
-    """The one of some media types that a client wants most, the first of them if it takes any; empty if none."""
+    """Return the media type that a client prefers; the first if it accepts any; empty if it accepts none of them."""
     for found, _ in _clauses(accept):
         if found in media_types:
             return found
@@ -132,7 +132,7 @@ def first_of(accept: str, *media_types: str) -> str:
 
 
 def written(value: Plain, form: Form) -> bytes:
-    """An object in the form of the answer; raises ApiError 500 for one that its protobuf message cannot say."""
+    """Return an object in the form of the answer. Raises ApiError 500 if its protobuf message cannot represent it."""
     if form.media_type == PROTOBUF:
         try:
             return protobuf.encode(value)
@@ -146,14 +146,14 @@ def written(value: Plain, form: Form) -> bytes:
 
 
 def written_event(event: Plain, form: Form) -> bytes:
-    """An event of a watch, `type` and `object`: a line, or a frame of protobuf."""
+    """Return an event of a watch (`type` and `object`): a line, or a frame of protobuf."""
     if form.media_type == PROTOBUF:
         return protobuf.watch_frame(event)
     return written(event, form._replace(pretty=False))
 
 
 def check_type(content_type: str) -> None:
-    """Raise ApiError 415 for the type of a body that could not be read, before anything else of the request is told."""
+    """Raise ApiError 415 for a body of an unsupported media type, before other errors of the request."""
     if _media_type(content_type) not in (JSON, YAML, PROTOBUF):
         raise unsupported_media_type(ACCEPTED)
 
@@ -163,9 +163,9 @@ def _media_type(content_type: str) -> str:
 
 
 def read_body(data: bytes, content_type: str, kind: str, api_version: str = "v1", *, is_custom: bool = False) -> Plain:
-    """The object in a body; raises ApiError 400 or 415. What is null stands for an object without members.
+    """Return the object in a body; null is an object without members. Raises ApiError 400 or 415.
 
-    `kind` and `api_version` are what is expected.
+    `kind` and `api_version` are those that the request expects.
     """
     media_type = _media_type(content_type)
     unrecognized = f"the object provided is unrecognized (must be of type {kind})"
@@ -195,7 +195,7 @@ def read_body(data: bytes, content_type: str, kind: str, api_version: str = "v1"
 
 
 def why_no_type(value: Plain) -> str:
-    """What is wrong with what an object says of its type; empty if it can be read."""
+    """Return why an object's apiVersion or kind cannot be read; empty if they can."""
     for member in ("apiVersion", "kind"):
         text = value.get(member)
         if text is not None and not isinstance(text, str):
@@ -208,7 +208,7 @@ def _no_type(value: Any) -> str:
 
 
 def read_delete_options(data: bytes, content_type: str) -> Plain:
-    """The DeleteOptions in a body; raises ApiError 400 or 415."""
+    """Return the DeleteOptions in a body. Raises ApiError 400 or 415."""
     media_type = _media_type(content_type)
     try:
         if media_type == PROTOBUF:
@@ -234,7 +234,7 @@ def read_delete_options(data: bytes, content_type: str) -> Plain:
 
 
 def _read_protobuf(data: bytes, kind: str, api_version: str, *, is_custom: bool) -> Plain:
-    """The object in a protobuf body; raises ApiError 400 for another kind's, ValueError for what is no message."""
+    """The object in a protobuf body. Raises ApiError 400 for another kind, ValueError for an invalid message."""
     try:
         value = protobuf.decode(data, api_version, kind)
         check_depth(value)
@@ -250,9 +250,9 @@ def _read_protobuf(data: bytes, kind: str, api_version: str, *, is_custom: bool)
 
 
 def read_json(data: bytes) -> Any:
-    """The value of a JSON text, its duplicate members remembered; raises ValueError in Go's words.
+    """Return the value of a JSON text, with its duplicate members. Raises ValueError with Go's message.
 
-    Also for what is nested deeper than the rest of the server is made for.
+    Values that are nested deeper than MAX_DEPTH raise it too.
     """
     try:
         parse_json(data)
@@ -268,14 +268,14 @@ _FAST: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # 60 times as fast: 
 
 
 class _Dumper(_FAST):  # type: ignore[misc]  # either has the same methods
-    """YAML as Kubernetes writes it: without aliases."""
+    """YAML in Kubernetes' format: without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data
         return True
 
     def represent_text(self, data: str) -> yaml.Node:
-        """Text: of several lines as they are, in double quotes what would be read as something else."""
+        """Write text: in block style if it has several lines, in double quotes if it would be read as another type."""
         style = "|" if "\n" in data else '"' if _NOT_TEXT.fullmatch(data) else None
         node: yaml.Node = self.represent_scalar("tag:yaml.org,2002:str", data, style)
         return node
@@ -285,7 +285,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def _clauses(accept: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Media types of an Accept header with their parameters, most wanted first."""
+    """The media types of an Accept header with their parameters, in order of preference."""
     found = []
     for clause in (accept or "*/*").split(","):
         media_type, *rest = (part.strip() for part in clause.split(";"))

@@ -1,4 +1,4 @@
-"""Built-in kinds without structs of ours: upstream's types, checked by type, metadata and rules of their own."""
+"""Built-in kinds without Python structs: checked by upstream's types, metadata rules and rules of their own."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -40,7 +40,7 @@ def open_kind(
     drop: Callable[[Plain], Plain] | None = None,
     status_part: Part | None = None,
 ) -> Kind:
-    """A kind of one version; see `Kind` and `OpenRules` for the members. `deletes`: a delete returns the object."""
+    """Return a kind of one version. `Kind` and `OpenRules` describe members. `deletes`: a delete returns the object."""
     schema = kind_schema(f"{group}/{version}" if group else version, kind, description, kept)
     rules = OpenRules(
         group,

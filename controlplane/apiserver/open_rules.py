@@ -1,7 +1,7 @@
-"""Rules of kinds that are plain values: those of core/v1, and those that definitions and other packages add.
+"""Rules of kinds whose objects are JSON values: core/v1's, and those that definitions and other packages add.
 
-With a structural schema, unknown members are dropped, defaults filled in and the rest is validated; what the schema
-leaves open is stored as it came.
+With a structural schema, unknown members are dropped, defaults are filled in, and the rest is validated. Parts that the
+schema leaves open are stored unchanged.
 """
 
 import functools
@@ -34,38 +34,39 @@ from resourceapi.objects.strict import problems
 _TYPE = ("apiVersion", "kind", "metadata")
 _WITH_METADATA = ("", "apps", "autoscaling", "batch", "networking.k8s.io", "policy")
 _FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "CustomResourceDefinition"))
-_COUNTED_LABELS = (("discovery.k8s.io", "EndpointSlice"),)  # which are a part of what generations count
+_COUNTED_LABELS = (("discovery.k8s.io", "EndpointSlice"),)  # changes of these labels increase the generation
 _FIELD = re.compile(r"(Go struct field \w+\.)")
 Check = Callable[[ErrorList, Plain, Plain | None], None]
-"""Adds what is wrong with a new or changed object."""
+"""Adds the errors of a new or changed object."""
 Warn = Callable[[Plain, Plain | None], list[str]]
-"""What is unwise in a new or changed object that is not wrong."""
+"""Returns the warnings for a new or changed object, which are no errors."""
 Advance = Callable[[Plain, Plain | None], Plain]
-"""Gives a new object, or one that follows an older one, what the server counts in it."""
+"""Returns a new or changed object with the values that the server counts in it."""
 
 
 class Part(NamedTuple):
-    """A part of the spec that has a subresource of its own: what a write makes of the old object, and its rules."""
+    """A part of the spec with its own subresource: how a write changes the old object, and its rules."""
 
     take: Callable[[Plain, Plain], Plain]
     check: Check
 
 
 def as_written(new: Plain, old: Plain) -> Plain:
-    """A part that nothing is added to."""
+    """Return a part unchanged."""
     del old
     return new
 
 
 class OpenRules(Rules):
-    """The rules of one kind of plain values.
+    """The rules of one kind whose objects are JSON values.
 
-    `fill` fills in what the kind defaults to; `drop` takes away what the release does not have, once it is known who
-    sent it; `advance` counts what it counts; `check` adds rules of the kind's own,
-    `warn` tells of what is unwise, and `name_rule` says what a name may be. Members at the paths `kept` are stored
-    although upstream's type has none.
-    Who creates an object does not say its status, but where `has_status_at_first`. `own_schemas` are what a definition
-    says of the whole object, its metadata as well.
+    `fill` fills in the kind's defaults. `drop` removes what the release does not have, once the client is known.
+    `advance` updates what the server counts. `check` adds the kind's own rules, `warn` returns warnings, and
+    `name_rule` returns the faults of a name. Members at the paths `kept` are stored although upstream's type lacks
+    them.
+
+    A create cannot set the status, except with `has_status_at_first`. `own_schemas` are a definition's schemas of the
+    whole object, including its metadata.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class OpenRules(Rules):
         self._put_back = put_back
         self._has_rules = is_validated and has_rules(schemas[storage])
         self._has_embedded = is_validated and any(map(has_embedded, schemas.values()))
-        # older kinds do: network plugins annotate nodes so
+        # built-in kinds allow it: network plugins annotate nodes so
         self.takes_metadata_with_status = group in _WITH_METADATA and not is_validated
         self._checks_finalizers = not is_validated and (group, kind) not in _FREE_FINALIZERS
 
@@ -120,12 +121,12 @@ class OpenRules(Rules):
         return self._decode(value, version, takes_nulls=True)
 
     def _decode(self, value: Plain, version: str, *, takes_nulls: bool) -> Decoded:
-        """`takes_nulls`: a custom resource may have a null where its schema takes none, which is told afterwards."""
+        """`takes_nulls`: a custom resource can have nulls that its schema forbids; these are reported later."""
         metadata = value.get("metadata")
         if not self._is_validated and metadata is not None and not isinstance(metadata, dict):
             why = f"json: cannot unmarshal {go_name(metadata)} into Go struct field {self._kind}.metadata"
             raise DecodeError(f"{why} of type v1.ObjectMeta")
-        if self._is_validated:  # a map for the reference, whose members it writes in order
+        if self._is_validated:  # the reference has a map here, and writes its members in order
             metadata = in_order(metadata)
         try:
             record = from_dict(ObjectMeta, metadata if metadata is not None else {})
@@ -252,7 +253,7 @@ class OpenRules(Rules):
         return self._as_stored(new)
 
     def _as_stored(self, obj: Plain) -> Plain:
-        """Without the empty members that were put back for the rules."""
+        """The object without the empty members that were put back for the rules."""
         if self._put_back is None:
             return obj
         kept = {name: obj[name] for name in (*_TYPE, "metadata") if name in obj}
@@ -265,7 +266,7 @@ class OpenRules(Rules):
         return message
 
     def _as_type(self, known: Plain) -> Plain:
-        """The members as upstream's type holds them; raises DecodeError for what it does not."""
+        """The members as upstream's type holds them. Raises DecodeError for values that it cannot hold."""
         held = protobuf.as_go_writes(self._message, known)
         held.pop("metadata", None)
         for path in self.kept:
@@ -282,7 +283,7 @@ class OpenRules(Rules):
         check: Check | None = None,
         is_status: bool = False,
     ) -> None:
-        """`check` are rules instead of the kind's own."""
+        """`check` replaces the kind's own rules."""
         if self._is_validated:
             self._check_schema(errors, new, old, is_status=is_status)
         check = check or self._check
@@ -301,7 +302,7 @@ class OpenRules(Rules):
         after, before = new, old or {}
         if not is_status:
             check(errors, after, schema, before=NEW if old is None else before)
-        elif "status" in after:  # its places are told from there, and what is wrong with them from within
+        elif "status" in after:  # the status is validated by itself, so the paths of its errors need a prefix
             found, of_status = ErrorList(), schema.get("properties", {}).get("status", {})
             check(found, after["status"], of_status, before=before.get("status", NEW))
             for each in found:
@@ -309,7 +310,7 @@ class OpenRules(Rules):
                 errors.append(each._replace(path=path))
 
     def _check_contents(self, errors: ErrorList, new: Plain, old: Plain | None, context: WriteContext) -> None:
-        """What a schema asks for beside the form of each value: objects in it, and items that differ."""
+        """Check what a schema requires beyond the form of values: embedded objects, and items that are unique."""
         schema = self._schemas[self._storage]
         after, before = ({name: x for name, x in (obj or {}).items() if name not in _TYPE} for obj in (new, old))
         if self._has_embedded:
@@ -317,7 +318,7 @@ class OpenRules(Rules):
         twice, known = ErrorList(), ErrorList()
         check_items(twice, after, schema)
         check_items(known, before, schema)
-        if not known:  # who had some may keep them
+        if not known:  # existing duplicates can stay
             errors.extend(twice)
 
     def _api_version(self, version: str) -> str:
@@ -329,7 +330,7 @@ class OpenRules(Rules):
 
 def _put_back(held: Any, known: Any, steps: list[str]) -> None:
     if isinstance(known, list):
-        for each in zip(held or (), known, strict=True):  # an empty list may be none for Go
+        for each in zip(held or (), known, strict=True):  # Go can hold an empty list as none
             _put_back(*each, steps)
     elif isinstance(known, dict) and known.get(steps[0]) is not None:
         if not steps[1:]:
@@ -348,7 +349,7 @@ def _with_generation(obj: Plain, generation: int) -> Plain:
 
 
 def _with_types(ordered: Any, obj: Any) -> Any:
-    """A value whose objects say what they are where they do so in `obj`; messages do not say it of what they hold."""
+    """A value whose embedded objects have the apiVersion and kind of `obj`; protobuf messages do not contain them."""
     if isinstance(ordered, dict) and isinstance(obj, dict):
         types = {name: item for name, item in obj.items() if name in _TYPE[:2] and name not in ordered}
         return types | {name: _with_types(item, obj.get(name)) for name, item in ordered.items()}

@@ -1,6 +1,7 @@
-"""OpenAPI documents of what is served: enough for kubectl explain, apply and create, and for generators of requests.
+"""OpenAPI documents of the served kinds, for kubectl explain, apply and create, and for request generators.
 
-One document for each group and version (v3), one for all (v2). Schemas come from the kinds (allocator.md 5.3).
+There is one document for each group and version (v3), and one for all (v2). Schemas come from the kinds (allocator.md
+5.3).
 """
 
 import hashlib
@@ -72,14 +73,14 @@ _DELETE = (
 
 
 class OpenApi:
-    """Answers of /openapi."""
+    """The answers of /openapi."""
 
     def __init__(self, registry: Registry, release: Release) -> None:
         self._registry = registry
         self._info = {"title": "Kubernetes", "version": version_info(release)["gitVersion"]}
 
     def answer(self, request: Request, steps: list[str]) -> Response:
-        """The document that a path below /openapi means."""
+        """Return the document of a path below /openapi."""
         if request.method != "GET":
             raise method_not_allowed()
         accept = request.headers.get("Accept", "")
@@ -90,7 +91,7 @@ class OpenApi:
                 return _tagged(request, document, openapi_protobuf.encoded, openapi_protobuf.MEDIA_TYPE)
             return _tagged(request, document) if media_type else Response(status_code=406)
         if steps == ["v3"]:
-            return _tagged(request, self._index(), media_type="text/plain")  # whatever is asked for
+            return _tagged(request, self._index(), media_type="text/plain")  # for any Accept header
         if steps[:1] == ["v3"] and (name := "/".join(steps[1:])) in dict(self._versions()):
             document = self._document(*dict(self._versions())[name])
             wanted, found = request.query_params.get("hash"), _hash(document)
@@ -118,7 +119,7 @@ class OpenApi:
 
 
 def document_v3(registry: Registry, group: str, version: str) -> Plain:
-    """The OpenAPI v3 document of a group's version, without the server's own."""
+    """Return the OpenAPI v3 document of a group's version, without the `info` of the server."""
     paths: Plain = {}
     schemas = dict(_SHARED)
     for kind in registry:
@@ -133,7 +134,7 @@ def document_v3(registry: Registry, group: str, version: str) -> Plain:
 
 
 def document_v2(registry: Registry) -> Plain:
-    """The OpenAPI v2 (Swagger) document of everything."""
+    """Return the OpenAPI v2 (Swagger) document of all kinds."""
     definitions = dict(_SHARED)
     paths: Plain = {}
     for kind in registry:
@@ -146,7 +147,7 @@ def document_v2(registry: Registry) -> Plain:
 
 
 def schema_name(kind: Kind, version: str) -> str:
-    """The name of a kind's schema: upstream's package or, of a definition, the group backwards; version, kind."""
+    """Return the name of a kind's schema: upstream's package, or a definition's group in reverse; version, kind."""
     if kind.from_definition:
         return f"{'.'.join(reversed(kind.group.split('.')))}.{version}.{kind.kind}"
     return f"io.k8s.api.{kind.group.partition('.')[0] or 'core'}.{version}.{kind.kind}"
@@ -177,7 +178,7 @@ def _list_schema(kind: Kind, version: str, item: str, prefix: str) -> Plain:
 
 
 def _clean(value: Any) -> Any:
-    """A schema as it is published: without what the generators of documents leave out."""
+    """A schema in its published form."""
     if isinstance(value, Mapping):
         result = {name: _clean(item) for name, item in value.items()}
         if result.get("x-kubernetes-int-or-string"):
@@ -262,7 +263,7 @@ def _parameter(name: str, kind: str, where: str) -> Plain:
 
 
 def _without_bodies(item: Plain) -> Plain:
-    """A path's operations as version 2 writes them."""
+    """A path's operations in the form of version 2."""
     result: Plain = {}
     for verb, operation in item.items():
         if verb == "parameters":

@@ -1,6 +1,6 @@
-"""The OpenAPI v2 document in protobuf, which is the only form of it that kubectl reads.
+"""The OpenAPI v2 document in protobuf, the only form of it that kubectl reads.
 
-Source: gnostic-models, openapiv2/OpenAPIv2.proto; only what the document has is in the tables.
+Source: gnostic-models, openapiv2/OpenAPIv2.proto. The tables have only the members that the document uses.
 """
 
 import functools
@@ -15,12 +15,12 @@ from controlplane.apiserver.protobuf.wire import FIXED64, LENGTH, VARINT, sized,
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 ACCEPTED = ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", MEDIA_TYPE)
-"""By what it is asked for; older clients use a name that is no media type."""
+"""The media types that request it. Older clients use a name that is not a valid media type."""
 _Write = Callable[[Any], bytes]
 
 
 def encoded(document: Plain) -> bytes:
-    """The bytes of the document."""
+    """Return the bytes of the document."""
     return _message(_DOCUMENT)(document)
 
 
@@ -53,7 +53,7 @@ def _each(number: int, write: _Write) -> _Write:
 
 
 def _named(number: int, write: _Write) -> _Write:
-    """Members of a map, each a message of its name and its value."""
+    """The entries of a map, each a message with name and value."""
     return lambda values: b"".join(
         _inside(number, lambda item: _text(1)(item[0]) + _inside(2, write)(item[1]))(item) for item in values.items()
     )
@@ -64,7 +64,7 @@ def _any(value: Any) -> bytes:
 
 
 def _message(fields: Mapping[str, _Write], extensions: int = 0) -> _Write:
-    """A message by its members' names; those that begin with `x-` go into the field `extensions`."""
+    """A message by its members' names. Members that begin with `x-` go into the field `extensions`."""
 
     def write(value: Plain) -> bytes:
         found = [fields[name](item) for name, item in value.items() if name in fields]

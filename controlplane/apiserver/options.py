@@ -1,4 +1,4 @@
-"""The query parameters (and DeleteOptions) of requests, checked as the reference checks them."""
+"""The query parameters (and DeleteOptions) of requests, validated like the reference does it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ from resourceapi.objects.selectors import (
 _VALIDATIONS = ["", "Ignore", "Strict", "Warn"]
 _POLICIES = ["Foreground", "Background", "Orphan", "nil"]
 _NOT_OLDER = "NotOlderThan"
-_DIGITS = 20  # of the largest number of 64 bits
+_DIGITS = 20  # digits of the largest 64-bit number
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
 
 class ListOptions(msgspec.Struct, frozen=True):
-    """Which objects are listed or watched, and from when."""
+    """Which objects are listed or watched, and from which version on."""
 
     labels: LabelSelector = LabelSelector()
     fields: FieldSelector = FieldSelector()
@@ -56,11 +56,11 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     policy: str = ""
     orphan: bool | None = None
     grace: int | None = None
-    """Seconds that a pod has to end; its own where nothing is said."""
+    """The grace period of a pod in seconds; None: the pod's own."""
 
 
 def write_options(query: Mapping[str, str], dry_runs: list[str], kind: str, *, is_apply: bool = False) -> WriteOptions:
-    """The options of a create, update or patch; `kind` is the name under which they are refused."""
+    """Return the options of a create, update or patch. `kind` is the name of the options in refusals."""
     errors = ErrorList()
     manager, validation = query.get("fieldManager", ""), query.get("fieldValidation", "")
     force = flag(query.get("force"))
@@ -78,7 +78,7 @@ def write_options(query: Mapping[str, str], dry_runs: list[str], kind: str, *, i
 
 
 def list_options(query: Mapping[str, str]) -> ListOptions:
-    """The options of a list, watch or deletecollection."""
+    """Return the options of a list, watch or deletecollection."""
     limit, timeout = _number(query.get("limit")), _number(query.get("timeoutSeconds"))
     version, match, token = (
         query.get("resourceVersion", ""),
@@ -93,7 +93,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         raise bad_request(str(error)) from None
     errors = ErrorList()
     if watch:
-        if initial is None and not match and version in ("", "0"):  # which means the same
+        if initial is None and not match and version in ("", "0"):  # the reference treats both alike
             _check_watch(errors, _NOT_OLDER, token, True)
         else:
             _check_watch(errors, match, token, initial)
@@ -116,7 +116,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
 
 
 def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | None) -> DeleteOptions:
-    """The options of a delete, from the body if there is one, else from the query."""
+    """Return the options of a delete, from the body if there is one, otherwise from the query."""
     if body is not None:
         dry_runs = _member(body, "dryRun", "[]string") or []
         policy, orphan = _member(body, "propagationPolicy", "string"), _member(body, "orphanDependents", "bool")
@@ -146,7 +146,7 @@ def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | 
 
 
 def uint(text: str) -> int:
-    """A resourceVersion; raises ValueError in the reference's words."""
+    """Return a resourceVersion as a number. Raises ValueError with the reference's text."""
     if not text.isascii() or not text.isdigit():
         raise ValueError(f"strconv.ParseUint: parsing {quoted_text(text)}: invalid syntax")
     number = _integer(text)
@@ -208,7 +208,7 @@ def _unsupported(path: str, shown: str, supported: str) -> FieldError:
 
 
 def _member(value: Plain, name: str, go_type: str, prefix: str = "") -> Any:
-    """A member of DeleteOptions, or None; raises ApiError 400 for one of another type."""
+    """A member of DeleteOptions, or None. Raises ApiError 400 if it has another type."""
     found = value.get(name)
     match go_type:
         case "[]string":
@@ -229,7 +229,7 @@ def _member(value: Plain, name: str, go_type: str, prefix: str = "") -> Any:
 
 
 def flag(text: str | None) -> bool | None:
-    """Go's reading of a flag in a query: there and empty is true."""
+    """Return a query flag as Go reads it: present and empty is true."""
     return None if text is None else text.lower() not in ("false", "0")
 
 
@@ -246,6 +246,6 @@ def _number(text: str | None) -> int | None:
 
 
 def _integer(digits: str) -> int:
-    """The number of some digits; of more than 64 bits hold, one that is too large."""
+    """The number of some digits; 2**64 if it exceeds 64 bits."""
     significant = digits.lstrip("0") or "0"
     return int(significant) if len(significant) <= _DIGITS else 2**64

@@ -1,4 +1,4 @@
-"""Patches as they come, and those that need no schema: JSON patch (RFC 6902) and JSON merge patch (RFC 7386)."""
+"""Reading of patches, and those that need no schema: JSON patch (RFC 6902) and JSON merge patch (RFC 7386)."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 * 1024 * 1024
-"""Bytes that the `copy` operations of a patch may add together."""
+"""The most bytes that the `copy` operations of a patch can add together."""
 
 _TEXTS = ("op", "path", "from")
 _OF_THE_LIBRARY = ("jsonpatch.Patch", "jsonpatch.Operation")
@@ -37,7 +37,7 @@ _INDEX = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)  # Go's Atoi
 
 
 def patch_type_of(content_type: str, *, is_custom: bool) -> str:
-    """The media type of a patch; raises ApiError 415. Custom resources have no strategic ones."""
+    """Return the media type of a patch. Raises ApiError 415. Custom resources have no strategic merge patches."""
     found, known = content_type.partition(";")[0].strip(), (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
     if is_custom and found not in known:
         raise unsupported_media_type(", ".join(known))
@@ -47,7 +47,7 @@ def patch_type_of(content_type: str, *, is_custom: bool) -> str:
 
 
 class Patch(NamedTuple):
-    """A patch as it came: its media type, its value, and what strict field validation says of its text."""
+    """A patch: its media type, its value, and the problems that strict field validation finds in its text."""
 
     type: str
     value: Any
@@ -55,7 +55,7 @@ class Patch(NamedTuple):
 
 
 def read_patch(data: bytes, patch_type: str) -> Patch:
-    """The patch in a body; raises ValueError for a text that is no JSON, or no YAML where that is asked for."""
+    """Return the patch in a body. Raises ValueError if its text is not JSON, or, for an apply patch, not YAML."""
     value = read_yaml(data) if patch_type == APPLY_PATCH else read_json(data)
     found: tuple[str, ...] = ()
     if patch_type == JSON_PATCH:
@@ -66,14 +66,14 @@ def read_patch(data: bytes, patch_type: str) -> Patch:
 
 
 def is_read_late(data: bytes, patch_type: str, release: Release) -> bool:
-    """Whether a body is read only after its object has been looked for: one to apply that looks like JSON always is."""
+    """Return whether a body is read after its object is looked up. An apply patch that looks like JSON always is."""
     if patch_type == APPLY_PATCH:
         return not release.reads_patches_first or data.lstrip().startswith(b"{")
     return not release.reads_patches_first
 
 
 def unread(error: ValueError, patch_type: str, release: Release, *, is_late: bool) -> ApiError:
-    """400 for a body that `read_patch` could not read."""
+    """Return the error 400 for a body that `read_patch` could not read."""
     if isinstance(error, ManifestError) and not is_late:
         return bad_request(f"error encoding patch: yaml: {error.in_go}")
     if isinstance(error, ManifestError):
@@ -84,14 +84,15 @@ def unread(error: ValueError, patch_type: str, release: Release, *, is_late: boo
 
 
 def undecoded_to_apply(release: Release) -> str:
-    """What a refusal of a configuration to apply begins with."""
+    """Return the beginning of the error text for a configuration that cannot be applied."""
     return f"error decoding {'patch' if release.reads_patches_first else 'YAML'}"
 
 
 def json_patch(obj: Plain, operations: Any, *, is_checked: bool = True) -> Plain:
-    """The object after the operations. Raises ApiError: 400 for no patch, 413, 422 if one cannot be done.
+    """Return the object after the operations. Raises ApiError: 400 for an invalid patch, 413, 422 for a failure.
 
-    `is_checked`: the fields of the patch are validated, which another decoder does, with types of other names.
+    `is_checked`: the fields of the patch are validated. The reference uses another decoder then, whose types have other
+    names.
     """
     undecoded = _UNDECODED if is_checked else "json: cannot unmarshal"
     whole, one = ("[]handlers.jsonPatchOp", "handlers.jsonPatchOp") if is_checked else _OF_THE_LIBRARY
@@ -128,7 +129,7 @@ def json_patch(obj: Plain, operations: Any, *, is_checked: bool = True) -> Plain
 
 
 def merge_patch(value: Any, patch: Any) -> Any:
-    """The value after a merge patch. What the patch touches has its members sorted, as the reference's library does."""
+    """Return the value after a merge patch. As in the reference's library, changed objects have sorted members."""
     if not isinstance(patch, dict):
         return patch
     result = dict(value) if isinstance(value, dict) else {}
@@ -143,7 +144,7 @@ def merge_patch(value: Any, patch: Any) -> Any:
 
 
 def checked_merge_patch(patch: Any) -> Plain:
-    """A merge patch of an object; raises ApiError for anything else."""
+    """Return a merge patch of an object. Raises ApiError for any other value."""
     if patch is None:
         raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
@@ -155,7 +156,7 @@ def checked_merge_patch(patch: Any) -> Plain:
 
 
 def patched(obj: Plain, patch: Patch, *, is_checked: bool) -> Plain:
-    """What has no stored object, after a JSON patch or any other, which merges. Raises ApiError."""
+    """Return a value that is not a stored object after a JSON patch, or any other patch as a merge. Raises ApiError."""
     if patch.type == JSON_PATCH:
         return json_patch(obj, patch.value, is_checked=is_checked)
     merged: Plain = merge_patch(obj, checked_merge_patch(patch.value))
@@ -163,7 +164,7 @@ def patched(obj: Plain, patch: Patch, *, is_checked: bool) -> Plain:
 
 
 def _problems_of_operations(operations: Any) -> Iterator[str]:
-    """What an operation has twice, and what it has that none knows."""
+    """The duplicate and the unknown members of operations."""
     for index, operation in enumerate(operations if isinstance(operations, list) else ()):
         for name, _, is_duplicate in members(operation) if isinstance(operation, dict) else ():
             if is_duplicate:
@@ -179,7 +180,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _sort_above(root: Any, pointer: str) -> None:
-    """Sort the members of what lies above a pointer's end, as the reference's library does with what it takes apart."""
+    """Sort the members of all objects above a pointer's end. The reference's library sorts objects that it decodes."""
     for step in _steps(pointer):
         if isinstance(root, dict):
             members_of_root = sorted(root.items())
@@ -192,7 +193,7 @@ def _sort_above(root: Any, pointer: str) -> None:
 
 
 def _operate(root: Any, operation: Plain) -> Any:
-    """The value after one operation. The reference's library replaces what is not there, and copies it as null."""
+    """The value after one operation. The reference's library can replace a missing value, and copies it as null."""
     pointer, name = operation["path"], operation["op"]
     if name == "replace" and pointer == "":
         return msgspec.to_builtins(operation.get("value"))
@@ -229,14 +230,14 @@ def _operate(root: Any, operation: Plain) -> Any:
 def _steps(pointer: str) -> list[str]:
     if not pointer:
         return []
-    _, *steps = pointer.split("/")  # the reference's library takes no offence at what is before the first slash
+    _, *steps = pointer.split("/")  # the reference's library ignores what is before the first slash
     if not steps:
         raise ValueError("a pointer has a slash")
     return [step.replace("~1", "/").replace("~0", "~") for step in steps]
 
 
 def _place(root: Any, pointer: str) -> tuple[Any, str]:
-    """The object or list that a pointer leads into, and the step in there."""
+    """The object or list that contains a pointer's end, and the last step."""
     *above, last = _steps(pointer)
     for step in above:
         root = root[_index(root, step)] if isinstance(root, list) else root[step]

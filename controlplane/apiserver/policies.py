@@ -1,7 +1,7 @@
-"""A ValidatingAdmissionPolicy as a program: its expressions, compiled once, and what they say of one request.
+"""A ValidatingAdmissionPolicy: its compiled expressions, and their results for one request.
 
-Source: KEP-3488, kubernetes.io "Validating Admission Policy"; the wording is kube-apiserver's. Audit annotations are
-not evaluated.
+Source: KEP-3488, kubernetes.io "Validating Admission Policy"; the texts are kube-apiserver's. Audit annotations are not
+evaluated.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +15,9 @@ from resourceapi.cel.macros import BINDINGS
 from resourceapi.cel.types import BOOL, DYN, STRING, Kind, Type, list_of, map_of
 
 MAX_MESSAGE = 5 * 1024
-"""Bytes that a message of a policy's own may have."""
+"""The most bytes of a message from a policy's message expression."""
 MAX_BUDGET = 10_000_000
-"""What all expressions of a policy may cost for one request."""
+"""The most that all expressions of a policy together can cost for one request."""
 
 _REQUEST = Type(Kind.STRUCT, "kubernetes.AdmissionRequest")
 _USER = Type(Kind.STRUCT, "kubernetes.UserInfo")
@@ -51,7 +51,7 @@ _FIELDS: Mapping[str, Mapping[str, Type]] = {
 
 
 class Denial(NamedTuple):
-    """Why a request is refused; `reason` as in a Status."""
+    """Why a request is refused; `reason` is a reason of a Status."""
 
     message: str
     reason: str = "Invalid"
@@ -66,7 +66,7 @@ class _Validation(NamedTuple):
 
 
 class _Variables(dict[str, Any]):
-    """Variables of a policy by name, each computed when it is first read; an error is raised each time."""
+    """Variables of a policy by name. Each is computed when it is first read; its error is raised at each read."""
 
     def __init__(self, expressions: Mapping[str, Expression], evaluate: Callable[[Expression], Any]) -> None:
         super().__init__(dict.fromkeys(expressions))
@@ -109,7 +109,7 @@ class Policy:
         self._validations = [_validation(each, plain, message_environment) for each in spec.get("validations") or ()]
 
     def denials(self, inputs: Plain) -> list[Denial]:
-        """What speaks against a request; `inputs` are what expressions can name, `object` and `request` among them."""
+        """Return why a request is refused. `inputs` are the expressions' variables, such as `object` and `request`."""
         budget = MAX_BUDGET
 
         def evaluator(variables: dict[str, Any]) -> Callable[[Expression], Any]:
@@ -126,7 +126,7 @@ class Policy:
             return evaluate
 
         evaluate = evaluator({**inputs})
-        # messages know of no authorizer, neither do the variables that they read
+        # message expressions have no authorizer, nor do the variables that they read
         say = evaluator({name: value for name, value in inputs.items() if not name.startswith("authorizer")})
         matches, failure = self._matches(evaluate)
         if not matches:
@@ -134,7 +134,7 @@ class Policy:
         return list(self._judge(evaluate, say))
 
     def _matches(self, evaluate: Callable[[Expression], Any]) -> tuple[bool, str]:
-        """Whether all conditions hold; one that is false decides, whatever else fails."""
+        """Whether all match conditions are true. A false one decides, even if others fail."""
         failures = []
         for source, expression in self._conditions:
             try:
@@ -159,7 +159,7 @@ class Policy:
 def environment_of(
     variables: Mapping[str, Type], *, has_params: bool, has_authorizer: bool = True, has_variables: bool = False
 ) -> Environment:
-    """What an expression of a policy can name; `has_variables`: also where there are none yet."""
+    """Return the environment of a policy's expressions. `has_variables` declares `variables` even if it is empty."""
     known = {"object": DYN, "oldObject": DYN, "request": _REQUEST, "namespaceObject": DYN}
     if variables or has_variables:
         known["variables"] = _VARIABLES
@@ -183,7 +183,7 @@ def _validation(value: Plain, environment: Environment, message_environment: Env
 
 
 def compiled_as(source: str, environment: Environment, *wanted: Type) -> Expression:
-    """An expression of one of the types, of any without. Raises CelError."""
+    """Return a compiled expression of one of the types; of any type if there are none. Raises CelError."""
     expression = compile_expression(source, environment)
     if wanted and expression.type not in (*wanted, DYN):
         names = " ".join(each.declared for each in wanted)
@@ -193,7 +193,7 @@ def compiled_as(source: str, environment: Environment, *wanted: Type) -> Express
 
 
 def _message(validation: _Validation, evaluate: Callable[[Expression], Any]) -> str:
-    """What a policy says: the expression's text if it is a line of a sane length, else the fixed one."""
+    """The message of a failed validation: the expression's if it is one line of allowed length, else the fixed one."""
     message = ""
     if validation.message_expression is not None:
         try:

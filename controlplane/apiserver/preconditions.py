@@ -1,6 +1,6 @@
-"""What must hold before an object is written: its name, its namespace, the version and the uid that the writer means.
+"""Preconditions of writes: the name, the namespace, and the version and uid that the client expects.
 
-Each raises ApiError where it does not.
+Each check raises ApiError if the precondition is not met.
 """
 
 import contextlib
@@ -13,11 +13,11 @@ from controlplane.apiserver.target import Target
 from resourceapi.objects import ErrorList
 
 NAMESPACES = "namespaces"
-_PLACES = {"nodes": "minions", "services": "services/specs"}  # where etcd has them
+_PLACES = {"nodes": "minions", "services": "services/specs"}  # resource -> its path in etcd
 
 
 def check_name(target: Target, obj: Plain) -> None:
-    """That a body names the object of the path."""
+    """Check that a body has the name of the path."""
     name = (obj.get("metadata") or {}).get("name")
     if not name:
         raise bad_request(
@@ -28,7 +28,7 @@ def check_name(target: Target, obj: Plain) -> None:
 
 
 def check_namespace(store: Store, target: Target, name: str) -> None:
-    """That the namespace is there and takes new objects; `name` is the new one's, or what it is made from."""
+    """Check that the namespace exists and takes new objects; `name` is the new object's name or generateName."""
     if not target.kind.namespaced:
         return
     namespace = store.get(NAMESPACES, ("", target.namespace))
@@ -44,7 +44,7 @@ def check_namespace(store: Store, target: Target, name: str) -> None:
 
 
 def check_version(target: Target, wanted: str, current: str) -> None:
-    """That an update means the `current` version, as far as it says which one it `wanted`."""
+    """Check that an update's version, `wanted`, is the `current` one, if it names one."""
     kind = target.kind
     try:
         number = uint(wanted) if wanted else 0
@@ -61,9 +61,9 @@ def check_version(target: Target, wanted: str, current: str) -> None:
 
 
 def check_preconditions(target: Target, obj: Plain, options: DeleteOptions) -> None:
-    """That a delete means this object."""
+    """Check that a delete's preconditions match the object."""
     kind, metadata = target.kind, obj["metadata"]
-    group = "" if kind.stored_as else kind.group  # the store's words
+    group = "" if kind.stored_as else kind.group  # as the reference's store names it
     if options.uid and options.uid != metadata["uid"]:
         text = f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']})."
         why = f"{text} The object might have been deleted and then recreated"
@@ -75,14 +75,14 @@ def check_preconditions(target: Target, obj: Plain, options: DeleteOptions) -> N
 
 
 def check_uid(target: Target, obj: Plain, uid: str, *, is_dry_run: bool) -> None:
-    """That an object is the one that the writer means; raises ApiError 409."""
+    """Check that an object has the uid that the client expects. Raises ApiError 409."""
     found = obj["metadata"]["uid"]
     if uid != found:
         raise uid_conflict(target, uid, found, is_dry_run=is_dry_run)
 
 
 def uid_conflict(target: Target, uid: str, found: str, *, is_dry_run: bool) -> ApiError:
-    """409: the object that is there, or none, is not the one that the writer means."""
+    """Return the error 409: the existing object, or its absence, does not match the uid that the client expects."""
     kind = target.kind
     place = f"{kind.group}/{kind.plural}" if kind.from_definition else _PLACES.get(kind.id, kind.plural)
     path = "/".join(("" if is_dry_run else "/registry", place, *filter(None, target.key)))
@@ -92,7 +92,7 @@ def uid_conflict(target: Target, uid: str, found: str, *, is_dry_run: bool) -> A
 
 
 def check_kind(target: Target, name: str, object_name: str) -> None:
-    """That a custom resource is of the path's kind; raises ApiError 422. Others were asked when they were read."""
+    """Check that a custom resource has the path's kind. Raises ApiError 422. Other kinds are checked while reading."""
     if name != target.kind.kind:
         errors = ErrorList()
         errors.invalid("kind", name, f"must be {target.kind.kind}")
@@ -100,7 +100,7 @@ def check_kind(target: Target, name: str, object_name: str) -> None:
 
 
 def without_version(obj: Plain) -> Plain:
-    """A new object without the version that a client made up; raises ApiError 500 for one that it may have read."""
+    """Return a new object without its resourceVersion. Raises ApiError 500 if that is a number other than zero."""
     version = obj["metadata"].get("resourceVersion") or "0"
     with contextlib.suppress(ValueError):
         if uint(version):

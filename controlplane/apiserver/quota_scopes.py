@@ -1,4 +1,4 @@
-"""Which objects a quota means by its scopes.
+"""The objects that a quota selects by its scopes.
 
 Source: kubernetes.io "Resource Quotas"; k8s.io/kubernetes pkg/quota/v1/evaluator/core.
 """
@@ -11,7 +11,7 @@ from controlplane.apiserver.quota_usage import VOLUME_CLAIMS
 
 
 def is_in_scope(kind_id: str, quota: Plain, obj: Plain) -> bool:
-    """Whether a quota means an object by its scopes."""
+    """Return whether a quota's scopes select an object."""
     spec = quota["spec"]
     wanted = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     wanted += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
@@ -19,7 +19,7 @@ def is_in_scope(kind_id: str, quota: Plain, obj: Plain) -> bool:
 
 
 def is_terminating(pod: Plain) -> bool:
-    """Whether a pod has only so long to run."""
+    """Return whether a pod has a deadline."""
     return (pod["spec"].get("activeDeadlineSeconds") or -1) >= 0
 
 
@@ -56,7 +56,7 @@ def _attribute_classes(claim: Plain) -> list[str]:
 
 
 def _selects_other_namespaces(affinity: Plain) -> bool:
-    """Whether pods of other namespaces matter to where a pod goes."""
+    """Return whether a pod's affinity refers to pods of other namespaces."""
     for each in (affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}):
         preferred = each.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
         terms = [

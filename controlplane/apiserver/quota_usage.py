@@ -1,7 +1,7 @@
-"""What an object takes of a namespace's quotas, by the names that a quota has for it.
+"""What an object uses of a namespace's quotas, by the names of quota resources.
 
 Source: kubernetes.io "Resource Quotas"; k8s.io/kubernetes pkg/quota/v1/evaluator/core, k8s.io/apiserver
-pkg/quota/v1/generic. How far the kubelet is with a pod's resize is not looked at.
+pkg/quota/v1/generic. The progress of a pod's resize on the kubelet is ignored.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -32,7 +32,7 @@ _OF_VOLUMES = ("persistentvolumeclaims", "requests.storage")
 _BY_STORAGE = ".storageclass.storage.k8s.io/"
 _BY_DEVICES = ".deviceclass.resource.k8s.io/devices"
 _MOST_DEVICES = 32
-"""That a claim for all of them can get."""
+"""The most devices that a claim with mode All can get."""
 _PLAIN = ("cpu", "memory")
 _MUST_SAY = {*_PLAIN, *(f"{which}.{name}" for which in ("requests", "limits") for name in _PLAIN)}
 _ONE = Quantity.of(1)
@@ -40,18 +40,18 @@ _ZERO = Quantity.of(0)
 
 
 def is_counted(kind_id: str) -> bool:
-    """Whether quotas can count objects of a kind of namespaces."""
+    """Return whether quotas can count objects of a namespaced kind."""
     return kind_id not in _EVENTS
 
 
 class Usage:
-    """Measures objects beside others of the store; `has_extended` is whether device classes stand for resources."""
+    """Measures objects, using others of the store. `has_extended`: device classes can provide extended resources."""
 
     def __init__(self, store: Store, clock: Callable[[], datetime], *, has_extended: bool) -> None:
         self._store, self._clock, self._has_extended = store, clock, has_extended
 
     def names(self, kind_id: str, hard: Collection[str]) -> set[str]:
-        """Those of a quota's names that objects of a kind count under."""
+        """Return the quota resources in `hard` for which objects of a kind count."""
         if kind_id == PODS:
             return {name for name in hard if name in _OF_PODS or _is_huge(name) or _is_extended(name)}
         if kind_id == SERVICES:
@@ -65,7 +65,7 @@ class Usage:
         return {f"count/{kind_id}", *([kind_id] if kind_id in _OLD_NAMES else [])} & {*hard}
 
     def of(self, kind_id: str, obj: Plain) -> Amounts:
-        """What an object takes, by all the names that there are for it."""
+        """Return what an object uses, by the names of all quota resources."""
         counted = {f"count/{kind_id}": _ONE}
         if kind_id == PODS:
             return counted | (_of_pod(obj) if self._is_alive(obj) else {})
@@ -78,7 +78,7 @@ class Usage:
         return counted | ({kind_id: _ONE} if kind_id in _OLD_NAMES else {})
 
     def _is_alive(self, pod: Plain) -> bool:
-        """Whether a pod has not ended, and its time to end is not over for twice as long as it was."""
+        """Return whether a pod has not ended, and is not overdue by more than its grace period."""
         if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             return False
         end, grace = (pod["metadata"].get(name) for name in ("deletionTimestamp", "deletionGracePeriodSeconds"))
@@ -102,7 +102,7 @@ class Usage:
         return found
 
     def _beyond_the_pod(self, claim: Plain, devices: Amounts) -> Amounts:
-        """A claim's devices as the extended resources that their classes stand for, but for what its pod counts."""
+        """A claim's devices as the extended resources that their classes provide, minus what its pod counts."""
         found: Amounts = {}
         for name, count in devices.items():
             device_class = name.removesuffix(_BY_DEVICES)
@@ -116,7 +116,7 @@ class Usage:
         return {name: amount for name, amount in left.items() if amount > _ZERO}
 
     def _pod_of(self, claim: Plain) -> Plain | None:
-        """The pod that a scheduler made a claim for, if it is the pod's only one."""
+        """The pod of a claim for extended resources, if that is the claim in the pod's status, or the oldest."""
         metadata, owner = claim["metadata"], _owning_pod(claim)
         pod = self._store.get(PODS, (metadata["namespace"], owner["name"])) if owner else None
         if owner is None or pod is None or pod["metadata"]["uid"] != owner["uid"]:
@@ -132,7 +132,7 @@ class Usage:
         return None if any(_since(each) < _since(claim) for each in others) else pod
 
     def _extended_resources(self) -> set[str]:
-        """Those that device classes stand for."""
+        """The extended resources that device classes provide."""
         if not self._has_extended:
             return set()
         found: set[str] = set()
@@ -143,7 +143,7 @@ class Usage:
 
 
 def missing(pod: Plain, names: Iterable[str]) -> str:
-    """Which containers do not say how much of what a quota measures they want, as upstream tells it."""
+    """Return which containers lack requests or limits that a quota measures, in upstream's text; empty if none."""
     spec = pod["spec"]
     whole = spec.get("resources") or {}
     if any(name in _PLAIN or name.startswith(HUGE_PAGES) for name in _named(whole)):
@@ -209,7 +209,7 @@ def _devices(request: Plain) -> int:
 
 
 def _owning_pod(claim: Plain) -> Plain | None:
-    """The reference to the pod that a scheduler made a claim for extended resources of."""
+    """The reference to the pod for whose extended resources a scheduler made the claim."""
     if (claim["metadata"].get("annotations") or {}).get(v1.EXTENDED_RESOURCE_CLAIM) != "true":
         return None
     owners = claim["metadata"].get("ownerReferences") or ()
@@ -226,7 +226,7 @@ def _is_huge(name: str) -> bool:
 
 
 def _is_extended(name: str) -> bool:
-    """Whether a quota's name is of an extended resource."""
+    """Return whether a quota resource is an extended resource."""
     is_asked = name.startswith(REQUESTS_PREFIX)
     return is_asked and (not is_native_resource(name) or _asked(name).startswith(v1.IMPLICIT_RESOURCE_PREFIX))
 

@@ -1,8 +1,7 @@
-"""Quotas: what they refuse, and what they say is used.
+"""Quotas: what they refuse, and the usage in their status.
 
-A write is charged to the quotas of its namespace before it is stored; what is used is counted again where objects went.
-A quota is not asked until it was counted for the first time, as with a real server.
-
+A write is charged to the quotas of its namespace before it is stored. After objects are removed, the usage is counted
+again. As with a real server, a quota applies only after it was counted for the first time.
 Source: kubernetes.io "Resource Quotas"; k8s.io/apiserver pkg/admission/plugin/resourcequota, k8s.io/kubernetes
 pkg/controller/resourcequota.
 """
@@ -23,12 +22,12 @@ from resourceapi.objects import Quantity
 
 QUOTAS = "resourcequotas"
 _CHANGE = (SERVICES, VOLUME_CLAIMS, CLAIMS)
-"""Kinds of which more may be used by an update."""
+"""Kinds whose updates can use more."""
 _ZERO = Quantity.of(0)
 
 
 class Charge(NamedTuple):
-    """A write that takes of quotas; `old` is None for a new object."""
+    """A write that can use quotas; `old` is None for a new object."""
 
     kind: Kind
     namespace: str
@@ -38,20 +37,20 @@ class Charge(NamedTuple):
 
 
 class Quotas:
-    """Those in the store, and what of them is used."""
+    """The stored quotas and their usage."""
 
     def __init__(self, store: Store, registry: Registry, usage: Usage) -> None:
         self._store, self._registry, self._usage = store, registry, usage
 
     def charged(self, charge: Charge) -> list[Plain]:
-        """The quotas that a write changes, as they are with it; raises ApiError, 403, for what is too much."""
+        """Return the quotas that a write changes, with their new usage. Raises ApiError 403 if one is exceeded."""
         if not charge.namespace or not _is_measured(charge):
             return []
         changed = (self._charge(quota, charge) for quota in self._store.objects(QUOTAS, charge.namespace))
         return [each for each in changed if each is not None]
 
     def counted(self, quota: Plain) -> Plain | None:
-        """A quota with what is used of it by now; None if it says so already."""
+        """Return a quota with its current usage; None if its status is correct already."""
         hard, status = quota["spec"].get("hard") or {}, quota.get("status") or {}
         found: Amounts = {}
         measured: set[str] = set()
@@ -69,7 +68,7 @@ class Quotas:
         return _with_status(quota, hard, used)
 
     def _charge(self, quota: Plain, charge: Charge) -> Plain | None:
-        """A quota as it is with a write; None if that takes nothing of it."""
+        """A quota after a write; None if the write uses nothing of it."""
         kind, name, status = charge.kind, quota["metadata"]["name"], quota.get("status") or {}
         hard, used = _amounts(status.get("hard")), _amounts(status.get("used"))
         names = self._usage.names(kind.id, hard)
@@ -95,7 +94,7 @@ class Quotas:
 
 
 def _is_measured(charge: Charge) -> bool:
-    """Whether a write may take more of a quota than what was before it."""
+    """Return whether a write can use more of a quota than the object did before."""
     kind, new, old = charge.kind.id, charge.new, charge.old
     if charge.subresource:
         return (kind, charge.subresource) in ((PODS, "resize"), (VOLUME_CLAIMS, "status"))

@@ -1,4 +1,4 @@
-"""Answers: in which form one goes out, its warnings, and the refusals."""
+"""Answers: their form, their warnings, and refusals."""
 
 import asyncio
 import itertools
@@ -15,18 +15,18 @@ from controlplane.apiserver.status import ApiError, UnroutedError, not_acceptabl
 from controlplane.apiserver.stored_size import has_many_values
 
 _FEW = 20
-"""Items of a list that are written at once."""
+"""The most items of a list that are written at once."""
 _MANY = 2000
-"""Values that take some tens of milliseconds to write as messages."""
+"""The number of values that take some tens of milliseconds to write as messages."""
 _PIECE = 1024 * 1024
 _MOST_OF_WARNINGS, _MOST_OF_WARNING = 4096, 256
-"""Characters of all warnings of an answer, and of each once they are more. Source: apiserver's filters/warning.go."""
+"""Characters of all warnings together; and of each one if they have more. Source: apiserver's filters/warning.go."""
 
 
 def warn(response: Response, texts: Iterable[str]) -> None:
-    """Give an answer a header for each warning, once; none for one with control characters, as the reference does.
+    """Add a header for each distinct warning. As in the reference, one with control characters is left out.
 
-    Where they are longer than 4,096 characters together, each has 256 at the most, and those beyond are left out.
+    If they have more than 4,096 characters together, each is cut to 256, and those beyond the limit are left out.
     """
     warnings = [text for text in dict.fromkeys(texts) if text and not any(map(_is_control, text))]
     if sum(map(len, warnings)) > _MOST_OF_WARNINGS:
@@ -50,20 +50,20 @@ def form_of(
     is_list: bool = False,
     is_watch: bool = False,
 ) -> Form:
-    """The form that a request asks for. Raises ApiError 406."""
+    """Return the form that a request asks for. Raises ApiError 406."""
     headers, pretty = request.headers, request.query_params.get("pretty")
     accept, agent = headers.get("Accept", ""), headers.get("User-Agent", "")
     return wanted_form(accept, pretty, agent, views, is_custom=is_custom, is_list=is_list, is_watch=is_watch)
 
 
 async def written_apart(value: Plain, form: Form) -> bytes:
-    """An object in the form of the answer; what is slow to write in a thread, so that others are answered meanwhile."""
+    """Return an object in the form of the answer. Slow forms are written in a thread, beside other requests."""
     is_slow = form.media_type == YAML or (form.media_type == PROTOBUF and has_many_values(value, _MANY))
     return await asyncio.to_thread(written, value, form) if is_slow else written(value, form)
 
 
 async def listed(value: Plain, form: Form) -> Response:
-    """A list in the form of the answer; a long one in JSON goes out piece by piece, and is never whole in memory."""
+    """Return a list in the form of the answer. A long JSON list is streamed, so that it is never whole in memory."""
     if form.media_type != JSON or form.pretty or len(value.get("items") or ()) <= _FEW:
         return Response(await written_apart(value, form), media_type=form.media_type)
     pieces = _pieces(value)
@@ -75,7 +75,7 @@ async def listed(value: Plain, form: Form) -> Response:
 
 
 def _pieces(value: Plain) -> Iterator[bytes]:
-    """The text of a list in JSON, in pieces of about a megabyte, or as large as its largest item."""
+    """The JSON text of a list, in pieces of about a megabyte; a larger item makes a larger piece."""
     members = {name: item for name, item in value.items() if name != "items"}
     piece = bytearray(msgspec.json.encode(members)[:-1] + b',"items":[')
     for index, item in enumerate(value["items"]):
@@ -90,11 +90,11 @@ def _pieces(value: Plain) -> Iterator[bytes]:
 async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
-        await asyncio.sleep(0)  # others may be waiting, also where the client takes all at once
+        await asyncio.sleep(0)  # lets other requests run, even if the client reads everything at once
 
 
 def answered(request: Request, value: Plain, code: int = 200, *, is_aggregated: bool = False) -> Response:
-    """An answer that is no stored object; `is_aggregated`: of groups, which refuse forms in words of their own."""
+    """Return an answer that is not a stored object. `is_aggregated`: of groups, whose error 406 has another text."""
     try:
         form = form_of(request)
     except UnroutedError:
@@ -105,7 +105,7 @@ def answered(request: Request, value: Plain, code: int = 200, *, is_aggregated: 
 
 
 def refused(request: Request, error: ApiError) -> Response:
-    """The answer that says why not; a client that takes none of its forms gets JSON to be read by people."""
+    """Return the answer for a refusal. If the client accepts no form of it, it is indented JSON."""
     try:
         form = form_of(request)
     except ApiError:

@@ -1,7 +1,7 @@
-"""The verbs: what becomes of the stored objects on create, update, patch and delete (allocator.md 5.5-5.10).
+"""The verbs: create, update, patch and delete on the stored objects (allocator.md 5.5-5.10).
 
-Pure but for the store, the clock and random names. Objects come in as plain values in the version of the request and
-go out in the stored version; every refusal is an ApiError.
+Pure except for the store, the clock and random names. Objects arrive as JSON values in the version of the request, and
+are returned in the stored version. Every refusal is an ApiError.
 """
 
 import json
@@ -79,7 +79,7 @@ from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
 
 MANAGER = "kube-apiserver"
-"""Of what the server writes itself."""
+"""The field manager of the server's own writes."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 _TRIES = 8
@@ -92,7 +92,7 @@ _PODS_STAY = (
 
 
 class Outcome(NamedTuple):
-    """An object after a write, and what is told about it."""
+    """An object after a write, and the warnings for the client."""
 
     object: Plain
     warnings: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Outcome(NamedTuple):
 
 
 class Rest:
-    """Creates, reads, changes and deletes objects, in the order of steps that the module describes."""
+    """Creates, reads, changes and deletes objects."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Rest:
         self.release, self._admission, self.quotas = release, admission, quotas
 
     def get(self, target: Target, resource_version: str = "") -> Plain:
-        """An object. `resource_version` is one that the server must have reached."""
+        """Return an object. `resource_version` is a version that the server must have reached."""
         if resource_version:
             try:
                 wanted = uint(resource_version)
@@ -133,17 +133,17 @@ class Rest:
         return found
 
     def find(self, kind: Kind, key: Key) -> Plain | None:
-        """What is stored there, if anything is: what a write goes by."""
+        """Return the stored object, or None. Writes read objects with this method."""
         return self.store.get(kind.table, key)
 
     def is_judged(self, kind: Kind) -> bool:
-        """Tell whether a policy may judge a write of this kind."""
+        """Return whether a policy might apply to writes of this kind."""
         return self._admission.judges(kind)
 
     def create(
         self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
     ) -> Outcome:
-        """A new object; `decoded` is what the value says, if that was read already."""
+        """Create an object. `decoded` is the decoded value, if it was decoded already."""
         decoded = decoded or decode(target, value, options)
         with added_warnings(decoded.problems):
             obj = self._tracked(target, in_namespace(target, decoded.object), None, manager, decoded.sent)
@@ -155,7 +155,7 @@ class Rest:
     def update(
         self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
     ) -> Outcome:
-        """A replaced object, or its status; `decoded` is what the value says, if that was read already."""
+        """Replace an object or its status. `decoded` is the decoded value, if it was decoded already."""
         decoded = decoded or decode(target, value, options)
         with added_warnings(decoded.problems):
             check_name(target, decoded.object)
@@ -168,7 +168,7 @@ class Rest:
     def _create_by_update(
         self, target: Target, new: Plain, options: WriteOptions, manager: str, decoded: Decoded
     ) -> Outcome:
-        """A new object of a kind that a PUT may create; a uid means one that is gone, a version means nothing."""
+        """Create an object by a PUT, if its kind allows that. A uid names a missing object; a version is ignored."""
         metadata = {name: item for name, item in new["metadata"].items() if name != "resourceVersion"}
         new = {**new, "metadata": metadata}
         check_namespace(self.store, target, target.name)
@@ -177,17 +177,17 @@ class Rest:
         return self._create(target, self._tracked(target, new, None, manager, decoded.sent), options, decoded)
 
     def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
-        """A patched object, or its status; an applied one may be new."""
+        """Patch an object or its status. An apply can create the object."""
         if patch.type == APPLY_PATCH:
             return self._apply(target, patch.value, options, manager)
         old = self.get(target)
         served = target.kind.rules.encode(old, target.version)
-        if target.kind.from_definition:  # which the reference has as maps, whose members it writes in order
+        if target.kind.from_definition:  # the reference has a map here, and writes its members in order
             served = in_order(served)
         is_checked = options.field_validation != "Ignore"
 
         def shown() -> str:
-            """What a refusal shows: the work of the patch, with the members in the order of their type."""
+            """The text in a refusal: the result of the patch, with the members in the order of their type."""
             if patch.type == STRATEGIC_MERGE_PATCH:
                 return shown_patch(patch.value, served)
             return _text(work(target.kind.rules.in_order(served)))
@@ -208,7 +208,7 @@ class Rest:
             return self._update(target, in_namespace(target, decoded.object), options, manager, decoded)
 
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
-        """Delete an object, or mark it if finalizers hold it."""
+        """Delete an object, or mark it as deleted if finalizers delay its removal."""
         old = self.get(target)
         if target.kind.id == NAMESPACES and target.name in _IMMORTAL:
             raise forbidden("", NAMESPACES, target.name, "this namespace may not be deleted")
@@ -235,13 +235,13 @@ class Rest:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
         if not json_equal(marked, old) and not options.dry_run:
             marked = self.put(target.kind, target.key, marked)
-        if is_gone and not options.dry_run:  # who watches it hears of its end twice
+        if is_gone and not options.dry_run:  # watchers receive both changes
             marked = self.remove(target.kind, target.key)
         return Outcome(marked, warnings, is_gone=is_gone)
 
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
         old = self.find(target.kind, target.key)
-        if old is None and target.subresource:  # an update there, which comes before the configuration is looked at
+        if old is None and target.subresource:  # an update there: checked before the configuration
             raise not_found(target.kind.group, target.kind.plural, target.name)
         config = configuration(target, config, self.release)
         metadata = config.get("metadata") or {}
@@ -322,18 +322,18 @@ class Rest:
         *,
         sent_kind: str | None = None,
     ) -> Outcome:
-        """Store a changed object; `sent_kind` is of one that was sent whole."""
+        """Store a changed object. `sent_kind` is the kind in the body if the whole object was sent."""
         old = self.get(target)
         uid = new["metadata"].get("uid")
         if sent_kind is not None and uid:
             check_uid(target, old, uid, is_dry_run=options.dry_run)
-        if sent_kind is not None and not target.subresource:  # there, all but the status is what was
+        if sent_kind is not None and not target.subresource:  # there, everything but the status stays
             check_version(target, new["metadata"].get("resourceVersion") or "", old["metadata"]["resourceVersion"])
             check_kind(target, sent_kind, target.name)
         return self.save(target, self._tracked(target, new, old, manager, decoded.sent), old, options, decoded)
 
     def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, decoded: Decoded) -> Outcome:
-        """A changed object, after its rules and the policies have looked at it; it keeps what nobody can change."""
+        """Store a changed object if its rules and the policies accept it. Immutable members keep their values."""
         kind, current = target.kind, old["metadata"]["resourceVersion"]
         check_version(target, new["metadata"].get("resourceVersion") or "", current)
         new = _carry_over(new, old)
@@ -355,9 +355,9 @@ class Rest:
         return Outcome(self.put(kind, target.key, fitting(saved), charged), warnings)
 
     def replace(self, kind: Kind, obj: Plain) -> None:
-        """Store an object that a controller changed; one that was held by finalizers only is removed.
+        """Store an object that a controller changed. If only finalizers kept it and they are gone, it is removed.
 
-        A namespace stays until it has been emptied.
+        A namespace is never removed here: it stays until it has been emptied.
         """
         key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         if is_finished(obj) and kind.id != NAMESPACES:
@@ -366,22 +366,22 @@ class Rest:
             self.put(kind, key, obj)
 
     def charged(self, charge: Charge) -> list[Plain]:
-        """The quotas that a write changes, as they are with it; raises ApiError for what is too much."""
+        """Return the quotas that a write changes, with their new usage. Raises ApiError if one is exceeded."""
         return self.quotas.charged(charge)
 
     def publish_usage(self, quota: Plain, manager: str) -> None:
-        """Have a quota's status say what is used of it."""
+        """Write the usage to a quota's status."""
         kind = self.registry.find("", "v1", QUOTAS)
         assert kind is not None, "it is built in"
         target = Target(kind, "v1", quota["metadata"]["namespace"], quota["metadata"]["name"], "status")
         self.update(target, {"apiVersion": "v1", "kind": kind.kind, **quota}, WriteOptions(), manager)
 
     def put(self, kind: Kind, key: Key, obj: Plain, charged: Sequence[Plain] = ()) -> Plain:
-        """Store an object, and what it takes of quotas; returns it with its new version.
+        """Store an object, and the charged quotas; return the object with its new version.
 
-        Raises ApiError for a kind that went meanwhile.
+        Raises ApiError if the kind was removed meanwhile.
         """
-        if kind not in self.registry:  # nobody would find it, until there is such a kind again
+        if kind not in self.registry:  # its objects would reappear if the kind is added again
             raise no_such_resource()
         for quota in charged:
             self.publish_usage(quota, MANAGER)
@@ -391,22 +391,22 @@ class Rest:
         return stored
 
     def remove(self, kind: Kind, key: Key) -> Plain:
-        """Remove an object whatever holds it; returns its last state, which watches show, too."""
+        """Remove an object, whatever its finalizers. Return its last state, which watches show too."""
         gone = self.store.remove(kind.table, key)
         if kind.id == DEFINITIONS:
             self._definitions.removed(gone)
         return gone
 
     def _tracked(self, target: Target, new: Plain, old: Plain | None, manager: str, sent: Plain | None) -> Plain:
-        """The object with managedFields of this write, which sent empty values where `sent` has them."""
+        """The object with managedFields after this write. `sent` has the places where empty values were sent."""
         kind = target.kind
         schema = kind.served(kind.storage) or kind.versions[0]
         before, after = old if old is not None else kind.rules.empty(kind.storage), new
-        if kind.stored_as:  # under other names
+        if kind.stored_as:  # with other field names
             before = kind.rules.encode(old, target.version) if old is not None else before
             after = kind.rules.encode(new, target.version)
         try:
-            if kind.from_definition and target.subresource:  # the rest of the body is not looked at any more
+            if kind.from_definition and target.subresource:  # the other parts of the body are ignored later
                 check_types(without_managed(after), schema.schema)
             managers = track_update(
                 before,
@@ -426,7 +426,7 @@ class Rest:
         return WriteContext(target.version, self.release, [], target.caller, target.subresource, sent)
 
     def _admit(self, target: Target, new: Plain | None, old: Plain | None, *, is_dry_run: bool) -> tuple[str, ...]:
-        """What policies warn of; raises ApiError for what they refuse."""
+        """The warnings of policies. Raises ApiError if a policy, or another admission check, refuses the write."""
         operation = "DELETE" if new is None else "UPDATE" if old is not None else "CREATE"
         name = target.name or ((new or {}).get("metadata") or {}).get("name", "")
         if new is not None:
@@ -444,7 +444,7 @@ class Rest:
         return served.schema
 
     def _ignored(self, target: Target) -> tuple[str, ...]:
-        """The top-level fields that a write cannot change, so that nobody gets to own them by it."""
+        """The top-level fields that a write cannot change, and therefore does not own."""
         if target.subresource in target.kind.rules.spec_parts:
             return ("status",)
         if target.subresource:
@@ -462,13 +462,13 @@ class Rest:
 
 
 def _asked_name(obj: Plain) -> str:
-    """The name of a new object, or what the server is to make one from."""
+    """The name of a new object, or the prefix from which the server generates one."""
     metadata = obj["metadata"]
     return str(metadata.get("name") or metadata.get("generateName") or "")
 
 
 def _carry_over(new: Plain, old: Plain) -> Plain:
-    """What a writer cannot change, or may leave out."""
+    """The new object with the old values of members that a client cannot change, or can leave out."""
     before, metadata = old["metadata"], {**new["metadata"]}
     metadata.pop("selfLink", None)
     metadata["resourceVersion"] = before["resourceVersion"]
@@ -485,7 +485,7 @@ def _carry_over(new: Plain, old: Plain) -> Plain:
 
 
 def _is_same(new: Plain, old: Plain) -> bool:
-    """Whether nothing changed, times of managers aside."""
+    """Return whether nothing changed except the times of managers."""
     if not json_equal(without_managed(new), without_managed(old)):
         return False
     after, before = (

@@ -1,4 +1,4 @@
-"""The scale of custom resources: how many there are to be, read and written at the paths that a definition names.
+"""The Scale of objects: the number of replicas, read and written at the paths that a kind names.
 
 Source: k8s.io/api autoscaling/v1 Scale; kubernetes.io "Scale subresource" of custom resources.
 """
@@ -28,14 +28,14 @@ SCALE: Kind = open_kind(
     _COLUMNS,
     group="autoscaling",
 )
-"""Of a definition's kinds; it has no objects of its own."""
+"""The kind Scale. It has no stored objects."""
 _MAX = 2**31 - 1
-_UNSET = -(2**31)  # stands for what an object does not say, as the reference has it
+_UNSET = -(2**31)  # as in the reference, for a number that the object does not have
 _REPLICAS: Path = ("f:spec", "f:replicas")
 
 
 def scale_of(obj: Plain, paths: ScalePaths) -> Plain:
-    """The scale of an object. Raises ApiError 500 where the object does not say how many there are to be."""
+    """Return the scale of an object. Raises ApiError 500 if the object has no number of replicas."""
     scale = _scale(obj, paths)
     if scale["spec"].get("replicas") == _UNSET:
         raise internal(f'Internal error occurred: the spec replicas field "{paths.spec}" does not exist')
@@ -43,24 +43,24 @@ def scale_of(obj: Plain, paths: ScalePaths) -> Plain:
 
 
 def scale_to_change(obj: Plain, paths: ScalePaths) -> Plain:
-    """The scale of an object that need not say how many there are to be. Raises ApiError 500."""
+    """Return the scale of an object, which might have no number of replicas. Raises ApiError 500."""
     return _scale(obj, paths)
 
 
 def unregistered() -> ApiError:
-    """400 for a body that is no scale, in a real server's words."""
+    """Return the error 400 for a body that is not a Scale, with a real server's text."""
     return bad_request('no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"')
 
 
 def unapplied() -> ApiError:
-    """500 for a configuration of a custom resource's scale, which a real server cannot apply."""
+    """Return the error 500 for applying a custom resource's scale, which a real server cannot do."""
     why = "failed to convert live object (/; autoscaling/v1, Kind=Scale) to proper version"
     text = f"failed to create manager for existing fields: {why}: request to convert CR to an invalid group/version"
     return internal(f"{text}: {API_VERSION}")
 
 
 def scaled(obj: Plain, scale: Plain, paths: ScalePaths) -> Plain:
-    """The object as its new scale wants it. Raises ApiError 400 for one that does not say how many there are to be."""
+    """Return the object with the replicas of its new scale. Raises ApiError 400 if the scale has none."""
     count = (scale.get("spec") or {}).get("replicas") or 0
     if count == _UNSET:
         raise bad_request(f'the spec replicas field "{paths.spec}" cannot be empty')
@@ -70,7 +70,7 @@ def scaled(obj: Plain, scale: Plain, paths: ScalePaths) -> Plain:
 
 
 def managers_of_scale(managers: Managers, paths: Mapping[str, ScalePaths | None]) -> dict[Manager, Owned]:
-    """Who owns the number in an object, as owners of its scale; `paths` are those of each version."""
+    """Return the managers of an object's replicas as managers of its scale; `paths` are those of each version."""
     found = {}
     for manager, owned in managers.items():
         path = _path(paths.get(owned.api_version))
@@ -82,7 +82,7 @@ def managers_of_scale(managers: Managers, paths: Mapping[str, ScalePaths | None]
 def managers_of_object(
     before: Managers, of_scale: Managers, paths: Mapping[str, ScalePaths | None], api_version: str
 ) -> dict[Manager, Owned]:
-    """The managers of an object after those of its scale have changed; `before` are the object's until then."""
+    """Return the managers of an object after those of its scale changed; `before` are the object's former managers."""
     left, found = dict(of_scale), {}
     for manager, owned in before.items():
         if owned.api_version not in paths:
@@ -97,13 +97,13 @@ def managers_of_object(
     for manager, owned in left.items():
         if _REPLICAS in owned.fields:
             version = api_version if manager.operation == "Update" else ""
-            # a real server gives it no time
+            # as a real server does, without a time
             found[manager._replace(api_version=version)] = Owned(frozenset((path,)), "", api_version)
     return found
 
 
 def check_scale(errors: ErrorList, obj: Plain, paths: ScalePaths) -> None:
-    """That an object wants and has a number of what it counts, and says in words which pods those are."""
+    """Check that the desired and actual replicas are numbers, and that the selector is a text."""
     for path in (paths.spec, paths.status):
         try:
             count = _nested(obj, path, int) or 0
@@ -136,7 +136,7 @@ def _scale(obj: Plain, paths: ScalePaths) -> Plain:
 
 
 def _nested(obj: Plain, path: str, kind: type) -> Any:
-    """The number or text at a path; None where there is none. Raises ValueError for anything else, in Go's words."""
+    """The number or text at a path; None if it is missing. Raises ValueError with Go's message for any other value."""
     value: Any = obj
     steps = _steps(path)
     for index, step in enumerate(steps):
@@ -158,7 +158,7 @@ def _not_a(value: Any, where: str, wanted: str) -> str:
 
 
 def _selector(obj: Plain, path: str) -> str:
-    """Which pods are counted, as a list is asked for them; a kind of Kubernetes' own has a selector or labels there."""
+    """The selector of the pods as text. A built-in kind has a selector object or labels at the path."""
     found = at(*_steps(path))(obj) if path else None
     if not isinstance(found, dict):
         return (_nested(obj, path, str) or "") if path else ""

@@ -1,6 +1,6 @@
-"""How the scale of an object is written: the object changes, and its rules say whether it may.
+"""Writing the scale of an object: the object is changed, and its rules decide whether that is allowed.
 
-Who owns the number of replicas is kept as if the scale were an object of its own (KEP-555: subresources).
+The owners of the number of replicas are tracked as if the scale were an object (KEP-555: subresources).
 """
 
 import json
@@ -32,14 +32,14 @@ _Change = Callable[[Plain], tuple[Plain, tuple[str, ...]]]
 
 
 def scale_target(target: Target) -> Target:
-    """The scale of the object that a path means, as if it were an object."""
+    """Return the scale of a path's object as a target."""
     return target._replace(kind=SCALE, version="v1", subresource="scale")
 
 
 def put_scale(
     rest: Rest, target: Target, paths: ScalePaths, read: Decoded, options: WriteOptions, manager: str
 ) -> Outcome:
-    """Scale an object as a whole scale says; the outcome is of the object."""
+    """Replace the scale of an object. The outcome has the object."""
     with added_warnings(read.problems):
         check_name(target, read.object)
         wanted = in_namespace(target, read.object)
@@ -53,7 +53,7 @@ def put_scale(
 def patch_scale(
     rest: Rest, target: Target, paths: ScalePaths, patch: Patch, options: WriteOptions, manager: str
 ) -> Outcome:
-    """Scale an object as a patch of its scale says; the outcome is of the object."""
+    """Patch the scale of an object. The outcome has the object."""
     of_scale = scale_target(target)
 
     def change(scale: Plain) -> tuple[Plain, tuple[str, ...]]:
@@ -96,7 +96,7 @@ def _rescale(
 
 
 def _check_count(target: Target, scale: Plain) -> None:
-    """That a scale of a kind of Kubernetes' own is none; those of custom resources are checked with their objects."""
+    """Check the scale of a built-in kind. Custom resources are checked with their objects."""
     errors = ErrorList()
     not_negative(errors, "spec.replicas", (scale.get("spec") or {}).get("replicas"))
     if errors:

@@ -1,4 +1,4 @@
-"""What was sent as an empty list or map: Go tells it from none until it is stored, so rules and refusals see it."""
+"""Lists and maps that were sent empty. Go distinguishes them from missing ones until they are stored; so do rules."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from resourceapi.objects.meta import WrittenEmpty
 
 
 def with_empties(value: Any, sent: Any) -> Any:
-    """The value with what was sent as an empty list or map, which `sent` says; None: nothing was."""
+    """Return the value with the empty lists and maps that were sent; `sent` has their places, None: there are none."""
     if isinstance(value, dict) and isinstance(sent, dict):
         found = {name: item for name, item in sent.items() if value.get(name) is None and item in ([], {})}
         return {name: with_empties(item, sent.get(name)) for name, item in value.items()} | found
@@ -19,7 +19,7 @@ def with_empties(value: Any, sent: Any) -> Any:
 
 
 def with_written_empties(value: Any, sent: Any) -> Any:
-    """The value with what was sent as empty where its type writes a null instead: who sends that owns it."""
+    """Return the value with the empty ones that were sent where its type writes null: the client owns these fields."""
     if isinstance(value, dict) and isinstance(sent, dict):
         return {
             name: sent[name]
@@ -33,7 +33,7 @@ def with_written_empties(value: Any, sent: Any) -> Any:
 
 
 def lost_empties(sent: Any, held: Any) -> Any:
-    """Where a value that was sent has an empty list or map which its type does not hold, and what is above that."""
+    """Return the places where `sent` has an empty list or map that `held` lacks, with their parents."""
     found: Any = None
     if isinstance(sent, dict) and isinstance(held, dict):
         found = {name: item for name, item in sent.items() if held.get(name) is None and item in ([], {})}
@@ -46,7 +46,7 @@ def lost_empties(sent: Any, held: Any) -> Any:
 
 
 def empties(record: Record) -> Plain:
-    """Where a record was sent an empty list, and what is above that."""
+    """Return the places where a record was sent an empty list, with their parents."""
     found: Plain = {}
     for name, field in json_fields(type(record)).items():
         value = getattr(record, field.name)

@@ -1,4 +1,4 @@
-"""The server as a whole: store, kinds, collector and HTTP, started and stopped together."""
+"""The server as a whole: store, kinds, controllers and HTTP, started and stopped together."""
 
 import asyncio
 import contextlib
@@ -101,12 +101,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the server answers."""
+        """The URL of the server."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{'https' if self._is_tls else 'http'}://{host}:{self._port}"
 
     async def __aenter__(self) -> "Server":
-        """Start; returns when requests are answered. Raises ServerError."""
+        """Start. Returns when requests are answered. Raises ServerError."""
         await self.store.commit()
         self.store.forget()
         with tempfile.TemporaryDirectory(prefix="apiserver-") as folder:
@@ -136,7 +136,7 @@ class Server:
             while not self._http.started:
                 if self._tasks[0].done():
                     raise ServerError("the HTTP server did not start")
-                await asyncio.sleep(0.001)  # uvicorn tells by this flag only
+                await asyncio.sleep(0.001)  # uvicorn has only this flag
         except BaseException:
             await self.__aexit__()
             raise
@@ -150,7 +150,7 @@ class Server:
             log_config=None,
             access_log=False,
             lifespan="off",
-            ws="none",  # who asks for another protocol is answered in this one
+            ws="none",  # a request for a WebSocket is answered in plain HTTP
             timeout_keep_alive=90,  # as the reference server
             timeout_graceful_shutdown=2,
             server_header=False,
@@ -162,7 +162,7 @@ class Server:
         )
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop: watches end, what was written is on disk."""
+        """Stop: watches end, and everything written is on disk."""
         assert self._http is not None, "it was started"
         self.store.close()
         self._http.should_exit = True
@@ -174,7 +174,7 @@ class Server:
             self._journal.close()
 
     def write(self, value: Plain) -> str:
-        """Create an object, or replace it if it is there; returns `kind/name`. Raises ApiError."""
+        """Create an object, or replace it if it exists; return `kind/name`. Raises ApiError."""
         api_version, kind_name = str(value.get("apiVersion")), str(value.get("kind"))
         kind = self.registry.by_kind(api_version, kind_name)
         if kind is None:
@@ -205,7 +205,7 @@ class Server:
 
     def _listen(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        # asyncio switches Nagle's delays off only where the protocol is named: 2 instead of 50 ms for an answer
+        # asyncio turns off Nagle's algorithm only if the protocol is named: an answer takes 2 instead of 50 ms
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -219,7 +219,7 @@ class Server:
 
 
 class _Http(uvicorn.Server):
-    """Signals are the business of whoever starts the server."""
+    """A uvicorn server that leaves signals to the program that starts it."""
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own signature

@@ -1,6 +1,6 @@
-"""The addresses and ports that an API server gives to services: one that no other has, or the one that was asked for.
+"""Addresses and ports of services: a free one, or the one that the client asks for.
 
-They are given before anything else of a service is looked at. Nothing answers at them; the network has IPv4 alone.
+They are assigned before the rest of a service is checked. No process listens on them; the network has IPv4 only.
 Source: k8s.io/kubernetes pkg/registry/core/service/storage (beginCreate, beginUpdate).
 """
 
@@ -29,14 +29,14 @@ _NETWORK = ipaddress.IPv4Network("10.96.0.0/16")
 _FAMILIES = ("IPv4",)
 _PORTS = range(30000, 32768)
 _OF_DRY_RUNS = 32769
-"""The first port that is shown where none is given."""
+"""The first port that a dry run shows, as it allocates none."""
 
 
 def with_addresses(store: Store, new: Plain, old: Plain | None, *, is_dry_run: bool = False) -> Plain:
-    """A new service, or one that follows an older one, with what it needs of addresses and ports.
+    """Return a new or changed service with the addresses and ports that it needs.
 
-    A dry run takes none of them. Raises ApiError 422 for what another service has, or the network does not, and 500
-    for a port at which nobody can ask for its health.
+    A dry run allocates none. Raises ApiError 422 if another service has one of them, or if it is outside of the
+    network, and 500 for a health check port that cannot be allocated.
     """
     spec = {**new["spec"], "ports": [{**port} for port in new["spec"].get("ports") or ()]}
     before = (old or {}).get("spec") or {}
@@ -56,7 +56,7 @@ def with_addresses(store: Store, new: Plain, old: Plain | None, *, is_dry_run: b
 
 
 def _keep(spec: Plain, before: Plain) -> None:
-    """What a client left out stays as it was."""
+    """Copy addresses and ports that a client left out from the old service."""
     if _has_address(before) and _has_address(spec):
         spec["clusterIP"] = spec.get("clusterIP") or before.get("clusterIP", "")
         spec["clusterIPs"] = spec.get("clusterIPs") or before.get("clusterIPs", [])
@@ -72,7 +72,7 @@ def _keep(spec: Plain, before: Plain) -> None:
 
 
 def _pair(spec: Plain, before: Plain) -> None:
-    """The one address and the list of them say the same, as far as a client can have meant it."""
+    """Make `clusterIP` and `clusterIPs` agree, if the client changed only one of them."""
     address, addresses = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     was, were = before.get("clusterIP") or "", before.get("clusterIPs") or []
     if not before:
@@ -95,7 +95,7 @@ def _has_ports(spec: Plain) -> bool:
 
 
 def _name_families(new: Plain, spec: Plain, before: Plain) -> None:
-    """Say which families of addresses a service has, and how many; IPv4 is the only one, but where nobody looks."""
+    """Set the IP families of a service. Only IPv4 exists, except for headless services without a selector."""
     if _is_as_preferred(spec, before):
         return
     is_free = spec.get("clusterIP") == NO_CLUSTER_IP and not spec.get("selector")
@@ -131,14 +131,14 @@ def _name_families(new: Plain, spec: Plain, before: Plain) -> None:
 
 
 def _is_as_preferred(spec: Plain, before: Plain) -> bool:
-    """Whether nothing changes of a service that takes what families there are."""
+    """Return whether a service that prefers dual-stack is unchanged in its type, addresses and families."""
     stays = ("type", "clusterIP", "clusterIPs", "ipFamilies")
     is_preferred = spec.get("ipFamilyPolicy") == PREFER and before.get("ipFamilyPolicy") in (PREFER, None)
     return bool(before) and is_preferred and all(json_equal(spec.get(name), before.get(name)) for name in stays)
 
 
 def _match_policy(errors: ErrorList, spec: Plain, before: Plain) -> None:
-    """How many addresses and families there are must fit the policy; who says that there is one has the first."""
+    """Check the number of addresses and families against the policy. SingleStack keeps only the first ones."""
     policy, path = spec["ipFamilyPolicy"], "spec.ipFamilyPolicy"
     for member, what, several in (
         ("clusterIPs", "cluster IP", "cluster IPs"),
@@ -155,7 +155,7 @@ def _match_policy(errors: ErrorList, spec: Plain, before: Plain) -> None:
 
 
 def _give_address(new: Plain, spec: Plain, before: Plain, others: Iterable[Plain], *, is_dry_run: bool) -> None:
-    """An address for a service that had none."""
+    """Assign an address to a service that had none."""
     if _has_address(before) or spec["clusterIPs"][:1] == [NO_CLUSTER_IP]:
         return
     used = {address for each in others for address in each["spec"].get("clusterIPs") or ()}
@@ -181,7 +181,7 @@ def _give_address(new: Plain, spec: Plain, before: Plain, others: Iterable[Plain
 
 
 class _Ports:
-    """The ports of nodes that one service is given."""
+    """The node ports of one service."""
 
     def __init__(self, new: Plain, spec: Plain, before: Plain, others: Iterable[Plain], *, is_dry_run: bool) -> None:
         self._new, self._spec, self._before, self._is_dry_run = new, spec, before, is_dry_run
@@ -190,7 +190,7 @@ class _Ports:
         self._mine: set[int] = set()
 
     def give(self) -> None:
-        """Give them. Raises ApiError."""
+        """Assign the ports. Raises ApiError."""
         if self._spec.get("type") in ("NodePort", "LoadBalancer"):
             if self._before:
                 self._give_more()
@@ -203,7 +203,7 @@ class _Ports:
             self._spec["healthCheckNodePort"] = asked or self._next()
 
     def _give_first(self) -> None:
-        """To a new service: what has the same port has the same port on nodes."""
+        """Assign ports of a new service. Entries with the same port share a node port."""
         ports, known, wanted = self._spec["ports"], dict[Any, int](), dict[Any, int]()
         for port in ports:
             if port.get("nodePort"):
@@ -222,7 +222,7 @@ class _Ports:
             known.setdefault(number, port["nodePort"])
 
     def _give_more(self) -> None:
-        """To a service that may have some."""
+        """Assign ports of a service that can have some already."""
         known = {port.get("nodePort") for port in self._before.get("ports") or ()}
         seen: set[tuple[Any, Any]] = set()
         for index, port in enumerate(self._spec["ports"]):
@@ -244,7 +244,7 @@ class _Ports:
             _refuse(self._new, errors)
 
     def _take(self, port: int) -> str:
-        """Why a port cannot be had; empty where it was taken."""
+        """Allocate a port. Return why it cannot be allocated; empty if it was."""
         if not self._is_dry_run and port not in _PORTS:
             valid = f"{_PORTS[0]}-{_PORTS[-1]}"
             return f"provided port is not in the valid range. The range of valid ports is {valid}"
@@ -254,7 +254,7 @@ class _Ports:
         return ""
 
     def _next(self) -> int:
-        """A port that nobody has; a dry run shows one that nobody can have. Raises ApiError if all are taken."""
+        """Allocate a free port. A dry run returns a port outside the range. Raises ApiError if all are used."""
         if self._is_dry_run:
             found = max(self._mine) + 1 if self._mine else _OF_DRY_RUNS
         else:

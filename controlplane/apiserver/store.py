@@ -1,9 +1,9 @@
-"""The objects, one counter for all their versions, and what happened lately.
+"""The objects, one counter for their versions, and their recent events.
 
-Objects are plain values in their stored version and are never changed in place. All changes happen on one loop: a
-method that changes something does all of it before it returns. Objects are looked for in threads, too. What a change
-did is shown to watchers by `commit`, after the journal has it on disk; answers wait for `commit` too, so nobody sees
-what a crash could take back.
+Objects are JSON values in their stored version, and are never changed in place. All changes are made on one event loop,
+and each method completes its change before it returns. Threads can read objects too. `commit` publishes changes to
+watchers once the journal has them on disk. Answers wait for `commit` too, so that no client sees a change that a crash
+could lose.
 """
 
 import bisect
@@ -18,13 +18,13 @@ from controlplane.apiserver.subscriptions import Mark, Subscription, Subscriptio
 
 
 class Journal(Protocol):
-    """Where changes are kept over restarts."""
+    """Keeps changes over restarts."""
 
     def put(self, version: int, kind_id: str, key: Key, obj: Plain | None) -> None:
-        """Remember a change; an object that is None is gone."""
+        """Keep a change. An object that is None was removed."""
 
     async def flush(self) -> None:
-        """Return when everything put before is durable."""
+        """Wait until all earlier changes are durable."""
 
 
 class _Table:
@@ -54,9 +54,9 @@ class _Table:
 
 
 class Store:
-    """All objects by kind and key, with the events since `history` began; a `journal` keeps them over restarts.
+    """All objects by kind and key, with their recent events, as many as `history` and `history_bytes` allow.
 
-    Watchers `subscribe`.
+    A `journal` keeps the objects over restarts. Watchers `subscribe`.
     """
 
     def __init__(self, journal: Journal | None = None, history: int = EVENTS, history_bytes: int = BYTES) -> None:
@@ -76,39 +76,39 @@ class Store:
         self._subscriptions.wake()
 
     def load(self, version: int, objects: Iterable[tuple[str, Key, Plain]]) -> None:
-        """Take over what a journal has kept; history begins here."""
+        """Load the objects of a journal. History begins here."""
         for kind_id, key, obj in objects:
             self._table(kind_id).apply(Event(0, key, None, obj, obj))
         self.version = self.published = max(self.version, version)
         self.forget()
 
     def forget(self) -> None:
-        """Let history begin now."""
+        """Drop the history; it begins now."""
         self._oldest = self.version
         for table in self._tables.values():
             table.history = self._begun()
 
     def get(self, kind_id: str, key: Key) -> Plain | None:
-        """An object, or None."""
+        """Return an object, or None."""
         return self._table(kind_id).objects.get(key)
 
     def count(self, kind_id: str) -> int:
-        """How many objects of a kind there are."""
+        """Return the number of objects of a kind."""
         return len(self._table(kind_id).keys)
 
     def objects(
         self, kind_id: str, namespace: str = "", after: Key | None = None, mark: Mark | None = None
     ) -> Iterator[Plain]:
-        """The objects of a kind by namespace and name, from behind `after`; without a namespace those of all.
+        """Return the objects of a kind by namespace and name, those behind the key `after`; without a namespace, all.
 
-        With a mark those that have it.
+        With a mark, only the objects that have it.
         """
         table = self._table(kind_id)
         keys = table.keys if mark is None else sorted(table.marked.get(mark, ()))
         yield from _section(keys, table.objects, namespace, after)
 
     def objects_at(self, kind_id: str, version: int, namespace: str = "", after: Key | None = None) -> Iterator[Plain]:
-        """Like `objects`, as it was at a version; raises Expired."""
+        """Like `objects`, as of a version. Raises Expired."""
         table = self._table(kind_id)
         events = self.events_after(kind_id, version)
         if not events:
@@ -123,14 +123,14 @@ class Store:
         yield from _section(sorted(objects), objects, namespace, after)
 
     def put(self, kind_id: str, key: Key, obj: Plain) -> Plain:
-        """Store a new or changed object; returns it with its new resourceVersion."""
+        """Store a new or changed object. Return it with its new resourceVersion."""
         self.version += 1
         new = _with_version(obj, self.version)
         self._record(kind_id, Event(self.version, key, self.get(kind_id, key), new, new))
         return new
 
     def remove(self, kind_id: str, key: Key) -> Plain:
-        """Remove an object; returns its last state with the version of its end."""
+        """Remove an object. Return its last state, with the version of its removal."""
         old = self._table(kind_id).objects[key]
         self.version += 1
         gone = _with_version(old, self.version)
@@ -138,11 +138,11 @@ class Store:
         return gone
 
     def events_after(self, kind_id: str, version: int, mark: Mark | None = None) -> list[Event]:
-        """What happened to objects of a kind, or to those with a mark, after a version; raises Expired."""
+        """Return the events of a kind's objects, or of those with a mark, after a version. Raises Expired."""
         return self._table(kind_id).history.after(version, mark)
 
     async def commit(self) -> None:
-        """Return when all changes until now are durable and shown to watchers."""
+        """Wait until all changes so far are durable, and publish them to watchers."""
         version = self.version
         if version <= self.published:
             return
@@ -154,15 +154,15 @@ class Store:
                 self._subscriptions.publish(*self._unpublished.popleft())
 
     def subscribe(self, kind_id: str = "", mark: Mark | None = None) -> Subscription:
-        """Wait for what is published of a kind, or of all, as far as it has a mark; end it with `unsubscribe`."""
+        """Subscribe to changes of a kind (empty: of all), or of its objects with a mark. End with `unsubscribe`."""
         return self._subscriptions.add(kind_id, mark)
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Take back a subscription."""
+        """End a subscription."""
         self._subscriptions.remove(subscription)
 
     def drop(self, kind_id: str) -> None:
-        """Remove all objects of a kind that is not served any more."""
+        """Remove all objects of a kind that is no longer served."""
         for key in list(self._table(kind_id).keys):
             self.remove(kind_id, key)
 
@@ -184,7 +184,7 @@ class Store:
 
 
 def _section(keys: list[Key], objects: dict[Key, Plain], namespace: str, after: Key | None) -> Iterator[Plain]:
-    keys = keys.copy()  # before anything is looked for: who asks in a thread meets what others write meanwhile
+    keys = keys.copy()  # before the lookups: in a thread, other writes can change the list meanwhile
     start = bisect.bisect_right(keys, after) if after is not None else bisect.bisect_left(keys, (namespace, ""))
     for key in itertools.islice(keys, start, None):
         if namespace and key[0] != namespace:
@@ -198,7 +198,7 @@ def _with_version(obj: Plain, version: int) -> Plain:
     metadata = {**obj["metadata"]}
     if "resourceVersion" in metadata:
         metadata["resourceVersion"] = str(version)
-    else:  # where the API's types have it
+    else:  # at the position that it has in the API's type
         ordered = {}
         for name in ("name", "generateName", "namespace", "selfLink", "uid"):
             if name in metadata:

@@ -1,4 +1,4 @@
-"""How large an object may be: what a real server's etcd takes, with etcd's words for what it does not.
+"""The largest size of an object: the limits of a real server's etcd, with etcd's error texts.
 
 An object that is too large with its managedFields is stored without them. Source: k8s.io/apiserver, endpoints/handlers
 (isTooLargeError); etcd, `--max-request-bytes` and its client's limit for what it sends.
@@ -14,18 +14,18 @@ from controlplane.apiserver.status import internal
 from resourceapi.objects import DecodeError
 
 MAX_REQUEST = 3 * 512 * 1024
-"""Bytes that etcd takes in one request."""
+"""The most bytes of a request that etcd accepts."""
 MAX_SENT = 2 * 1024 * 1024
-"""Bytes that its client sends."""
+"""The most bytes that etcd's client sends."""
 _MANY = 50_000  # values
 _AROUND = 128
-"""Bytes of a request beside the object."""
+"""Bytes of a request in addition to the object."""
 
 
 def fitting(obj: Plain) -> Plain:
-    """The object as it can be stored: without managedFields if it is too large with them.
+    """Return the object as it can be stored: without managedFields if it is too large with them.
 
-    Raises ApiError 500 for one that is too large anyway.
+    Raises ApiError 500 if it is still too large.
     """
     if _fits(obj):
         return obj
@@ -40,16 +40,16 @@ def fitting(obj: Plain) -> Plain:
 
 
 def refuse_early(obj: Plain) -> None:
-    """Raises ApiError 500 for what cannot be stored and is of so many values that its rules would take seconds.
+    """Raise ApiError 500 for an object that is too large and has so many values that its rules would take seconds.
 
-    Of fewer values the rules say first what is wrong.
+    With fewer values, the rules report their errors first.
     """
     if has_many_values(obj, _MANY):
         fitting(obj)
 
 
 def has_many_values(obj: Plain, many: int) -> bool:
-    """Whether an object has so many values, in objects and lists."""
+    """Return whether an object has at least `many` values, in objects and lists."""
     count, left = 0, list[Any]([obj])
     while left and count < many:
         value = left.pop()
@@ -60,15 +60,15 @@ def has_many_values(obj: Plain, many: int) -> bool:
 
 
 def _fits(obj: Plain) -> bool:
-    # JSON is quicker to write than messages, and never shorter
+    # JSON is faster to write than messages, and never shorter
     return len(msgspec.json.encode(obj)) + _AROUND <= MAX_REQUEST or _size(obj) <= MAX_REQUEST
 
 
 def _size(obj: Plain) -> int:
-    """The bytes of a request that stores it: as a message, or as JSON where its kind has none."""
+    """The bytes of a request that stores the object: as a message, or as JSON if its kind has none."""
     if protobuf.message_of(obj["apiVersion"], obj["kind"]) is not None:
         try:
             return len(protobuf.encode(obj)) + _AROUND
         except DecodeError:
-            pass  # what a message cannot say is stored here as it is
+            pass  # such objects are stored as JSON here
     return len(msgspec.json.encode(obj)) + _AROUND

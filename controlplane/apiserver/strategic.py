@@ -1,4 +1,4 @@
-"""Strategic merge patch: a merge patch that knows from the schema which lists are merged (allocator.md 5.7)."""
+"""Strategic merge patch: a merge patch that uses the schema to decide which lists are merged (allocator.md 5.7)."""
 
 from collections import deque
 from typing import Any
@@ -14,11 +14,11 @@ _DIRECTIVE = "$patch"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
 _RETAIN_KEYS = "$retainKeys"
-_GONE = object()  # stands for an item until all of the patch is done
+_GONE = object()  # marks a removed item until the whole patch is done
 
 
 def strategic_merge(value: Plain, patch: Any, schema: Schema) -> Plain:
-    """The object after the patch, which cannot change of which type it is; raises ApiError for a patch that is none."""
+    """Return the object after the patch, which cannot change its type. Raises ApiError for an invalid patch."""
     if not isinstance(patch, dict):
         raise bad_request(f"json: cannot unmarshal {go_name(patch)} into Go value of type map[string]interface {{}}")
     merged = _merged(value, patch, schema)
@@ -26,7 +26,7 @@ def strategic_merge(value: Plain, patch: Any, schema: Schema) -> Plain:
 
 
 def shown_patch(patch: Plain, value: Plain) -> str:
-    """What a refusal shows: the patch as upstream has it after its work, which drops nulls from what is new."""
+    """Return the patch as a refusal shows it: upstream's merge has removed nulls from new values in it."""
     return go_text(_without_new_nulls(patch, value))
 
 
@@ -73,7 +73,7 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
         strategy = child.get("x-kubernetes-patch-strategy", "").split(",")
         if item is None:
             result.pop(name, None)
-        elif isinstance(item, dict) and isinstance(result.get(name, []), list):  # nothing there to direct
+        elif isinstance(item, dict) and isinstance(result.get(name, []), list):  # no directive applies there
             result.pop(name, None)
             if _DIRECTIVE not in item:
                 result[name] = _plain(item)
@@ -102,7 +102,7 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
 
 
 def _check_alike(*lists: list[Any]) -> None:
-    """That a list can be merged into another: Go's types of all items are the same."""
+    """Check that a list can be merged into another: all items have the same Go type."""
     items = [item for each in lists for item in each]
     if items and any(_go_type(item) != _go_type(items[0]) for item in items):
         raise ApiError(500, f"list element types are not identical: {go_text(list(lists))}")
@@ -114,7 +114,7 @@ def _go_type(value: Any) -> type:
 
 def _merged_list(items: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
     key = schema.get("x-kubernetes-patch-merge-key")
-    if key is None:  # plain values: a set
+    if key is None:  # scalars: a set
         return list({canonical(item): item for item in (*items, *patch)}.values())
     result: list[Any] = list(items)
     places: dict[bytes, list[int]] = {}
@@ -143,9 +143,9 @@ def _merged_list(items: list[Any], patch: list[Any], schema: Schema) -> list[Any
 
 
 def _ordered(items: list[Any], order: list[Any], before: list[Any], key: str | None) -> list[Any]:
-    """The items that an order names, in that order; others stay ahead of what they were ahead of `before`.
+    """The items that an order names, in that order. Others stay before the items that they preceded in `before`.
 
-    What is new comes ahead of all that the order does not name, as upstream's normalizeElementOrder has it.
+    As in upstream's normalizeElementOrder, new items come before all that the order does not name.
     """
 
     def places(some: list[Any]) -> dict[bytes, int]:
@@ -167,12 +167,12 @@ def _ordered(items: list[Any], order: list[Any], before: list[Any], key: str | N
 
 
 def _name(item: Any, key: str | None) -> bytes:
-    """What an item of a merged list is known by."""
+    """The identity of an item of a merged list."""
     return canonical(item.get(key) if key and isinstance(item, dict) else item)
 
 
 def _plain(value: Any) -> Any:
-    """A value of the patch that becomes one of the object: without directives and nulls."""
+    """A value of the patch without directives and nulls, for the object."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items() if item is not None and not name.startswith("$")}
     return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,8 +1,8 @@
-"""Who waits for which changes: of thousands of watches those are woken that a change may concern.
+"""Subscriptions to changes: a change wakes only those watches, out of thousands, that it might concern.
 
-The slices of 5,000 nodes change while each node watches its own: would every change wake all, the work would grow with
-the square of the nodes. So watches that select by name or by node are found by that value, as in the reference server
-(its `TriggerFunc` of pods, nodes and ResourceSlices).
+The slices of 5,000 nodes change while each node watches its own slices. If every change woke every watch, the work
+would grow with the square of the nodes. So watches that select by name or by node are found by that value, as in the
+reference server (its `TriggerFunc` of pods, nodes and ResourceSlices).
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from controlplane.apiserver.kinds import Plain
 from resourceapi.objects.selectors import FieldSelector
 
 Mark: TypeAlias = tuple[str, str]
-"""A field and its value, of all objects that a watch wants to see."""
+"""A field and its value, which all objects that a watch selects have."""
 
 _NODE, _NAME = "spec.nodeName", "metadata.name"
 
 
 def marks_of(*states: Plain | None) -> tuple[Mark, ...]:
-    """Return what watches of an object in one of these states may select it by."""
+    """Return the marks by which watches might select an object in one of these states."""
     marks = set[Mark]()
     for obj in states:
         if obj is not None:
@@ -31,13 +31,13 @@ def marks_of(*states: Plain | None) -> tuple[Mark, ...]:
 
 
 def mark_of(selector: FieldSelector) -> Mark | None:
-    """Return the narrowest mark that all selected objects have; None if none is known."""
+    """Return the narrowest mark that all selected objects have; None if there is none."""
     found = {term.field: term.value for term in selector.terms if term.equal and term.value}
     return next(((field, found[field]) for field in (_NAME, _NODE) if field in found), None)
 
 
 class Subscription:
-    """`changed` is set when something was published that may be of interest."""
+    """A watch's subscription. `changed` is set when a change that might concern it was published."""
 
     def __init__(self, kind_id: str, mark: Mark | None) -> None:
         self.kind_id, self.mark = kind_id, mark
@@ -45,45 +45,45 @@ class Subscription:
         self._first: int | None = None
 
     def notice(self, version: int) -> None:
-        """Something was published with this version, later than all before."""
+        """Record a published change; its version is higher than all earlier ones."""
         if self._first is None:
             self._first = version
         self.changed.set()
 
     def take(self) -> int | None:
-        """Return the version of the first thing that was noticed since it was asked last; None if there is none."""
+        """Return the version of the first change since the last call; None if there was none."""
         first, self._first = self._first, None
         self.changed.clear()
         return first
 
 
 class Subscriptions:
-    """All of them. An empty `kind_id` is for those of every kind, None for those of every mark."""
+    """All subscriptions. An empty `kind_id` is for all kinds, the mark None for all marks."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, Mark | None], set[Subscription]] = {}
 
     def add(self, kind_id: str, mark: Mark | None) -> Subscription:
-        """Begin one; `remove` it in the end."""
+        """Add a subscription; the caller has to `remove` it."""
         made = Subscription(kind_id, mark)
         self._waiting.setdefault((kind_id, mark), set()).add(made)
         return made
 
     def remove(self, one: Subscription) -> None:
-        """End one."""
+        """Remove a subscription."""
         place = one.kind_id, one.mark
         self._waiting[place].discard(one)
         if not self._waiting[place]:
             del self._waiting[place]
 
     def publish(self, version: int, kind_id: str, marks: tuple[Mark, ...]) -> None:
-        """Tell those that an event with these marks may concern."""
+        """Notify the subscriptions that an event with these marks might concern."""
         for place in (("", None), (kind_id, None), *((kind_id, mark) for mark in marks)):
             for one in self._waiting.get(place, ()):
                 one.notice(version)
 
     def wake(self) -> None:
-        """Wake all, whatever they wait for."""
+        """Wake all subscriptions, without a change."""
         for some in self._waiting.values():
             for one in some:
                 one.changed.set()

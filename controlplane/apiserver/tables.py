@@ -1,4 +1,4 @@
-"""Views of objects: tables for kubectl, and objects without their content (allocator.md 5.13)."""
+"""Views of objects: tables for kubectl, and objects reduced to their metadata (allocator.md 5.13)."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,16 +17,16 @@ _NAME = (
 
 
 def check_include(include: str) -> None:
-    """Refuse what `includeObject` cannot be."""
+    """Refuse an invalid `includeObject`."""
     if include not in _INCLUDES:
         text = f"includeObject: Invalid value: {quoted_text(include)}: must be 'Metadata', 'Object', 'None', or empty"
         raise bad_request(f"Unable to convert to Table as requested: {text}")
 
 
 def check_view(kind: Kind, view: str, *, is_list: bool) -> None:
-    """Refuse a view of one object for a list, and the other way round."""
+    """Refuse the view of one object for a list, and the view of a list for one object."""
     package = "unstructured" if kind.from_definition else kind.group.partition(".")[0] or "core"
-    if kind.plural == "scales":  # that of a custom resource, which has no internal type
+    if kind.plural == "scales":  # the Scale of a custom resource has no internal type
         package = "v1"
     name = "Unstructured" if kind.from_definition else kind.kind
     if view == "PartialObjectMetadata" and is_list:
@@ -48,7 +48,7 @@ def table(
     *,
     with_columns: bool = True,
 ) -> Plain:
-    """The Table of stored objects as of `now`. Without columns it is one that follows another in a watch."""
+    """Return the Table of stored objects at `now`. `with_columns` is off for the later tables of a watch."""
     rows = [_row(kind, obj, include, view_version, version, now) for obj in objects]
     definitions: list[Plain] | None = None
     if with_columns:
@@ -66,13 +66,13 @@ def table(
 
 
 def partial(obj: Plain, view_version: str) -> Plain:
-    """An object's PartialObjectMetadata."""
+    """Return an object's PartialObjectMetadata."""
     metadata = to_dict(from_dict(ObjectMeta, obj["metadata"]))
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view_version}", "metadata": metadata}
 
 
 def partial_list(objects: Iterable[Plain], metadata: Plain, view_version: str) -> Plain:
-    """The PartialObjectMetadataList of objects."""
+    """Return the PartialObjectMetadataList of objects."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": f"meta.k8s.io/{view_version}",

@@ -1,4 +1,4 @@
-"""What a request is about."""
+"""The target of a request."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from controlplane.apiserver.kinds import Key, Kind
 
 
 class Target(NamedTuple):
-    """What a request is about."""
+    """The kind, version and object of a request, and its client."""
 
     kind: Kind
     version: str
@@ -18,7 +18,7 @@ class Target(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Where the store has the object."""
+        """The key of the object in the store."""
         return (self.namespace, self.name)
 
     @property

@@ -1,4 +1,4 @@
-"""Rules of resource.k8s.io: what `resourceapi.objects` knows, behind the interface that all kinds share."""
+"""Rules of resource.k8s.io: those of `resourceapi.objects`, with the interface that all kinds share."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -30,8 +30,8 @@ from resourceapi.objects.validate import validate_create, validate_status_update
 class TypedRules(Rules):
     """The rules of one typed kind.
 
-    `has_admin_access` says whether a namespace carries the label that allows it, `authorizer`, who may change what of
-    a claim's status.
+    `has_admin_access` returns whether a namespace has the label that allows admin access. `authorizer` decides who can
+    change what in a claim's status.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class TypedRules(Rules):
 
 
 def _with_empty_lists(record: Record, written: Plain) -> bool:
-    """Put `[]` where it had been written: once stored nobody knows, but until then errors and owners of fields do.
+    """Put back each `[]` that was sent: stored objects lack them, but errors and field owners need them until then.
 
-    Returns whether it was, anywhere.
+    Return whether there was any.
     """
     found = False
     for json_name, field in json_fields(type(record)).items():
@@ -126,7 +126,7 @@ def _with_empty_lists(record: Record, written: Plain) -> bool:
             written[json_name] = []
             found = True
         elif isinstance(value, Record):
-            inner = form if isinstance(form, dict) else to_dict(value)  # one that says nothing is left out
+            inner = form if isinstance(form, dict) else to_dict(value)  # an empty record is left out
             if _with_empty_lists(value, inner):
                 written[json_name] = inner
                 found = True

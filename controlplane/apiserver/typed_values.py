@@ -1,4 +1,4 @@
-"""That an applied configuration is of the types of its schema: all that is not, in the words of upstream.
+"""Checks that an applied configuration has the types of its schema. All faults are reported with upstream's texts.
 
 Source: sigs.k8s.io/structured-merge-diff typed/validate.go.
 """
@@ -21,11 +21,11 @@ from controlplane.apiserver.kinds import Schema
 
 _BOXED = "value.valueUnstructured"
 _TEXTS = (None, "byte")
-"""Formats of what is a text; the others may be numbers and flags as well."""
+"""Formats whose values are texts; values of other formats can be numbers and booleans too."""
 
 
 def check_types(value: Any, schema: Schema) -> None:
-    """Raises NotInSchema for a value that its schema has no place for."""
+    """Raise NotInSchema for values that the schema does not allow."""
     faults = list(_faults(value, schema, ()))
     if faults:
         raise NotInSchema(faults[0] if len(faults) == 1 else "\n  ".join(["errors:", *faults]))
@@ -78,7 +78,7 @@ def _why_no_item(item: Any, schema: Schema) -> str:
 
 
 def _why_none(value: Any, schema: Schema) -> str:
-    """Why a value is not of the type that is wanted; nothing where it is, or where there is none."""
+    """Why a value does not have the schema's type; empty if it does, or if the schema has none."""
     if value is None:
         return ""
     wanted, is_number = schema.get("type"), isinstance(value, int | float) and not isinstance(value, bool)

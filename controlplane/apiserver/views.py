@@ -1,4 +1,4 @@
-"""What an answer shows of stored objects: themselves in a version, their metadata alone, or rows of a table.
+"""Views of stored objects in answers: the object in a version, its metadata only, or a row of a table.
 
 Source: k8s.io/apiserver pkg/endpoints/handlers/response.go.
 """
@@ -18,10 +18,10 @@ _OF_LISTS = "PartialObjectMetadataList"
 
 
 class View:
-    """How whoever asks for a target wants to see its objects."""
+    """The view of a target's objects that a request asks for."""
 
     def __init__(self, form: Form, target: Target, include: str, clock: Callable[[], datetime]) -> None:
-        """Prepare; `include` says how much of an object a table's row has. Raises ApiError for what is no such word."""
+        """`include` is how much of an object a table's row has. Raises ApiError if it is invalid."""
         if form.view == "Table":
             tables.check_include(include)
         self._form = form
@@ -30,7 +30,7 @@ class View:
         self._clock = clock
 
     def one(self, obj: Plain, warnings: tuple[str, ...]) -> Plain:
-        """Return an object, or what is shown of it. Raises ApiError for a view that it has not, with the warnings."""
+        """Return an object in this view. Raises ApiError, with the warnings, for a view of lists."""
         kind, view = self._target.kind, self._form.view
         if view == "Table":
             metadata = {name: text for name, text in obj["metadata"].items() if name == "resourceVersion"}
@@ -42,7 +42,7 @@ class View:
         return kind.rules.encode(obj, self._target.version)
 
     def many(self, objects: list[Plain], metadata: Plain) -> Plain:
-        """Return a list of objects, or what is shown of them. Raises ApiError for a view that lists have not."""
+        """Return a list of objects in this view. Raises ApiError for a view of single objects."""
         kind, view = self._target.kind, self._form.view
         if view == "Table":
             return self._table(objects, metadata)
@@ -64,11 +64,11 @@ class View:
         }
 
     async def frames(self, changes: AsyncIterator[Change]) -> AsyncIterator[bytes]:
-        """Yield a watch's answer, a line or a frame for each event."""
+        """Yield the answer of a watch, a line or a frame for each event."""
         is_first = True
         async with contextlib.aclosing(changes) as stream:  # type: ignore[type-var]  # an async generator
             async for change in stream:
-                if self._form.view == _OF_LISTS:  # no event is one: the reference server ends the stream, too
+                if self._form.view == _OF_LISTS:  # an event is not a list: the reference server ends the stream too
                     return
                 yield written_event({"type": change.type, "object": self._event(change, is_first)}, self._form)
                 is_first = False

@@ -1,4 +1,4 @@
-"""Watches: what happens to the objects of a request from a version on, event by event (allocator.md 5.12)."""
+"""Watches: the changes of a request's objects from a version on, event by event (allocator.md 5.12)."""
 
 import asyncio
 import secrets
@@ -15,27 +15,27 @@ from controlplane.apiserver.target import Target
 
 BOOKMARK_INTERVAL = 60.0
 BOOKMARK_BEFORE_END = 2.0
-"""Seconds before the end of a watch at which its last bookmark comes: whoever watches again goes on from there."""
+"""Seconds before the end of a watch at which its last bookmark is sent, from which the client can continue."""
 _SHORTEST, _LONGEST = 30 * 60, 60 * 60
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
 class Change(NamedTuple):
-    """An event of a stream: ADDED, MODIFIED and DELETED with an object in the stored version, BOOKMARK, ERROR."""
+    """An event of a watch: ADDED, MODIFIED and DELETED with an object in the stored version, BOOKMARK, ERROR."""
 
     type: str
     object: Plain
 
 
 async def watch(store: Store, target: Target, options: ListOptions) -> AsyncIterator[Change]:
-    """The events of a request, until its time is over. Raises ApiError before the first one if it cannot be served."""
+    """Return the events of a request until its time is over. Raises ApiError at once if it cannot be served."""
     selection = Selection(target, options)
     position = _start(store, options)
     return _stream(store, target, options, selection, position)
 
 
 def _start(store: Store, options: ListOptions) -> int | None:
-    """The version after which events are wanted; None for all objects first."""
+    """The version after which events are sent; None: all existing objects first."""
     text = options.resource_version
     try:
         version = uint(text) if text else 0
@@ -60,16 +60,16 @@ async def _stream(
     subscription = store.subscribe(kind_id, selection.mark)
     try:
         if position is None:
-            while store.published < store.version:  # what a crash could take back is not shown
+            while store.published < store.version:  # changes that a crash could lose are not shown
                 await store.commit()
             position = store.version
             for obj in list(store.objects(kind_id, target.namespace, mark=selection.mark)):
                 if selection.takes(obj):
                     yield Change("ADDED", obj)
-            if options.bookmarks:  # who lists by watching without asking for it is told the end, too
+            if options.bookmarks:  # also without `sendInitialEvents`
                 yield _bookmark(position, _INITIAL_EVENTS_END)
         next_bookmark = _next_bookmark(loop.time(), end)
-        subscription.notice(position + 1)  # what happened since then, before there was a subscription
+        subscription.notice(position + 1)  # changes since then, before the subscription
         while True:
             shown, first = store.published, subscription.take()
             position = max(position, shown if first is None else first - 1)
@@ -106,13 +106,13 @@ async def _stream(
 
 
 def _next_bookmark(now: float, end: float) -> float:
-    """When the next one is due; after the end if there is none any more."""
+    """The time of the next bookmark; after the end if none is due any more."""
     due = min(now + BOOKMARK_INTERVAL, end - BOOKMARK_BEFORE_END)
     return due if due > now else end + BOOKMARK_INTERVAL
 
 
 def _seen(event: Event, selection: Selection) -> Change | None:
-    """What a watcher sees of an event: objects come and go also when selectors begin or cease to take them."""
+    """The change that a watcher sees. An object is added or deleted, too, when it starts or stops matching."""
     was = event.old is not None and selection.takes(event.old)
     if event.new is not None and selection.takes(event.new):
         return Change("MODIFIED" if was else "ADDED", event.new)

@@ -1,10 +1,10 @@
 """Amounts of resources split over devices.
 
-A claim asks for a sum over all devices that it gets. Devices that have the same blocks and the same amounts left are of
-one shape; a split says how many devices of which shape give how much. Fewer devices come first. For given devices, two
-ways to split are offered: as evenly as possible, and by draining all devices but one. Rules: each device gives at least
-one block of everything that is asked for; portions are whole blocks; a limit holds for the sum of the portions.
-Amounts are integers in billionths. Source: allocator specification 6.3.
+A claim requests a sum over all devices that it gets. Devices with the same blocks and the same remaining amounts have
+the same shape; a split is how many devices of each shape provide how much. Fewer devices come first. For the same
+devices there are two kinds of split: as evenly as possible, and with all devices but one used up. Rules: each device
+provides at least one block of everything requested; portions are whole blocks; a limit applies to the sum of the
+portions. Amounts are integers in billionths. Source: allocator specification 6.3.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _MAX_STEPS = 10_000  # for each number of devices
 
 
 class Supply(Struct, frozen=True, order=True):
-    """What a device can still give of one resource: whole blocks."""
+    """What a device can still provide of one resource, in whole blocks."""
 
     name: str
     block: int
@@ -34,13 +34,13 @@ class Supply(Struct, frozen=True, order=True):
 
 
 class DeviceShape(Struct, frozen=True):
-    """What a device can still give of all that is asked for; resources in the order of their names."""
+    """What a device can still provide of everything requested; resources are in the order of their names."""
 
     supplies: tuple[Supply, ...]
 
 
 class Slot(Struct, frozen=True):
-    """Some devices of one shape that give the same; without a shape, whole devices."""
+    """Devices of one shape that provide the same portions. Without a shape: whole devices."""
 
     count: int
     shape: DeviceShape | None = None
@@ -48,7 +48,7 @@ class Slot(Struct, frozen=True):
 
 
 class Demand(Struct, frozen=True):
-    """How many devices, how much of them in sum, and how much at the most."""
+    """The minimum and maximum number of devices, the amounts requested in total, and the limits of the totals."""
 
     minimum: int
     maximum: int
@@ -57,25 +57,25 @@ class Demand(Struct, frozen=True):
 
 
 def quantity_of(amount: int, fmt: Format = "DecimalSI") -> Quantity:
-    """Billionths as a quantity, written with suffixes of that family."""
+    """Return billionths as a quantity, written with suffixes of that format."""
     whole, rest = divmod(amount, UNIT)
     return Quantity.of(amount, fmt, exponent=-9) if rest else Quantity.of(whole, fmt)
 
 
 def in_blocks(amount: int, block: int) -> int:
-    """The amount rounded up to whole blocks."""
+    """Return the amount rounded up to whole blocks."""
     return -(-amount // block) * block
 
 
 def block_of(block_size: Quantity | None) -> int:
-    """The size of a block; 1 unless something sensible is said."""
+    """Return the size of a block; 1 if it is missing or not positive."""
     return UNIT if block_size is None or block_size.sign <= 0 else billionths(block_size)
 
 
 def splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterator[tuple[Slot, ...]]:
-    """The ways to satisfy a demand with so many devices of each shape, the fewest devices first.
+    """Return the ways to satisfy a demand with these numbers of devices per shape, the fewest devices first.
 
-    Not all are offered where there are thousands: with very many shapes of devices, an unusual one may be missed.
+    The search has limits: with very many shapes of devices, unusual ways can be missed.
     """
     return islice(_all_splits(demand, available), _MAX_SPLITS)
 
@@ -94,18 +94,18 @@ def _all_splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterato
 
 
 class _Choices:
-    """The ways to choose devices that together have what is wanted, by their shapes.
+    """The ways to choose devices, by shape, that together have the requested amounts.
 
-    As many as possible of the largest come first. Dead ends are seen early: what remains to be chosen is judged by the
-    most that so many devices can give of each resource, and of all at once, since who has much of one may have little
-    of another.
+    As many as possible of the largest come first. Dead ends are found early: the rest of a choice is bounded by the
+    most that this number of devices can provide of each resource, and of all resources added up, because a device with
+    much of one resource can have little of another.
     """
 
     def __init__(self, demand: Demand, available: Mapping[DeviceShape, int], most: int) -> None:
         self._shapes = sorted(available, key=lambda shape: tuple(-supply.usable for supply in shape.supplies))
         self._counts = [available[shape] for shape in self._shapes]
         wanted = [demand.amounts[name] for name in sorted(demand.amounts)]
-        whole = lcm(*wanted)  # what is wanted of each resource, measured so that all weigh the same
+        whole = lcm(*wanted)  # a common multiple, so that each resource has the same weight in the sum
         self._wanted = [*wanted, whole * len(wanted)]
         self._given = []
         for shape in self._shapes:
@@ -116,7 +116,7 @@ class _Choices:
         self._steps = 0
 
     def of(self, number: int) -> Iterator[tuple[DeviceShape, ...]]:
-        """The choices of so many devices."""
+        """Return the choices of this number of devices."""
         self._steps = 0
         return self._from(0, number, self._wanted)
 
@@ -137,7 +137,7 @@ class _Choices:
                     yield (self._shapes[index],) * count + others
 
     def _best_sums(self, place: int, most: int) -> list[list[int]]:
-        """By index and number: the most that so many devices of the shapes from there on give; as far as there are."""
+        """By index and number: the most that this number of devices of the shapes from the index on can provide."""
         largest: list[int] = []
         sums = []
         for given, count in zip(reversed(self._given), reversed(self._counts), strict=True):
@@ -147,7 +147,7 @@ class _Choices:
 
 
 def _portions(demand: Demand, chosen: Sequence[DeviceShape]) -> Iterator[list[dict[str, int]]]:
-    """What each of the devices gives: evenly, then with each shape in turn giving what the others leave."""
+    """What each device provides: first evenly, then for each shape with its last device providing the rest."""
     orders: list[Sequence[int] | None] = [None]
     for last in dict.fromkeys(chosen):
         rest = len(chosen) - 1 - list(reversed(chosen)).index(last)
@@ -178,7 +178,7 @@ def _evenly(wanted: int, supplies: Sequence[Supply]) -> list[int]:
 
 
 def _drained(wanted: int, supplies: Sequence[Supply], order: Sequence[int]) -> list[int]:
-    """Those earlier in the order give all they have, except for a block that each later one needs to give."""
+    """Devices earlier in the order provide all they have, except that each later one keeps at least one block."""
     given = [0] * len(supplies)
     left = wanted
     for place, i in enumerate(order):

@@ -1,10 +1,10 @@
-"""From a detail of a claim to the devices that it may have.
+"""The devices that a detail of a claim can have.
 
-Rules: a class stands for the devices of its driver, or of every driver that is registered for its device type if it
-names none; a device type stands for all classes of that type. The constraints of class and claim must both hold on a
-device's effective attributes. Classes with admin access, and all classes of a privileged claim, see devices whatever is
-allocated; since such access is a privilege, a mere device type never leads an ordinary claim to them. A pool without a
-candidate has one reason, found in the prototype's order. Source: allocator specification 6.3, 6.6.
+Rules: a class selects the devices of its driver; without a driver, those of every driver that is registered for its
+device type. A device type selects all classes of that type. A device's effective attributes must meet the constraints
+of both class and claim. With admin access, of a class or of a privileged claim, devices are candidates even if they are
+allocated. As such access is a privilege, an ordinary claim has to name the class to get it, not just the device type. A
+pool without a candidate has one reason, in the prototype's order. Source: allocator specification 6.3, 6.6.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,14 +35,14 @@ NOT_MET = "constraints not met"
 
 
 class Candidate(NamedTuple):
-    """A device that a detail may have, by which class, and what it can give of the wanted amounts."""
+    """A device that a detail can have, through which class, and what it can provide of the requested amounts."""
 
     device_class: str
     shape: DeviceShape | None
 
 
 class RequirementID(NamedTuple):
-    """A detail's place: claim, instance in the claim, alternative in the instance."""
+    """The position of a detail: claim, instance in the claim, alternative in the instance."""
 
     claim: int
     instance: int
@@ -50,15 +50,15 @@ class RequirementID(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """A name for it that is an identifier in CEL."""
+        """A name for the position that is an identifier in CEL."""
         return f"c{self.claim}i{self.instance}a{self.alternative}"
 
 
 class Requirement(Struct, frozen=True):
-    """A detail with everything that the cluster says to it. With a fault there are no candidates anywhere."""
+    """A detail with its candidates in the cluster. If `fault` is set, there are none."""
 
     id: RequirementID
-    alternatives: int  # how many there are, this one included
+    alternatives: int  # the number of alternatives of the instance
     detail: DeviceClaimDetail
     demand: Demand
     is_admin: bool
@@ -68,14 +68,14 @@ class Requirement(Struct, frozen=True):
 
     @property
     def takes_amounts(self) -> bool:
-        """Whether it takes portions of devices; admin access takes nothing."""
+        """Whether the detail takes portions of devices; admin access takes nothing."""
         return bool(self.demand.amounts) and not self.is_admin
 
 
 def requirements_of(
     claims: Sequence[DeviceClaim], cluster: ClusterObjects, holdings: Holdings
 ) -> dict[RequirementID, Requirement]:
-    """All details of the claims, in order."""
+    """Return all details of the claims, in order."""
     return {
         id_: _requirement(id_, len(details), detail, claim, cluster, holdings)
         for number, claim in enumerate(claims)
@@ -120,7 +120,7 @@ def _requirement(
 def _classes(
     detail: DeviceClaimDetail, cluster: ClusterObjects, *, is_privileged: bool
 ) -> tuple[list[DeviceClass], str]:
-    """The classes that a detail means, or why there are none."""
+    """The classes that a detail selects, or why there are none."""
     if detail.device_class:
         named = cluster.classes.get(detail.device_class)
         if named is None:
@@ -139,7 +139,7 @@ def _classes(
 
 
 def _drivers(device_class: DeviceClass, cluster: ClusterObjects) -> set[str]:
-    """The class's driver, or those that are registered for its device type."""
+    """The class's driver, or the drivers that are registered for its device type."""
     if device_class.spec.driver:
         return {device_class.spec.driver}
     wanted = device_class.spec.device_type
@@ -147,10 +147,10 @@ def _drivers(device_class: DeviceClass, cluster: ClusterObjects) -> set[str]:
 
 
 def _demand(detail: DeviceClaimDetail) -> Demand:
-    """How many and how much: without a limit exactly the requested count, or as many as the amounts need."""
+    """The demand of a detail. Without a limit, the maximum is the requested count, or as many as the amounts need."""
     limits = {name: billionths(limit) for name, limit in detail.limits.items() if name != COUNT}
     amounts = {name: billionths(amount) for name, amount in detail.requests.items() if name != COUNT}
-    # As for containers, what is limited but not requested is requested up to its limit.
+    # As for containers, a limit without a request counts as a request.
     amounts = {name: amount for name, amount in {**limits, **amounts}.items() if amount > 0}
     requested = detail.requests.get(COUNT)
     least = 1 if requested is None else _whole(billionths(requested))
@@ -173,7 +173,7 @@ def _fault_of(demand: Demand) -> str:
 
 
 def _is_available(pool: DevicePool, device: Device, demand: Demand, holdings: Holdings) -> bool:
-    """Whether enough is left of a device to be asked for: all of it, or a block of each wanted resource."""
+    """Return whether no claim holds the device, or, if amounts are requested, none holds it as a whole."""
     if demand.amounts:
         name = DeviceName(pool.metadata.name, device.name)
         return name not in holdings.whole
@@ -187,7 +187,7 @@ def _sift(
     demand: Demand,
     holdings: Holdings | None,
 ) -> tuple[dict[str, Candidate], str]:
-    """The pool's candidates, or the first reason why there are none; without holdings, for admin access."""
+    """The pool's candidates, or the first reason why there are none. `holdings` is None for admin access."""
     if not pool.spec.devices:
         return {}, NO_DEVICES
     if not classes:
@@ -223,7 +223,7 @@ def _sift(
 def _admitting(
     classes: Sequence[DeviceClass], detail: DeviceClaimDetail, values: Mapping[str, Any]
 ) -> tuple[DeviceClass | None, str]:
-    """The first class by which the detail may have a device, or the reason why there is none."""
+    """The first class through which the detail can have a device, or the reason why there is none."""
     reason = ""
     for device_class in classes:
         try:
@@ -235,7 +235,7 @@ def _admitting(
 
 
 def _repeated(pool: DevicePool) -> str:
-    """A name that two devices have."""
+    """A name that two devices of the pool have; empty if there is none."""
     seen: set[str] = set()
     for device in pool.spec.devices:
         if device.name in seen:

@@ -1,4 +1,4 @@
-"""The API server as `schedule` needs it. Which resource serves a kind, the server itself says."""
+"""The API server for `schedule`. The server's discovery says which resource serves a kind."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ Plain = dict[str, Any]
 
 
 class ClientApi(Api):
-    """`Api` through a client."""
+    """`Api` over a client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class ClientApi(Api):
         return found
 
     def _kinds(self, api_version: str) -> dict[str, Resource[Plain]]:
-        """What the server serves in a version, by kind; nothing if it does not know the version."""
+        """What the server serves in an API version, by kind; empty if it does not know the version."""
         known = self._resources.get(api_version)
         if known is None:
             root = "/apis" if "/" in api_version else "/api"

@@ -1,8 +1,8 @@
 """Constraints: CEL over one variable `device`, a map from attribute names to values.
 
-Strings and ints are just that; quantities and semantic versions have Kubernetes' types Quantity and Semver with their
-functions, and what is no semantic version stays a string. Nothing is known of the attributes in advance, so a missing
-one or a comparison of different types is an error of the evaluation, which keeps the device out but ends nothing.
+Strings and ints are CEL strings and ints. Quantities and semantic versions have Kubernetes' types Quantity and Semver
+with their functions; an invalid semantic version stays a string. Attributes are not declared in advance, so a missing
+one, or a comparison of different types, is an evaluation error. It excludes the device and nothing else.
 Source: allocator specification 6.4.
 """
 
@@ -18,21 +18,21 @@ from resourceapi.cel.types import DYN
 
 
 class ConstraintError(Exception):
-    """A constraint that cannot be compiled, or not be evaluated on a device."""
+    """A constraint that cannot be compiled, or cannot be evaluated on a device."""
 
 
 def effective_attributes(pool: DevicePool, device: Device) -> dict[str, Attribute]:
-    """A device's attributes by name; its own override the pool's."""
+    """Return a device's attributes by name. Its own override the pool's."""
     return {attribute.name: attribute for attribute in (*pool.spec.attributes, *device.attributes)}
 
 
 def values_of(attributes: Mapping[str, Attribute]) -> dict[str, Any]:
-    """The attributes as expressions see them; those without a value are absent."""
+    """Return the attributes as CEL values. Those without a value are absent."""
     return {name: _value(*typed) for name, each in attributes.items() if (typed := each.typed_value) is not None}
 
 
 def holds(constraint: str | None, values: Mapping[str, Any]) -> bool:
-    """Whether a device meets a constraint; none, or an empty one, is met by all. Raises ConstraintError."""
+    """Return whether a device meets a constraint. All devices meet None or an empty one. Raises ConstraintError."""
     if not constraint or not constraint.strip():
         return True
     expression = _compiled(constraint)

@@ -1,7 +1,8 @@
-"""The prototype's kinds as CustomResourceDefinitions: for the stand-in, and for any other API server.
+"""The prototype's kinds as CustomResourceDefinitions, for the stand-in and for any other API server.
 
-Schemas come from the types. They are tolerant, as the prototype's schemaless server was: unknown members are stored,
-and null is as good as absent; but a value of the wrong type is refused. Source: allocator specification 6.1, 6.7.
+The schemas are made from the types. They are as tolerant as the prototype's server, which had no schemas: unknown
+members are stored, and null means absent. But a value of the wrong type is refused. Source: allocator specification
+6.1, 6.7.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,13 @@ from resourceapi.objects.schemas import schema_of
 
 _VERSION = "v1alpha1"
 _OPEN = {"x-kubernetes-preserve-unknown-fields": True}
-_UNAPPROVED = {"api-approved.kubernetes.io": "unapproved, a prototype"}  # else groups of k8s.io are refused
+_UNAPPROVED = {"api-approved.kubernetes.io": "unapproved, a prototype"}  # required for groups of k8s.io
 _STATUS = (DeviceClaim, DevicePool)
 _NAMESPACED = (DeviceClaim,)
 
 
 def definitions() -> list[dict[str, Any]]:
-    """A definition for each kind of the group, and for the configuration of the made-up vendor `foozer.example.com`."""
+    """Return the definitions of all kinds of the group, and of the example vendor's `foozer.example.com`."""
     prototype = [
         _definition(
             GROUP,
@@ -59,12 +60,12 @@ def _schema(kind: type[Any]) -> dict[str, Any]:
     schema = _structural(schema_of(kind, description))
     properties = schema["properties"]
     for name in ("apiVersion", "kind", "metadata"):
-        del properties[name]  # these are the server's business
+        del properties[name]  # the API server adds these
     return {name: value for name, value in schema.items() if name != "nullable"}
 
 
 def _structural(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as definitions may have it, and as tolerant as the module says."""
+    """The schema in the form that definitions allow, and as tolerant as the module's docstring says."""
     about = {"description": schema["description"]} if "description" in schema else {}
     if schema.get("x-kubernetes-int-or-string"):
         return {"x-kubernetes-int-or-string": True, "nullable": True, **about}

@@ -1,4 +1,4 @@
-"""What the fields of the prototype's kinds mean, for `kubectl explain`. Source: its API documentation."""
+"""The meaning of the fields of the prototype's kinds, for `kubectl explain`. Source: its API documentation."""
 
 _CONSTRAINTS = "A CEL expression over a device's attributes."
 _POOL_NAME = "The pool that the device belongs to."
@@ -80,7 +80,7 @@ _FIELDS = {
 
 
 def description(struct: str, field: str) -> str:
-    """What a field of a struct means; empty for the fields that all of the API's objects have."""
+    """Return the meaning of a field of a struct; empty for the fields that all API objects have."""
     if struct == "DeviceClaimInstance" and field != "oneOf":
-        struct = "DeviceClaimDetail"  # written inline
+        struct = "DeviceClaimDetail"  # its fields are inline
     return _FIELDS.get(f"{struct}.{field}", "")

@@ -1,4 +1,4 @@
-"""What can go wrong: the text says which object, why, and what to do."""
+"""Errors: the text names the object, the reason and what to do."""
 
 
 class K8srmError(Exception):
@@ -6,4 +6,4 @@ class K8srmError(Exception):
 
 
 class SolveTimeout(K8srmError):
-    """The search took longer than it may."""
+    """The search took longer than its limit."""

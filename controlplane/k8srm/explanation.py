@@ -1,7 +1,7 @@
-"""Why a claim was or was not served, in the prototype's terms: pools, sets of pools, claims.
+"""Why a claim was or was not satisfied, in the prototype's terms: pools, sets of pools, claims.
 
-A pool without a candidate is ignored, for one reason; a set of pools that does not do tells what it could have given.
-Source: allocator specification 6.6.
+A pool without a candidate is ignored, for one reason. A set of pools that cannot satisfy the claim is reported with
+what it could provide. Source: allocator specification 6.6.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ class PoolResult(Struct, frozen=True):
 
 
 class PoolSetResult(Struct, frozen=True):
-    """How well a set of pools serves a claim."""
+    """How well a set of pools satisfies a claim."""
 
     pool_results: tuple[PoolResult, ...]
     score: int
@@ -35,17 +35,17 @@ class PoolSetResult(Struct, frozen=True):
 
 
 class ClaimResult(Struct, frozen=True):
-    """What a node's pools can do for a claim; `best` is the index of the best set, -1 if there is none."""
+    """What a node's pools can provide for a claim. `best` is the index of the best set, -1 if there is none."""
 
     claim_name: str
     best: int = -1
     ignored_pools: tuple[PoolResult, ...] = ()
     pool_set_results: tuple[PoolSetResult, ...] = ()
-    reason: str = ""  # why the claim cannot be served
+    reason: str = ""  # why the claim cannot be satisfied
 
 
 def score_of(solution: Solution, claim: int) -> int:
-    """How well a claim is served: 100, less for every instance that did not get its best alternative."""
+    """Return the score of a claim: 100, less for every instance that did not get its best alternative."""
     scores = []
     for attempt in solution.attempts:
         if attempt.requirement.id.claim == claim:
@@ -57,7 +57,7 @@ def score_of(solution: Solution, claim: int) -> int:
 def claim_result(
     feasibility: Feasibility, node: str, claim: int, sets: tuple[PoolSetResult, ...], deadline: Deadline
 ) -> ClaimResult:
-    """What a node can do for a claim, given the sets of pools that were tried; raises SolveTimeout."""
+    """Return what a node can provide for a claim; `sets` are the sets of pools that were tried. Raises SolveTimeout."""
     requirements = [requirement for requirement in feasibility.requirements.values() if requirement.id.claim == claim]
     usable = feasibility.usable(node, claim)
     ignored = []
@@ -78,7 +78,7 @@ def claim_result(
 def pool_set_result(
     feasibility: Feasibility, node: str, claim: int, pools: Sequence[str], solution: Solution | None, deadline: Deadline
 ) -> PoolSetResult:
-    """What a claim got from each of these pools; if it did not get everything, what it could have got."""
+    """Return what a claim gets from each of these pools; without a solution, what it could get at most."""
     if solution is not None:
         mine = [assignment for assignment in solution.assignments if assignment.requirement.id.claim == claim]
         counts = [PoolResult(pool, sum(assignment.pool == pool for assignment in mine)) for pool in pools]
@@ -98,7 +98,7 @@ def pool_set_result(
 def _reasons(
     feasibility: Feasibility, node: str, claim: int, ignored: Sequence[PoolResult], deadline: Deadline
 ) -> list[str]:
-    """Why a claim cannot be served by all pools of a node together."""
+    """Why all pools of a node together cannot satisfy a claim."""
     reasons = []
     pools = feasibility.usable(node, claim)
     if pools:
@@ -114,7 +114,7 @@ def _reasons(
 def _partly(
     feasibility: Feasibility, node: str, claim: int, pools: frozenset[str], deadline: Deadline, *, with_matches: bool
 ) -> tuple[int, int, list[Assignment]]:
-    """How many devices a claim wants at least, how many it lacks, and what it could have if it took less."""
+    """How many devices a claim needs at least, how many are missing, and the devices that it could have."""
     wanted = lacking = 0
     attempts: list[Attempt] = []
     got: list[Assignment] = []
@@ -142,7 +142,7 @@ def _partly(
 def _smaller_attempts(
     feasibility: Feasibility, node: str, requirement: Requirement, pools: frozenset[str]
 ) -> Iterator[Attempt]:
-    """The requirement, and then less and less of it; what is wanted in amounts cannot be less."""
+    """Attempts for the whole requirement, then for fewer and fewer devices. Amounts cannot be reduced."""
     yield from feasibility.splits(node, requirement, pools)
     if not requirement.fault and not requirement.takes_amounts:
         for count in range(requirement.demand.minimum - 1, 0, -1):

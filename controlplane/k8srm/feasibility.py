@@ -1,8 +1,8 @@
-"""Can these claims be had together on this node?
+"""Whether claims can be satisfied together on a node.
 
-The structured allocator answers that for one attempt: one alternative of each instance, with one split of its
-amounts. Here attempts are made, the best first. A claim gives way to later ones only if nothing else helps: first it is
-tried whether the later one can be served with what the earlier ones left.
+The structured allocator decides this for one attempt: one alternative of each instance, with one split of its amounts.
+This module makes the attempts, the best first. Devices of a claim are moved for a later one only if necessary: first it
+tries to satisfy the later claim with what the earlier ones left.
 """
 
 import itertools
@@ -32,10 +32,10 @@ from controlplane.structured import AllocationAborted, AllocationError, Allocato
 from resourceapi.objects import ObjectMeta
 from resourceapi.objects.core import Node
 
-_MAX_STEPS = 20_000  # of the allocator, for a question that is about a preference only
+_MAX_STEPS = 20_000  # of the allocator, for a question that affects a preference only
 
 PoolSets = Mapping[int, frozenset[str]]
-"""The pools that claims, by number, are confined to."""
+"""By claim number: the pools that the claim can use."""
 
 Alternatives = Mapping[tuple[int, int], int]
 """The alternative that was chosen, by claim and instance."""
@@ -49,7 +49,7 @@ class Solution(Struct, frozen=True):
 
     @property
     def alternatives(self) -> Alternatives:
-        """Which alternative each instance got."""
+        """The alternative that each instance got."""
         return {
             (attempt.requirement.id.claim, attempt.requirement.id.instance): attempt.requirement.id.alternative
             for attempt in self.attempts
@@ -57,7 +57,7 @@ class Solution(Struct, frozen=True):
 
 
 class Deadline:
-    """The moment until which answers are of use."""
+    """The end of the time for a search."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -65,12 +65,12 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds left, at least 0."""
+        """The remaining time in seconds, at least 0."""
         return max(self._moment - time.monotonic(), 0)
 
 
 class Feasibility:
-    """Whether claims of one cluster can be served together; SolveTimeout is raised when the time is up."""
+    """Decides whether claims of one cluster can be satisfied together. Raises SolveTimeout when the time is up."""
 
     def __init__(self, claims: Sequence[DeviceClaim], cluster: ClusterObjects) -> None:
         holdings = Holdings(cluster.all_claims)
@@ -94,7 +94,7 @@ class Feasibility:
         alternatives: Alternatives | None = None,
         max_tries: int | None = None,
     ) -> Solution | None:
-        """Devices for all of these claims; after `max_tries`, None means "not found so far"."""
+        """Find devices for all of these claims. With `max_tries`, None can also mean that the limit was reached."""
         instances = [(number, index) for number in claims for index in range(len(self.claims[number].spec.claims))]
         choices: list[tuple[list[Requirement], frozenset[str] | None]] = []
         for number, index in instances:
@@ -108,7 +108,7 @@ class Feasibility:
         tries = 0
 
         def descend(place: int, settled: Sequence[Assignment]) -> Solution | None:
-            """Serve what comes from this place on, when this is what those before it got."""
+            """Satisfy the choices from this place on; `settled` is what the earlier ones got."""
             nonlocal tries
             if place == len(choices):
                 return Solution(tuple(attempts), tuple(settled))
@@ -144,10 +144,10 @@ class Feasibility:
         with_matches: bool = True,
         max_steps: int | None = None,
     ) -> list[Assignment] | None:
-        """The devices for these attempts, None if there are none; None also after `max_steps` of its steps.
+        """Return the devices for these attempts; None if there are none, or after `max_steps` search steps.
 
-        Claims in `keep` have these devices, so that only the others are tried. Without `with_matches`,
-        matchAttributes are left out.
+        Claims in `keep` keep these devices, and only the others are searched. Without `with_matches`, matchAttributes
+        are ignored.
         """
         kept = {assignment.requirement.id.claim for assignment in keep}
         open_attempts = [attempt for attempt in attempts if attempt.requirement.id.claim not in kept]
@@ -168,14 +168,14 @@ class Feasibility:
         return None if allocations is None else [*keep, *assignments_of(open_attempts, allocations, self._pools)]
 
     def alternatives_of(self, claim: int, instance: int) -> list[Requirement]:
-        """The details of an instance, the best first."""
+        """Return the details of an instance, the best first."""
         found: list[Requirement] = []
         while (requirement := self.requirements.get(RequirementID(claim, instance, len(found)))) is not None:
             found.append(requirement)
         return found
 
     def splits(self, node: str, requirement: Requirement, pools: frozenset[str] | None) -> Iterator[Attempt]:
-        """The ways to split a requirement that the number of its candidates does not rule out."""
+        """Return the ways to split a requirement for which there are enough candidates."""
         if requirement.fault:
             return
         counts: dict[DeviceShape | None, int] = {}
@@ -189,7 +189,7 @@ class Feasibility:
             yield Attempt(requirement, (Slot(requirement.demand.minimum),) if requirement.demand.minimum else (), pools)
 
     def visible(self, node: str) -> list[str]:
-        """The node's pools and those without a node, in order."""
+        """Return the node's pools and those without a node, in order."""
         known = self._visible.get(node)
         if known is None:
             known = [pool.metadata.name for pool in self._pools if (pool.spec.node_name or node) == node]
@@ -197,20 +197,20 @@ class Feasibility:
         return known
 
     def usable(self, node: str, claim: int) -> list[str]:
-        """The pools with candidates for a claim, in order."""
+        """Return the pools with candidates for a claim, in order."""
         requirements = [requirement for requirement in self.requirements.values() if requirement.id.claim == claim]
         return [
             name for name in self.visible(node) if any(name in requirement.candidates for requirement in requirements)
         ]
 
     def pool_sets(self, node: str, claim: int, least: int = 1) -> Iterator[tuple[str, ...]]:
-        """The sets of usable pools of at least that size, the smallest first, then in order."""
+        """Return the sets of at least `least` usable pools, the smallest first, then in order."""
         pools = self.usable(node, claim)
         for size in range(least, len(pools) + 1):
             yield from itertools.combinations(pools, size)
 
     def least_pools(self, node: str, solution: Solution, claim: int) -> int:
-        """A size below which no set of pools has enough devices for what a claim found."""
+        """Return a lower bound of the number of pools that can provide the devices that a claim found."""
         most = 1
         for attempt in solution.attempts:
             if attempt.requirement.id.claim == claim and not attempt.requirement.takes_amounts:
@@ -244,7 +244,7 @@ class Feasibility:
         ]
 
     def _is_hopeless(self, node: str, choices: Sequence[tuple[list[Requirement], frozenset[str] | None]]) -> bool:
-        """Whether some pools have too few devices, or too little, for those that must have it from there."""
+        """Return whether some pools have too few devices, or too small amounts, for the choices confined to them."""
         certain = [
             (requirements[0], pools)
             for requirements, pools in choices

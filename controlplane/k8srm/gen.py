@@ -1,6 +1,6 @@
-"""Pools to try things with: nodes of some shapes, as data.
+"""Example pools: the pools of nodes of some shapes, as data.
 
-The names of pools carry the node's, which the prototype forgot. Source: allocator specification 6.5.
+Pool names contain the node's name, which the prototype's lack. Source: allocator specification 6.5.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from resourceapi.objects import ObjectMeta
 
 
 class Model(Struct, frozen=True):
-    """A made-up device."""
+    """An example device."""
 
     base: str
     name: str
@@ -22,7 +22,7 @@ class Model(Struct, frozen=True):
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """What all devices of the model have in common."""
+        """The attributes that all devices of the model have."""
         return (
             Attribute(name="vendor", string_value="example.com"),
             Attribute(name="model", string_value=self.name),
@@ -32,7 +32,7 @@ class Model(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True):
-    """A node: so many NUMA nodes, each with so many devices of each model; in one pool, or one for each NUMA node."""
+    """A node: its NUMA nodes, each with a number of devices per model, in one pool or in one pool per NUMA node."""
 
     numa_nodes: int
     devices: Mapping[Model, int]
@@ -65,7 +65,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def generate(shape: str, nodes: int = 2) -> list[DevicePool]:
-    """The pools of that many nodes of a shape; raises K8srmError for an unknown one."""
+    """Return the pools of that many nodes of a shape. Raises K8srmError for an unknown shape."""
     if shape not in SHAPES:
         raise K8srmError(f'generator "{shape}" not found, valid generators are: {", ".join(SHAPES)}')
     return [pool for number in range(nodes) for pool in _node(f"{shape}-{number:02}", SHAPES[shape])]

@@ -1,7 +1,7 @@
-"""What is left of the devices: existing allocations subtracted.
+"""What remains of the devices after subtracting existing allocations.
 
-Rules: every allocation in the status of any claim counts, except those with admin access; one that lists amounts takes
-these, one that lists none takes the device as a whole. Source: allocator specification 6.3.
+Rules: every allocation in the status of any claim counts, except those with admin access. An allocation that lists
+amounts takes these; one that lists none takes the whole device. Source: allocator specification 6.3.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ class Holdings:
             self._add(claim.status.allocations)
 
     def with_more(self, allocations: Iterable[DeviceAllocation]) -> "Holdings":
-        """What is held after further allocations."""
+        """Return the holdings after further allocations."""
         more = Holdings()
         more.whole |= self.whole
         more.portions |= {name: dict(portions) for name, portions in self.portions.items()}
@@ -50,12 +50,12 @@ class Holdings:
                 held[portion.name] = held.get(portion.name, Quantity.of(0)) + portion.allocation
 
     def is_free(self, pool: DevicePool, device: Device) -> bool:
-        """Whether nobody holds any of a device."""
+        """Return whether no claim holds any part of a device."""
         name = DeviceName(pool.metadata.name, device.name)
         return name not in self.whole and name not in self.portions
 
     def supply(self, pool: DevicePool, device: Device, resource: str) -> Supply | None:
-        """What is left of a device's resource, in whole blocks; None if that is not even one."""
+        """Return what remains of a device's resource, in whole blocks; None if that is less than one."""
         name = DeviceName(pool.metadata.name, device.name)
         declared = resources_of(device).get(resource)
         if declared is None or name in self.whole:
@@ -67,11 +67,11 @@ class Holdings:
 
 
 def resources_of(device: Device) -> Mapping[str, ResourceCapacity]:
-    """A device's resources by name."""
+    """Return a device's resources by name."""
     return {resource.name: resource for resource in device.resources}
 
 
 def missing_resources(pool: DevicePool, device: Device) -> list[str]:
-    """What a device takes of its pool although the pool has no such resource; nobody can have such a device."""
+    """Return what a device takes from its pool although the pool lacks it. Such a device cannot be allocated."""
     declared = {resource.name for resource in pool.spec.resources}
     return [name for name, amount in device.requests.items() if name not in declared or amount.sign < 0]

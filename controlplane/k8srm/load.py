@@ -1,7 +1,7 @@
-"""The cluster as one value: the prototype's objects, pods, nodes, and whatever is referred to as configuration.
+"""The cluster as one value: the prototype's objects, pods, nodes, and objects that are referred to as configuration.
 
-Objects come as plain values, from the API server or from YAML and JSON files. Order is kept: pools and nodes are tried
-in the order in which they come.
+Objects are JSON values from the API server, or from YAML and JSON files. Their order is kept, because pools and nodes
+are tried in that order.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ from resourceapi.objects.core import Node, Pod
 
 
 class ObjectName(NamedTuple):
-    """Which object of any kind; the namespace is empty for those without one."""
+    """The identity of an object of any kind. The namespace is empty for kinds without one."""
 
     api_version: str
     kind: str
@@ -40,7 +40,7 @@ class ObjectName(NamedTuple):
 
 
 class ClusterObjects(Struct, frozen=True):
-    """Objects by name, those in namespaces by `namespace/name`; all others stay plain values."""
+    """Objects by name or `namespace/name`. Objects of other kinds are JSON values."""
 
     drivers: dict[str, DeviceDriver] = field(default_factory=dict)
     classes: dict[str, DeviceClass] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class ClusterObjects(Struct, frozen=True):
 
     @property
     def node_names(self) -> list[str]:
-        """The nodes in order; where there are no node objects, those that pools name."""
+        """The nodes in order. Without node objects, those that pools name."""
         if self.nodes:
             return list(self.nodes)
         return list(dict.fromkeys(pool.spec.node_name for pool in self.pools.values() if pool.spec.node_name))
@@ -65,7 +65,7 @@ class ClusterObjects(Struct, frozen=True):
 
 
 def cluster_of(values: Iterable[Mapping[str, Any]]) -> ClusterObjects:
-    """The cluster of these objects; of one name the last counts. Raises K8srmError."""
+    """Return the cluster of these objects; of two with one name, the last counts. Raises K8srmError."""
     cluster = ClusterObjects()
     tables: dict[type[KubernetesObject], dict[str, Any]] = {
         DeviceDriver: cluster.drivers,
@@ -78,7 +78,7 @@ def cluster_of(values: Iterable[Mapping[str, Any]]) -> ClusterObjects:
         api_version, kind = str(value.get("apiVersion", "")), str(value.get("kind", ""))
         metadata = value.get("metadata")
         if not isinstance(metadata, Mapping):
-            metadata = {}  # which an object of ours may not have, and is refused for
+            metadata = {}  # an object of the known kinds is refused then
         name = ObjectName(api_version, kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
         try:
             if api_version == API_VERSION and kind in KINDS:
@@ -97,12 +97,12 @@ def cluster_of(values: Iterable[Mapping[str, Any]]) -> ClusterObjects:
 
 
 def read_files(paths: Iterable[Path]) -> ClusterObjects:
-    """The cluster in these YAML or JSON files; raises K8srmError."""
+    """Return the cluster in these YAML or JSON files. Raises K8srmError."""
     return cluster_of(value for path in paths for value in objects_in(path))
 
 
 def objects_in(path: Path) -> list[dict[str, Any]]:
-    """The objects in a file: documents, items of lists, or a bare YAML list of objects. Raises K8srmError."""
+    """Return the objects in a file: documents, items of lists, or a bare YAML list of objects. Raises K8srmError."""
     try:
         documents = read_documents(path.read_bytes())
     except OSError as error:
@@ -122,7 +122,7 @@ def objects_in(path: Path) -> list[dict[str, Any]]:
 
 
 def key_of(obj: KubernetesObject) -> str:
-    """`namespace/name`, or the name of what is in no namespace. A missing namespace is `default`."""
+    """Return `namespace/name`, or the name for kinds without a namespace. A missing namespace is `default`."""
     if isinstance(obj, DeviceClaim | Pod):
         return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"
     return obj.metadata.name

@@ -1,8 +1,8 @@
 """What to write to schedule a pod: the node to bind it to, and the status of its claims.
 
-Rules: claims that are allocated already keep what they have, and the pod goes where that is; everything else is
-allocated together on one node. Configuration that classes and claims refer to is copied into the status as it is now,
-but for the record of who wrote it; without it, nothing is allocated. Pure: `schedule` reads and writes. Source:
+Rules: claims that are already allocated keep their devices, and the pod goes to their node. All others are allocated
+together on one node. Configuration objects that classes and claims refer to are copied into the status in their current
+state, without managedFields; if one is missing, nothing is allocated. Pure: `schedule` reads and writes. Source:
 allocator specification 6.3.
 """
 
@@ -24,11 +24,11 @@ from controlplane.structured.capacity import billionths
 from resourceapi.objects.core import Pod
 
 Lookup = Callable[[ObjectName], dict[str, Any] | None]
-"""Finds any object, for configuration."""
+"""Returns any object, for configuration; None if it does not exist."""
 
 
 class Plan(Struct, frozen=True):
-    """What to do for a pod: nothing if `outcome` has no node, for which `obstacles` has further reasons."""
+    """What to do for a pod. Nothing if `outcome` has no node; then `obstacles` are further reasons."""
 
     outcome: Outcome
     claims: tuple[PodClaim, ...] = ()  # with the status to write
@@ -36,7 +36,7 @@ class Plan(Struct, frozen=True):
 
 
 def plan(pod: Pod, cluster: ClusterObjects, lookup: Lookup, *, verbose: bool = False, timeout: float = 10.0) -> Plan:
-    """How to schedule a pod; `timeout` is in seconds for each node. Raises K8srmError."""
+    """Plan how to schedule a pod; `timeout` is in seconds for each node. Raises K8srmError."""
     if pod.spec.node_name:
         raise K8srmError(f"pod {pod.metadata.name} is bound to node {pod.spec.node_name} already")
     used = claims_of_pod(pod, cluster)
@@ -57,7 +57,7 @@ def plan(pod: Pod, cluster: ClusterObjects, lookup: Lookup, *, verbose: bool = F
 
 
 def _nodes(cluster: ClusterObjects, allocated: Iterable[DeviceClaim]) -> tuple[list[str], list[str]]:
-    """The nodes that have what is allocated, and what keeps the pod off all others."""
+    """The nodes that have all allocated devices, and the reasons against the other nodes."""
     nodes, obstacles = cluster.node_names, []
     for claim in allocated:
         for allocation in claim.status.allocations:
@@ -76,7 +76,7 @@ def _nodes(cluster: ClusterObjects, allocated: Iterable[DeviceClaim]) -> tuple[l
 def _allocated(
     claim: DeviceClaim, assignments: Sequence[Assignment], cluster: ClusterObjects, lookup: Lookup
 ) -> DeviceClaim:
-    """The claim with its devices and dereferenced configurations; raises K8srmError for a missing one."""
+    """The claim with its devices and copied configurations. Raises K8srmError if one is missing."""
     classes = dict.fromkeys(
         device.requirement.candidates[device.pool][device.device].device_class for device in assignments
     )
@@ -101,7 +101,7 @@ def _allocated(
 
 
 def _allocation(assignment: Assignment, cluster: ClusterObjects) -> DeviceAllocation:
-    """A device as the status has it, amounts with suffixes of the same family as the capacity's."""
+    """A device in a claim's status; amounts have suffixes in the format of the device's capacity."""
     device = next(x for x in cluster.pools[assignment.pool].spec.devices if x.name == assignment.device)
     formats = {name: resource.capacity.format for name, resource in resources_of(device).items()}
     allocation = allocation_of(assignment)

@@ -1,9 +1,9 @@
-"""A pod's claims: by reference, made from a template, or written out in the pod.
+"""A pod's claims: by reference, made from a template, or inline in the pod.
 
-`spec.deviceClaims` lists them like volumes; `containers[].devices` refers to entries by name. Where the API server
-refuses these fields, as a real one does, the same list stands as YAML in an annotation. A template is a claim
-like any other, of which a copy is made for the pod; what is made for a pod is named after pod and entry and belongs to
-it. Source: allocator specification 6.2, the prototype's example pods.
+`spec.deviceClaims` lists them like volumes; `containers[].devices` refers to entries by name. An API server that
+refuses these fields, as a real one does, can store the same list as YAML in an annotation. A template is an ordinary
+claim, of which a copy is made for the pod. A claim that is made for a pod is named after pod and entry, and the pod
+owns it. Source: allocator specification 6.2, the prototype's example pods.
 """
 
 from msgspec import Struct
@@ -26,14 +26,14 @@ ANNOTATION = f"{GROUP}/device-claims"
 
 
 class PodClaim(Struct, frozen=True):
-    """A claim that a pod uses; a new one has to be created first."""
+    """A claim that a pod uses. A new one has to be created first."""
 
     claim: DeviceClaim
     is_new: bool = False
 
 
 def claims_of_pod(pod: Pod, cluster: ClusterObjects) -> list[PodClaim]:
-    """The claims of a pod in order, each once. Raises K8srmError."""
+    """Return the claims of a pod in order, each once. Raises K8srmError."""
     entries = _entries(pod)
     names = {entry.name for entry in entries}
     for container in pod.all_containers:

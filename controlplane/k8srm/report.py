@@ -1,4 +1,4 @@
-"""What is printed: allocations and node results, in the formats of the prototype.
+"""The printed report: allocations and node results, in the prototype's formats.
 
 Source: its README, and allocator specification 6.6.
 """
@@ -13,7 +13,7 @@ from controlplane.k8srm.solve import NodeResult, Outcome
 
 
 def report(outcome: Outcome, *, verbose: bool = False) -> str:
-    """Both parts, as the prototype's tests print them."""
+    """Return both parts in the format of the prototype's tests."""
     lines = ["ALLOCATIONS", "-----------", as_yaml(allocations(outcome)), "NODE RESULTS", "------------"]
     if verbose:
         lines.append(as_yaml([_tree(result) for result in outcome.results]))
@@ -23,7 +23,7 @@ def report(outcome: Outcome, *, verbose: bool = False) -> str:
 
 
 def allocations(outcome: Outcome) -> list[dict[str, Any]] | None:
-    """How many devices come from which pool, claim by claim; None if nothing was allocated."""
+    """Return how many devices come from which pool, claim by claim; None if nothing was allocated."""
     if outcome.node is None:
         return None
     entries = []
@@ -36,14 +36,14 @@ def allocations(outcome: Outcome) -> list[dict[str, Any]] | None:
 
 
 def summary(result: NodeResult) -> str:
-    """A node in one line."""
+    """Return the result of a node in one line."""
     if result.unsatisfied:
         return f"{result.node}: could not satisfy these claims: {', '.join(result.unsatisfied)}"
     return f"{result.node}: satisfied all claims with score {result.score}"
 
 
 def reasons(results: Sequence[NodeResult]) -> list[str]:
-    """Why claims could not be satisfied, a line for each node and claim."""
+    """Return why claims could not be satisfied, one line for each node and claim."""
     return [
         f"{result.node}: {claim.claim_name}: {claim.reason}"
         for result in results
@@ -53,7 +53,7 @@ def reasons(results: Sequence[NodeResult]) -> list[str]:
 
 
 def as_yaml(value: Any) -> str:
-    """YAML with sorted keys, as Kubernetes' tools write it."""
+    """Return YAML with sorted keys, in the format of Kubernetes' tools."""
     text: str = yaml.safe_dump(value, sort_keys=True, default_flow_style=False, width=10_000, allow_unicode=True)
     return text.removesuffix("...\n")
 

@@ -1,9 +1,9 @@
-"""Scheduling a pod against an API server: read everything, decide, write.
+"""Scheduling a pod with an API server: read everything, decide, write.
 
-Order of writing: the claims' status first, so that nothing runs with devices that nobody has written down; then the
-binding. If something fails on the way, what was written is taken back. A claim that somebody else changes meanwhile is
-a conflict, because every write carries the version that was read; and if other claims got devices since, which may be
-the same ones, that is seen before the pod is bound: of two schedulers at least one gives way.
+The claims' status is written first, so that no pod runs with devices that are not recorded; then the binding. After a
+failure, the writes so far are reverted. Every write carries the version that was read, so a claim that another client
+changes in between is a conflict. If other claims were allocated in between, perhaps the same devices, that is detected
+before the pod is bound: of two schedulers at least one reverts its writes.
 """
 
 from collections.abc import Callable
@@ -18,29 +18,29 @@ Plain = dict[str, Any]
 
 
 class Api(Protocol):
-    """What is needed of an API server; plain values in and out. Refusals are raised as K8srmError."""
+    """What `schedule` needs of an API server, with JSON values. Refusals are raised as K8srmError."""
 
     def list(self, api_version: str, kind: str) -> list[Plain]:
-        """All objects of a kind, in all namespaces."""
+        """Return all objects of a kind, in all namespaces."""
 
     def get(self, name: ObjectName) -> Plain | None:
-        """One object; None if there is none, or no such kind."""
+        """Return one object; None if it or its kind does not exist."""
 
     def create(self, value: Plain) -> Plain:
-        """A new object, as it was stored."""
+        """Create an object; return it as stored."""
 
     def update_status(self, value: Plain) -> Plain:
-        """An object with a new status, if its version is still that of the value."""
+        """Write an object's status, if the stored version is still that of the value. Return the object."""
 
     def delete(self, name: ObjectName) -> None:
-        """An object goes."""
+        """Delete an object."""
 
     def bind(self, namespace: str, pod: str, node: str) -> None:
-        """A pod goes to a node."""
+        """Bind a pod to a node."""
 
 
 def schedule(api: Api, pod: str, namespace: str = "default", *, verbose: bool = False, timeout: float = 10.0) -> Plan:
-    """Find a node for a pod and write it down; a plan without a node has written nothing.
+    """Find a node for a pod, and write the result. If the plan has no node, nothing was written.
 
     `timeout` is in seconds for each node. Raises K8srmError.
     """
@@ -89,14 +89,14 @@ def _write_claim(api: Api, claim: DeviceClaim, is_new: bool, undo: list[Callable
 
 
 def _restore(api: Api, name: ObjectName, ours: Plain, before: Plain | None) -> None:
-    """Take back a status, if it was written at all: the answer may have been lost, or somebody else was faster."""
+    """Revert a status if it was stored at all: the answer can be lost, or another client can have changed it."""
     current = api.get(name)
     if current is not None and current.get("status") == ours:
         api.update_status({**current, "status": before or {}})
 
 
 def _bind(api: Api, pod: ObjectName, node: str) -> None:
-    """Bind the pod; a failure counts only if the pod is not on the node then, because the answer may have been lost."""
+    """Bind the pod. A failure counts only if the pod is not on the node afterwards, because an answer can be lost."""
     try:
         api.bind(pod.namespace, pod.name, node)
     except K8srmError:
@@ -106,7 +106,7 @@ def _bind(api: Api, pod: ObjectName, node: str) -> None:
 
 
 def _check_alone(api: Api, read: ClusterObjects, ours: set[tuple[str, str]]) -> None:
-    """That no other claim got devices since everything was read; raises K8srmError."""
+    """Check that no other claim was allocated since everything was read. Raises K8srmError."""
     before = {_identity(claim): claim.status.allocations for claim in read.all_claims}
     kinds = (DeviceClaim.KIND, DevicePrivilegedClaim.KIND)
     now = cluster_of(value for kind in kinds for value in _listed(api, API_VERSION, kind))

@@ -1,10 +1,11 @@
-"""Which node can serve claims, with which devices.
+"""Which node can satisfy claims, with which devices.
 
-The structured allocator says what can be had together (`feasibility`); here is only decided what is preferred. For a
-node, in this order: each instance gets its best alternative that leaves something for all that come after it; then each
-claim gets the fewest pools, the first such set in the order of the pools; then the fewest devices with the wanted
-amounts. A claim scores 100, less where it got a lesser alternative, or 0; a node the average of its claims, or 0 if
-there is one that it cannot serve. The first best node is taken.
+The structured allocator decides what is possible (`feasibility`); this module decides what is preferred. For a node, in
+this order: each instance gets its best alternative with which all later ones are still possible; then each claim gets
+the fewest pools, the first such set in the order of the pools; then the fewest devices with the requested amounts. A
+claim scores 100, less for each lesser alternative, or 0. A node scores the average of its claims, or 0 if one of them
+cannot be satisfied. The first node with the best score is chosen.
+
 Source: allocator specification 6.3, 6.6.
 """
 
@@ -27,13 +28,13 @@ from controlplane.k8srm.load import ClusterObjects
 from controlplane.k8srm.translate import Assignment
 from controlplane.k8srm.types import DeviceClaim
 
-_MAX_SETS = 1000  # sets of pools that are tried for one claim before any that works will do
-_MAX_TRIES = 100  # for each of them
+_MAX_SETS = 1000  # sets of pools that are tried for one claim before any possible set is accepted
+_MAX_TRIES = 100  # for each of these sets
 _MAX_LISTED = 256  # sets of pools that are reported for one claim
 
 
 class NodeResult(Struct, frozen=True):
-    """What a node can do for the claims; `claims` is only filled in where it was asked for."""
+    """What a node can provide for the claims. `claims` has the claims that failed, or, with `verbose`, all."""
 
     node: str
     score: int
@@ -42,7 +43,7 @@ class NodeResult(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """The node that was chosen, if any, and what each claim gets there; and what all nodes had to say."""
+    """The chosen node, if any, the devices of each claim there, and the results of all nodes."""
 
     node: str | None
     assignments: tuple[tuple[Assignment, ...], ...]  # by claim
@@ -57,10 +58,11 @@ def select_node(
     verbose: bool = False,
     timeout: float = 10.0,
 ) -> Outcome:
-    """The first best node for the claims among these (default: all), with its devices.
+    """Return the first node with the best score for the claims (`nodes`: by default all), with the devices.
 
-    With `verbose`, each node tells how it fared with each set of pools; without, only those that failed say why.
-    `timeout` is in seconds for each node. Raises SolveTimeout.
+    With `verbose`, each node's result has all claims and the sets of pools that were tried; otherwise only the claims
+    that failed, with the reason. `timeout` is in seconds for each node. SolveTimeout is raised only for the chosen
+    node.
     """
     solver = Solver(claims, cluster, timeout=timeout)
     results = [solver.node_result(node, verbose=verbose) for node in (cluster.node_names if nodes is None else nodes)]
@@ -74,13 +76,13 @@ class Solver:
     """Chooses devices for some claims in one cluster."""
 
     def __init__(self, claims: Sequence[DeviceClaim], cluster: ClusterObjects, *, timeout: float = 10.0) -> None:
-        """`timeout` is in seconds for each of the public methods."""
+        """`timeout` is in seconds for each call of a public method."""
         self._feasibility = Feasibility(claims, cluster)
         self._everybody = list(range(len(claims)))
         self._timeout = timeout
 
     def allocate(self, node: str) -> tuple[tuple[Assignment, ...], ...]:
-        """The devices of each claim, from the fewest pools; nothing if the node cannot serve them all.
+        """Return the devices of each claim, from the fewest pools; empty if the node cannot satisfy them all.
 
         Raises SolveTimeout if not even one solution was found in time.
         """
@@ -103,13 +105,13 @@ class Solver:
                         solution, confined = better, attempt
                         break
         except SolveTimeout:
-            pass  # more pools than necessary, perhaps, but a solution
+            pass  # perhaps with more pools than necessary, but a solution
         return tuple(
             tuple(x for x in solution.assignments if x.requirement.id.claim == number) for number in self._everybody
         )
 
     def node_result(self, node: str, *, verbose: bool = False) -> NodeResult:
-        """What the node can do for the claims; a node that does not know in time can do nothing."""
+        """Return what the node can provide for the claims. If the time is not enough, that is nothing."""
         claims = self._feasibility.claims
         try:
             return self._node_result(node, Deadline(self._timeout), verbose=verbose)
@@ -138,9 +140,9 @@ class Solver:
         return NodeResult(node, score, names, tuple(results))
 
     def _all_results(self, node: str, satisfied: Sequence[int], solution: Solution) -> list[ClaimResult]:
-        """The result of every claim, each one confined to its best pools before it is the next one's turn.
+        """The result of every claim. Each claim is confined to its best pools before the next one is examined.
 
-        Telling has time of its own for each claim: what is known of the node does not depend on it.
+        Each claim has its own time limit here; the node's score is known already and does not depend on it.
         """
         confined: dict[int, frozenset[str]] = {}
         results = []
@@ -167,7 +169,7 @@ class Solver:
         confined: dict[int, frozenset[str]],
         deadline: Deadline,
     ) -> list[PoolSetResult]:
-        """The sets of pools up to the size that serves a claim; of very many the first, and the one found anyway."""
+        """The sets of pools up to the size that satisfies a claim. If too many: the first, and that of `solution`."""
         sets: list[PoolSetResult] = []
         best_size = None
         claims = satisfied if claim in satisfied else [*satisfied, claim]
@@ -191,7 +193,7 @@ class Solver:
         solution: Solution,
         deadline: Deadline,
     ) -> Solution | None:
-        """The claims with their pools confined, and the alternatives that were found without."""
+        """Search again with the claims' pools confined, and with the alternatives of `solution`."""
         return self._feasibility.search(
             node, claims, deadline, confined=confined, alternatives=solution.alternatives, max_tries=_MAX_TRIES
         )

@@ -2,14 +2,14 @@
 
 | here | there |
 |---|---|
-| a pool, with or without a node | slices of a pool that is known by its number, for a node or for all nodes |
+| a pool, with or without a node | slices of a pool that is named by its number, for a node or for all nodes |
 | a pool's resources, and what a device takes of them in whole blocks | shared counters and their consumption |
 | a device's resources | consumable capacity of a device that can be allocated several times |
-| a device held or wanted as a whole | all of a capacity `#shares`, of which each portion takes one |
-| admin access | a copy of the device without capacity and counters, shared without end |
-| candidates of a detail, decided before (see `candidates`) | a mark: an attribute that a selector asks for |
-| matchAttributes | constraints on attributes whose values say their type |
-| portions of a split demand | requests of their own, on distinct devices |
+| a device that is held or requested as a whole | all of a capacity `#shares`, of which each portion takes one |
+| admin access | a copy of the device without capacity and counters, which can be shared without limit |
+| candidates of a detail, found before (see `candidates`) | a mark: an attribute that a selector requires |
+| matchAttributes | constraints on attributes whose values contain their type |
+| portions of a split demand | a request for each, on distinct devices |
 """
 
 import json
@@ -27,18 +27,18 @@ from controlplane.structured.capacity import billionths
 from resourceapi.objects import ObjectMeta, Quantity, v1
 
 _CLASS = "any"
-_DRIVER = "k8srm"  # of all pools: which driver a claim wants is in the marks, too
+_DRIVER = "k8srm"  # the driver of all pools; the marks respect the driver that a claim needs
 _ADMIN = "-admin"
-_SHARES = "#shares"  # no name of a resource
+_SHARES = "#shares"  # cannot be the name of a resource
 _ALL_SHARES = Quantity.of(1_000_000)
 _HELD = "held"
 
 CLASSES = DeviceClasses([v1.DeviceClass(metadata=ObjectMeta(name=_CLASS))])
-"""The one class that all requests name: their own classes are in the marks."""
+"""The only class, which all requests name. The marks respect the requests' own classes."""
 
 
 class Attempt(Struct, frozen=True):
-    """One alternative of an instance with one way to split it, from some pools (None: from all)."""
+    """One alternative of an instance with one split, from some pools (None: from all)."""
 
     requirement: Requirement
     slots: tuple[Slot, ...]
@@ -55,7 +55,7 @@ class Assignment(Struct, frozen=True):
 
 
 class ShapeIds:
-    """Numbers for the shapes of devices of each requirement: part of their marks."""
+    """Numbers for the device shapes of each requirement, which are a part of their marks."""
 
     def __init__(self, requirements: Iterable[Requirement]) -> None:
         self._numbers: dict[str, dict[DeviceShape, int]] = {}
@@ -67,7 +67,7 @@ class ShapeIds:
                         numbers.setdefault(candidate.shape, len(numbers))
 
     def mark(self, requirement: Requirement, shape: DeviceShape | None) -> str:
-        """The mark of a requirement's candidates, or of those of one shape."""
+        """Return the mark of a requirement's candidates, or of those of one shape."""
         return (
             requirement.id.mark
             if shape is None
@@ -78,11 +78,11 @@ class ShapeIds:
 def slices_of(
     pools: Sequence[DevicePool], requirements: Sequence[Requirement], shape_ids: ShapeIds
 ) -> tuple[v1.ResourceSlice, ...]:
-    """All pools as slices, their devices marked with the requirements that may have them."""
+    """Return all pools as slices. Devices are marked with the requirements that can have them."""
     slices: list[v1.ResourceSlice] = []
     for number, pool in enumerate(pools):
         ordinary = [requirement for requirement in requirements if not requirement.is_admin]
-        # A device that takes what its pool does not have would spoil all others for the allocator.
+        # One device that draws on a missing counter would make the whole pool invalid for the allocator.
         sound = [device for device in pool.spec.devices if not missing_resources(pool, device)]
         parts = [v1.ResourceSliceSpec(devices=tuple(_device(pool, device, ordinary, shape_ids) for device in sound))]
         if pool.spec.resources:
@@ -97,7 +97,7 @@ def slices_of(
 
 
 def state_of(pools: Sequence[DevicePool], holdings: Holdings) -> AllocatedState:
-    """What is held already."""
+    """Return what is held already."""
     devices: set[DeviceID] = set()
     shares: set[SharedDeviceID] = set()
     consumed: dict[DeviceID, dict[str, Quantity]] = {}
@@ -123,7 +123,7 @@ def state_of(pools: Sequence[DevicePool], holdings: Holdings) -> AllocatedState:
 def claims_of(
     claims: Sequence[DeviceClaim], attempts: Sequence[Attempt], shape_ids: ShapeIds, *, with_matches: bool = True
 ) -> list[v1.ResourceClaim]:
-    """The attempts as claims of the allocator, one for each claim that has any, in order."""
+    """Return the attempts as claims for the allocator, in order: one for each claim that has any."""
     by_claim: dict[int, list[Attempt]] = {}
     for attempt in attempts:
         by_claim.setdefault(attempt.requirement.id.claim, []).append(attempt)
@@ -133,7 +133,7 @@ def claims_of(
 def assignments_of(
     attempts: Sequence[Attempt], allocations: Sequence[v1.AllocationResult], pools: Sequence[DevicePool]
 ) -> list[Assignment]:
-    """The devices of these pools that an allocation gives to the attempts, in their order."""
+    """Return the devices of these pools that an allocation assigns to the attempts, in order."""
     by_request = {
         _request_name(attempt, number): (attempt.requirement, slot)
         for attempt in attempts
@@ -150,7 +150,7 @@ def assignments_of(
 
 
 def allocation_of(assignment: Assignment) -> DeviceAllocation:
-    """A device as a claim's status has it."""
+    """Return a device in the form of a claim's status."""
     return DeviceAllocation(
         device_pool_name=assignment.pool,
         device_name=assignment.device,
@@ -226,7 +226,7 @@ def _slices(pool: DevicePool, name: str, parts: Sequence[v1.ResourceSliceSpec]) 
 
 
 def _pool_name(number: int) -> str:
-    """The allocator goes through pools in the order of their names, we in the order in which they came."""
+    """The number, padded: the allocator orders pools by name, but the prototype keeps their input order."""
     return f"{number:09}"
 
 
@@ -260,7 +260,7 @@ def _device(pool: DevicePool, device: Device, requirements: Sequence[Requirement
 
 
 def _capacity(device: Device) -> Mapping[str, v1.DeviceCapacity]:
-    """What portions take is said for each; nobody takes any of the rest, except of the right to have a share."""
+    """The device's resources as capacity. A request takes only what it names, and one of `#shares`."""
     if not device.resources:
         return {}
     nothing = v1.CapacityRequestPolicy(default=Quantity.of(0))
@@ -277,7 +277,7 @@ def _value_name(attribute: str) -> str:
 
 
 def _value(attribute: Attribute) -> str | None:
-    """A text that is equal for equal values of one type only."""
+    """A text that is equal only for equal values of the same type."""
     typed = attribute.typed_value
     if typed is None:
         return None

@@ -1,8 +1,8 @@
 """The kinds of devmgmtproto.k8s.io/v1alpha1, as data.
 
-JSON names are in lower camel case. The prototype's Go tags of a class's `driver` and `deviceType` are malformed, and it
-writes `Driver` and `DeviceType`: both forms are read. `adminAccess` of an allocation is an addition of ours, without
-which nobody could tell later that an allocation holds nothing. Source: allocator specification 6.2.
+JSON names are in lower camel case. In the prototype the Go tags of a class's `driver` and `deviceType` are malformed,
+so it writes `Driver` and `DeviceType`; both forms are read. `adminAccess` of an allocation is an addition of this
+project: it records that the allocation holds nothing. Source: allocator specification 6.2.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ GROUP = "devmgmtproto.k8s.io"
 API_VERSION = f"{GROUP}/v1alpha1"
 
 SemVer: TypeAlias = str
-"""A semantic version; the prototype does not look into it."""
+"""A semantic version; the prototype does not parse it."""
 
 COUNT = "count"
 """The resource that every driver supports: the number of devices."""
@@ -35,7 +35,7 @@ class Attribute(Record, frozen=True):
 
     @property
     def typed_value(self) -> tuple[str, str | int | Quantity] | None:
-        """The type's name and the value; None without a value. The order of types is that of the prototype."""
+        """The type's name and the value; None without a value. The types are in the prototype's order."""
         for kind, value in (
             ("string", self.string_value),
             ("int", self.int_value),
@@ -47,12 +47,12 @@ class Attribute(Record, frozen=True):
         return None
 
     def equal_value(self, other: "Attribute") -> bool:
-        """Whether both have a value, of the same type, and the same one: quantities by amount."""
+        """Return whether both have a value of the same type, and the values are equal; quantities by amount."""
         mine = self.typed_value
         return mine is not None and mine == other.typed_value
 
     def equal(self, other: "Attribute") -> bool:
-        """Whether name and value are equal."""
+        """Return whether name and value are equal."""
         return self.name == other.name and self.equal_value(other)
 
 
@@ -168,7 +168,7 @@ class DeviceClaimInstance(DeviceClaimDetail, frozen=True):
 
     @property
     def detail(self) -> DeviceClaimDetail:
-        """The inline detail alone."""
+        """The inline detail only."""
         return DeviceClaimDetail(**{name: getattr(self, name) for name in DeviceClaimDetail.__struct_fields__})
 
 
@@ -258,7 +258,7 @@ K = TypeVar("K", bound=KubernetesObject)
 
 
 def read_as(kind: type[K], value: Mapping[str, Any]) -> K:
-    """The object of this kind in a plain value; raises DecodeError."""
+    """Return the object of this kind that a JSON value represents. Raises DecodeError."""
     members = {name: member for name, member in value.items() if name not in ("apiVersion", "kind")}
     if kind is DeviceClass and isinstance(members.get("spec"), dict):
         spec = dict(members["spec"])
@@ -270,12 +270,12 @@ def read_as(kind: type[K], value: Mapping[str, Any]) -> K:
 
 
 def write(obj: KubernetesObject) -> dict[str, Any]:
-    """The plain value of an object, with kind and apiVersion."""
+    """Return an object's JSON value, with kind and apiVersion."""
     return {"apiVersion": obj.API_VERSION, "kind": obj.KIND} | to_dict(obj)
 
 
 def check_spec(spec: DeviceClaimSpec, path: str) -> None:
-    """That each instance is one detail or a list of them, and says what it wants; raises DecodeError."""
+    """Check that each instance is one detail or a list of them, and names what it requests. Raises DecodeError."""
     if not spec.claims:
         raise DecodeError("asks for nothing; list the wanted devices here", f"{path}.claims")
     for number, instance in enumerate(spec.claims):
@@ -292,10 +292,10 @@ def check_spec(spec: DeviceClaimSpec, path: str) -> None:
 
 
 def details_of(instance: DeviceClaimInstance) -> tuple[DeviceClaimDetail, ...]:
-    """The alternatives of an instance, the best first."""
+    """Return the alternatives of an instance, the best first."""
     return instance.one_of or (instance.detail,)
 
 
 def with_status(claim: DeviceClaim, **changes: Any) -> DeviceClaim:
-    """The claim with changes in its status."""
+    """Return the claim with changes in its status."""
     return replace(claim, status=replace(claim.status, **changes))

@@ -1,4 +1,4 @@
-"""A small scheduler: makes claims from templates, allocates them, binds pods, cleans up, evicts; over any API server.
+"""A small scheduler for any API server: makes claims from templates, allocates them, binds pods, cleans up, evicts.
 
 async with Scheduler(Client(from_kubeconfig(path))): ...
 """

@@ -1,8 +1,8 @@
-"""Carrying a placement out: allocate and reserve the claims, wait for binding conditions, bind the pod.
+"""Executes a placement: allocates and reserves the claims, waits for binding conditions, binds the pod.
 
-Devices are looked at in the order of their results: one that is not ready hides that a later one has failed. Every step
-can be repeated. What is half done after a failure is found in the objects themselves and finished, or taken back, the
-next time.
+Devices are checked in the order of their results, so a device that is not ready hides the failure of a later one. Every
+step can be repeated. After a failure, the next attempt reads from the objects what was done, and completes or reverts
+it.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,11 +24,11 @@ from resourceapi.objects.v1 import (
 
 
 class BindingFailed(Exception):
-    """A device does not become ready; the text is kube-scheduler's."""
+    """A device does not become ready. The text is kube-scheduler's."""
 
 
 class Binder:
-    """Carries placements out. `binding_timeout` is in seconds; `wake_at` asks for another pass at that time."""
+    """Executes placements. `binding_timeout` is in seconds; `wake_at` requests another pass at that time."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Binder:
         self._wake_at = wake_at
 
     async def bind(self, pod: Pod, placement: Placement) -> None:
-        """Bind the pod, or do what can be done before. Raises BindingFailed, Outdated, ClientError."""
+        """Bind the pod, or do the steps that are possible now. Raises BindingFailed, Outdated, ClientError."""
         allocations = iter(placement.allocations)
         claims = [await self._reserve(pod, claim, allocations) for claim in placement.claims]
         if placement.special is not None:
@@ -58,13 +58,13 @@ class Binder:
         for claim in claims:
             await self._check_conditions(claim)
         if not all(readiness(claim).is_ready for claim in claims):
-            return  # the driver's next word wakes us
+            return  # the driver's next status update starts another pass
         bound = await self._writer.bind(pod, node)
         path = f"{pod.metadata.namespace}/{pod.metadata.name}"
         await self._writer.record_event(bound, "Scheduled", f"Successfully assigned {path} to {node}", is_warning=False)
 
     async def _reserve(self, pod: Pod, claim: ResourceClaim, allocations: Iterator[AllocationResult]) -> ResourceClaim:
-        """The claim, allocated and reserved for the pod."""
+        """Return the claim, allocated and reserved for the pod."""
         if claim.status.allocation is not None and is_reserved_for(claim, pod):
             return claim
         if claim.status.allocation is not None:
@@ -76,7 +76,7 @@ class Binder:
     async def _make_special(
         self, pod: Pod, placement: Placement, allocation: AllocationResult
     ) -> tuple[Pod, ResourceClaim]:
-        """The claim for extended resources, in the pod's status only when it is allocated."""
+        """Create the claim for extended resources; the pod's status names it only once it is allocated."""
         assert placement.special is not None, "there is an allocation for it"
         claim = await self._writer.create_claim(placement.special.claim)
         claim = await self._reserve(pod, claim, iter((allocation,)))
@@ -86,7 +86,7 @@ class Binder:
         return await self._writer.set_pod_status(pod, {"extendedResourceClaimStatus": to_dict(status)}), claim
 
     async def _check_conditions(self, claim: ResourceClaim) -> None:
-        """Give the devices back if one of them will not become ready. Raises BindingFailed."""
+        """Deallocate the claim if one of its devices failed or timed out. Raises BindingFailed."""
         allocation = claim.status.allocation
         assert allocation is not None, "it was reserved"
         is_ready, failure = readiness(claim)
@@ -107,20 +107,20 @@ class Binder:
         raise BindingFailed(f"device binding {why}")
 
     def _is_in_use(self, claim: ResourceClaim) -> bool:
-        """Whether a pod runs with it."""
+        """Return whether a pod that uses the claim is bound to a node."""
         users = {user.uid for user in claim.status.reserved_for}
         return any(pod.spec.node_name and pod.metadata.uid in users for pod in self._cluster.pods.objects.values())
 
 
 class Readiness(NamedTuple):
-    """Whether all conditions are there that binding waits for; `failure` is one that forbids it."""
+    """Whether all conditions that binding waits for are true; `failure` is one that forbids binding."""
 
     is_ready: bool
     failure: Condition | None = None
 
 
 def readiness(claim: ResourceClaim) -> Readiness:
-    """Whether a claim's devices are ready, as far as it is known of the first that is not."""
+    """Return whether a claim's devices are ready. The result describes the first device that is not."""
     for result, true in _with_conditions(claim):
         failure = next((true[name] for name in result.binding_failure_conditions if name in true), None)
         if failure is not None or not true.keys() >= set(result.binding_conditions):
@@ -129,12 +129,12 @@ def readiness(claim: ResourceClaim) -> Readiness:
 
 
 def _with_conditions(claim: ResourceClaim) -> Iterator[tuple[DeviceRequestAllocationResult, dict[str, Condition]]]:
-    """Each device that has conditions, and those that are true."""
+    """Each device with binding conditions, and those of its conditions that are true."""
     assert claim.status.allocation is not None, "only allocated claims are asked about"
     for result in claim.status.allocation.devices.results:
         if not result.binding_conditions:
             continue
-        device = (result.driver, result.pool, result.device)  # whichever share, for the scheduler
+        device = (result.driver, result.pool, result.device)  # the scheduler ignores the share
         status = next((x for x in claim.status.devices if (x.driver, x.pool, x.device) == device), None)
         conditions = status.conditions if status is not None else ()
         yield result, {condition.type: condition for condition in conditions if condition.status == "True"}

@@ -1,6 +1,6 @@
-"""What the resource claim controller does: claims made from templates, reservations and claims that are over removed.
+"""The resource claim controller: makes claims from templates, and removes reservations and claims no longer needed.
 
-One pass over everything; what is found undone is done (dra-node.md 5.5, allocator.md 2.11).
+Each pass checks all pods and claims and does what is missing (dra-node.md 5.5, allocator.md 2.11).
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from resourceapi.objects.core import Pod, PodResourceClaim, PodResourceClaimStat
 from resourceapi.objects.v1 import FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 
 ANNOTATION = "resource.kubernetes.io/pod-claim-name"
-"""On a claim that was made from a template: the pod's name for it."""
-_MAX_BASE = 57  # of a name with 63 characters, where 5 are random
+"""The annotation of a claim that was made from a template: the name of the pod's reference to it."""
+_MAX_BASE = 57  # a name has at most 63 characters, 5 of them random
 
 
 class ClaimController:
@@ -33,10 +33,10 @@ class ClaimController:
 
     def __init__(self, cluster: ClusterCache, writer: ClusterWriter) -> None:
         self._cluster, self._writer = cluster, writer
-        self._complaints: dict[tuple[str, str], str] = {}  # (pod's uid, its name for the claim) -> the last one
+        self._complaints: dict[tuple[str, str], str] = {}  # (pod's uid, name of its reference) -> the last event's text
 
     async def sync_pod(self, pod: Pod) -> None:
-        """Make the claims that the pod needs; reserve them if it is on a node already. Raises Outdated, ClientError."""
+        """Make the claims that the pod needs; reserve them if the pod has a node. Raises Outdated, ClientError."""
         if is_done(pod) or pod.metadata.deletion_timestamp is not None:
             return
         made = {}
@@ -54,7 +54,7 @@ class ClaimController:
             await self._reserve(pod)
 
     async def sync_claim(self, claim: ResourceClaim) -> None:
-        """Take the claim from pods that do not need it any more. Raises Outdated, ClientError."""
+        """Remove pods that no longer need the claim from it, and clean it up. Raises Outdated, ClientError."""
         owner = owning_pod(claim)
         pod = self._cluster.pods.get(claim.metadata.namespace, owner.name) if owner is not None else None
         is_stray = pod is not None and _is_stray(claim, pod)
@@ -65,7 +65,7 @@ class ClaimController:
                 await self._writer.set_claim_status(replace(claim, status=replace(claim.status, reserved_for=kept)))
             return
         is_unwanted = pod is not None and owner is not None and (pod.metadata.uid != owner.uid or is_done(pod))
-        if FINALIZER not in claim.metadata.finalizers:  # then no scheduler has allocated it, and it stays allocated
+        if FINALIZER not in claim.metadata.finalizers:  # then no scheduler allocated it, so it stays allocated
             if users:
                 claim = await self._writer.set_claim_status(
                     replace(claim, status=replace(claim.status, reserved_for=()))
@@ -73,10 +73,10 @@ class ClaimController:
         elif users or claim.metadata.deletion_timestamp is not None:
             claim = await self._writer.deallocate(claim)
         if (is_unwanted or is_stray) and claim.metadata.deletion_timestamp is None:
-            await self._writer.delete_claim(claim)  # those of pods that are gone are the garbage collector's
+            await self._writer.delete_claim(claim)  # claims of deleted pods are deleted by the garbage collector
 
     def _has_claim(self, pod: Pod, reference: PodResourceClaim) -> bool:
-        """Whether there is, or need not be, a claim for the pod's reference to a template."""
+        """Return whether the pod's reference to a template has its claim, or needs none."""
         try:
             name, _ = claim_name(pod, reference)
         except ClaimLookupError:
@@ -84,7 +84,7 @@ class ClaimController:
         return name is None or self._cluster.claims.get(pod.metadata.namespace, name) is not None
 
     def _made_before(self, pod: Pod, reference: str) -> ResourceClaim | None:
-        """The claim that was made for the pod, though its status does not say so yet."""
+        """The claim that was already made for the reference, although the pod's status does not name it yet."""
         for claim in self._cluster.claims.objects.values():
             owner = owning_pod(claim)
             is_its = owner is not None and owner.uid == pod.metadata.uid
@@ -115,7 +115,7 @@ class ClaimController:
         return claim
 
     async def _complain(self, pod: Pod, reference: str, text: str) -> None:
-        """Tell a pod, once, why it has no claim."""
+        """Record, once per text, an event on the pod that says why it has no claim."""
         key = (pod.metadata.uid, reference)
         if self._complaints.get(key) != text:
             there = {each.metadata.uid for each in self._cluster.pods.objects.values()}
@@ -123,7 +123,7 @@ class ClaimController:
             await self._writer.record_event(pod, "FailedResourceClaimCreation", f"PodResourceClaim {reference}: {text}")
 
     async def _reserve(self, pod: Pod) -> None:
-        """Reserve allocated claims for a pod that came to its node without a scheduler."""
+        """Reserve allocated claims for a pod whose node was set without a scheduler."""
         for reference in pod.spec.resource_claims:
             with contextlib.suppress(ClaimLookupError):
                 name, must_own = claim_name(pod, reference)
@@ -135,20 +135,20 @@ class ClaimController:
                 await self._writer.reserve(claim, pod)
 
     async def _needs(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
-        """Whether a user of the claim still needs it; consumers that are not pods are kept.
+        """Return whether a user of the claim still needs it. True for users that are not pods.
 
-        Only their own controller may release those.
+        Only their own controller can release those.
         """
         if user.api_group or user.resource != "pods":
             return True
         pod = self._cluster.pods.get(claim.metadata.namespace, user.name)
-        if pod is None:  # gone, or so new that we do not know it
+        if pod is None:  # deleted, or too new for the cache
             return await self._writer.is_there(user.name, claim.metadata.namespace, user.uid)
         return pod.metadata.uid == user.uid and not is_done(pod)
 
 
 def generate_name(pod: str, reference: str) -> str:
-    """The beginning of a claim's name; where it is too long, both parts lose in proportion."""
+    """The beginning of a claim's name. If it is too long, both parts are cut in proportion."""
     wanted = f"{pod}-{reference}-"
     if len(wanted) <= _MAX_BASE:
         return wanted
@@ -156,6 +156,6 @@ def generate_name(pod: str, reference: str) -> str:
 
 
 def _is_stray(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether a special claim was given up half made: its pod does not know it."""
+    """Return whether a special claim was left behind: its pod's status does not name it."""
     known = pod.status.extended_resource_claim_status
     return is_special(claim) and (known is None or known.resource_claim_name != claim.metadata.name)

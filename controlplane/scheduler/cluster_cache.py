@@ -1,6 +1,6 @@
-"""What the API server has: kept up to date by watches, and by the answers to our own writes before those return.
+"""The API server's objects: updated by watches, and by the answers to this scheduler's writes before those return.
 
-Rule: nobody ever computes with a state that is older than what we wrote ourselves, or a device would be given out
+Rule: no decision uses a state that is older than the scheduler's own writes; otherwise a device could be allocated
 twice. Versions of one kind are compared as numbers, which API servers allow.
 """
 
@@ -26,24 +26,24 @@ K = TypeVar("K", bound=KubernetesObject)
 Key: TypeAlias = tuple[str, str]
 """Namespace (empty if there is none) and name."""
 
-_OPTIONAL = "DeviceTaintRule"  # not every server has them
+_OPTIONAL = "DeviceTaintRule"  # not every server serves this kind
 
 
 class Cache(Generic[K]):
-    """The objects of one kind. `objects` is for reading only."""
+    """The objects of one kind. `objects` is read-only."""
 
     def __init__(self) -> None:
         self._objects: dict[Key, K] = {}
-        self._watched = 0  # everything up to this version has been seen
+        self._watched = 0  # all changes up to this version have been seen
         self.objects: Mapping[Key, K] = self._objects
-        self.revision = 0  # counts up with every change
+        self.revision = 0  # increases with every change
 
     def get(self, namespace: str, name: str) -> K | None:
-        """An object, or None."""
+        """Return an object, or None."""
         return self._objects.get((namespace, name))
 
     def apply(self, event: Event[K]) -> bool:
-        """Take over what a watch says; returns whether it was news."""
+        """Apply a watch event. Return whether it changed the cache."""
         if event.type == "LISTED":
             self._replace(event.items, int(event.version or 0))
             return True
@@ -52,7 +52,7 @@ class Cache(Generic[K]):
         self._watched = max(self._watched, version)
         known = self._objects.get(key)
         if known is not None and _version(known) >= version:
-            return False  # we wrote this, or something after it
+            return False  # a write of this scheduler, or a later change
         if event.type == "DELETED" and known is None:
             return False
         self.revision += 1
@@ -63,20 +63,20 @@ class Cache(Generic[K]):
         return True
 
     def written(self, obj: K) -> None:
-        """Take over the answer to a write, unless the watch has gone past it."""
+        """Store the answer to a write, unless the watch is already past its version."""
         if _version(obj) > self._watched:
             self._objects[key_of(obj)] = obj
             self.revision += 1
 
     def deleted(self, obj: K) -> None:
-        """An object is gone by our own doing."""
+        """Remove an object that this scheduler deleted."""
         known = self._objects.get(key_of(obj))
         if known is not None and known.metadata.uid == obj.metadata.uid:
             del self._objects[key_of(obj)]
             self.revision += 1
 
     def _replace(self, items: tuple[K, ...], version: int) -> None:
-        is_other_server = version < self._watched  # one that restarts; what we wrote to the old one is gone
+        is_other_server = version < self._watched  # the server was replaced; what was written to the old one is lost
         ours = {} if is_other_server else {k: obj for k, obj in self._objects.items() if _version(obj) > version}
         self._objects.clear()
         self._objects.update({key_of(obj): obj for obj in items} | ours)
@@ -85,9 +85,9 @@ class Cache(Generic[K]):
 
 
 class ClusterCache:
-    """The caches of all kinds that decide about devices. Everything happens on one loop.
+    """The caches of all kinds that placements depend on. Everything runs on one event loop.
 
-    `on_change` is called when something was news.
+    `on_change` is called after each event that changed a cache.
     """
 
     def __init__(self, client: Client, on_change: Callable[[], None]) -> None:
@@ -115,19 +115,19 @@ class ClusterCache:
 
     @property
     def revisions(self) -> tuple[int, ...]:
-        """What is different whenever something has changed that decides about placements."""
+        """A value that changes whenever an object changes that placements depend on."""
         caches = (self.pods, self.nodes, self.claims, self.classes, self.slices, self.rules)
         return tuple(cache.revision for cache in caches)
 
     async def start(self) -> None:
-        """Read everything once and follow it from then on. Raises Refused if there is something we may not read."""
+        """Read everything once, and keep watching. Raises Refused if a kind cannot be read."""
         self._listed = asyncio.get_running_loop().create_future()
         self._watching = asyncio.create_task(self._run_informers())
         await asyncio.wait([self._listed, self._watching], return_when=asyncio.FIRST_COMPLETED)
-        await (self._listed if self._listed.done() else self._watching)  # which ends with a fault of ours only
+        await (self._listed if self._listed.done() else self._watching)  # this task ends only because of a bug
 
     async def stop(self) -> None:
-        """End the watches. Idempotent."""
+        """Stop the watches. Idempotent."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
@@ -168,7 +168,7 @@ class ClusterCache:
 
 
 def key_of(obj: KubernetesObject) -> Key:
-    """Under what an object is known."""
+    """The cache key of an object."""
     return obj.metadata.namespace, obj.metadata.name
 
 

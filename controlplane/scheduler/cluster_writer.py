@@ -1,7 +1,8 @@
-"""Everything that is written to the server, each with what is done when the answer is no, or none at all.
+"""All writes to the server, and how each handles a refusal or a missing answer.
 
-A refusal because what we know is old is `Outdated`: the news is on its way and wakes us. An allocation that got no
-answer may still be carried out: it is sent again, until the server has said yes or no, before anything else is decided.
+A refusal because the cached object is old raises `Outdated`; the newer object is on its way and starts another pass. A
+status without an answer might have been stored. It is sent again, until the server accepts or refuses it, before
+anything else is decided.
 """
 
 import asyncio
@@ -35,11 +36,11 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Outdated(Exception):
-    """The object is not what we took it for: changed, gone, or there already."""
+    """The object differs from the cached one: it was changed, deleted, or exists already."""
 
 
 class ClusterWriter:
-    """Writes to the API server, and takes over what it answers. `now` says what time it is."""
+    """Writes to the API server, and stores the answers in the cache. `now` returns the current time."""
 
     def __init__(self, client: Client, cluster: ClusterCache, reporter: str, now: Callable[[], datetime]) -> None:
         self._client, self._cluster = client, cluster
@@ -48,29 +49,29 @@ class ClusterWriter:
         self._reporter = reporter
         self._now = now
         self._unanswered: list[ResourceClaim] = []
-        self.count = 0  # of writes that changed something
+        self.count = 0  # successful writes
 
     async def resend_unanswered(self) -> None:
-        """Send again what got no answer. Raises Unreachable while there is none."""
+        """Send the writes again that got no answer. Raises Unreachable as long as there is none."""
         while self._unanswered:
             with contextlib.suppress(Outdated):
                 await self.set_claim_status(self._unanswered.pop(0))
 
     async def create_claim(self, claim: ResourceClaim) -> ResourceClaim:
-        """A new claim, as the server made it. Raises Outdated, ClientError."""
+        """Create a claim; return it as stored. Raises Outdated, ClientError."""
         created = await self._send(lambda: self._claims.create(claim))
         self._cluster.claims.written(created)
         return created
 
     async def protect(self, claim: ResourceClaim) -> ResourceClaim:
-        """Add the finalizer that keeps an allocated claim. Raises Outdated, ClientError."""
+        """Add the finalizer that an allocated claim needs. Raises Outdated, ClientError."""
         if FINALIZER in claim.metadata.finalizers:
             return claim
         metadata = replace(claim.metadata, finalizers=(*claim.metadata.finalizers, FINALIZER))
         return await self._update_claim(replace(claim, metadata=metadata))
 
     async def set_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
-        """A claim with another status. Raises Outdated, ClientError; without an answer it is sent again later."""
+        """Write a claim's status. Raises Outdated, ClientError; without an answer, it is sent again later."""
         try:
             changed = await self._send(lambda: self._claims.update_status(claim))
         except (Unreachable, Refused) as error:
@@ -83,7 +84,7 @@ class ClusterWriter:
     async def reserve(
         self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None = None
     ) -> ResourceClaim:
-        """A claim that the pod may use, allocated in the same write if it was not. Raises Outdated, ClientError."""
+        """Reserve a claim for the pod, and write `allocation` with it if there is one. Raises Outdated, ClientError."""
         user = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         status = replace(
             claim.status,
@@ -93,9 +94,9 @@ class ClusterWriter:
         return await self.set_claim_status(replace(claim, status=status))
 
     async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
-        """Give a claim's devices back: nothing is reserved, allocated or protected afterwards.
+        """Deallocate a claim: remove its reservations, allocation and finalizer.
 
-        A claim that is being deleted goes with that. Raises Outdated, ClientError.
+        A claim that is being deleted disappears with that. Raises Outdated, ClientError.
         """
         if claim.status != ResourceClaimStatus():
             claim = await self.set_claim_status(replace(claim, status=ResourceClaimStatus()))
@@ -117,7 +118,7 @@ class ClusterWriter:
             self._cluster.claims.deleted(claim)
 
     async def delete_pod(self, pod: Pod) -> None:
-        """Delete a pod; the kubelet ends it. Raises Outdated, ClientError."""
+        """Delete a pod; the kubelet stops it. Raises Outdated, ClientError."""
         metadata = pod.metadata
 
         def deleted() -> Pod:
@@ -127,10 +128,10 @@ class ClusterWriter:
         try:
             self._cluster.pods.written(await self._send(deleted))
         except Outdated:
-            self._cluster.pods.deleted(pod)  # nobody wanted to end it gently, or it was gone before
+            self._cluster.pods.deleted(pod)  # it had no grace period, or was gone before
 
     async def set_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> Pod:
-        """A pod with these members of its status. Raises Outdated, ClientError."""
+        """Patch these members of a pod's status. Raises Outdated, ClientError."""
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
         changed = await self._send(
             lambda: self._pods.patch(
@@ -141,19 +142,19 @@ class ClusterWriter:
         return changed
 
     async def set_pod_condition(self, pod: Pod, type_: str, status: str, reason: str = "", message: str = "") -> bool:
-        """Say something of a pod; returns whether it is news. Raises Outdated, ClientError."""
+        """Set a condition of a pod. Return whether it changed. Raises Outdated, ClientError."""
         before = condition(pod, type_)
         wanted = {"type": type_, "status": status, "reason": reason, "message": message}
         if all((before.get(name) or "") == value for name, value in wanted.items()):
             return False
         is_turned = before.get("status") != status
         at = format_time(self._now()) if is_turned else before.get("lastTransitionTime")
-        turned = {name: value or None for name, value in wanted.items() if value or name in before}  # None removes
+        turned = {name: value or None for name, value in wanted.items() if value or name in before}  # null: removed
         await self.set_pod_status(pod, {"conditions": [turned | {"lastTransitionTime": at}]})
         return True
 
     async def bind(self, pod: Pod, node: str) -> Pod:
-        """A pod on its node. Raises Outdated, ClientError."""
+        """Bind a pod to a node. Raises Outdated, ClientError."""
         name, namespace = pod.metadata.name, pod.metadata.namespace
         binding = {
             "apiVersion": "v1",
@@ -171,7 +172,7 @@ class ClusterWriter:
         return changed
 
     async def record_event(self, about: Pod, reason: str, message: str, *, is_warning: bool = True) -> None:
-        """An event about a pod. That nobody records it is no fault."""
+        """Record an event about a pod. A failure is only logged."""
         metadata = about.metadata
         event = pod_event(
             metadata,
@@ -187,7 +188,7 @@ class ClusterWriter:
             log.info("event %s of pod %s/%s: %s", reason, metadata.namespace, metadata.name, error)
 
     async def is_there(self, name: str, namespace: str, uid: str) -> bool:
-        """Whether the server has a pod that we have not seen. Raises ClientError."""
+        """Return whether the server has a pod that the cache lacks. Raises ClientError."""
         try:
             found: Pod = await asyncio.to_thread(self._pods.get, name, namespace)
         except Refused as refusal:

@@ -1,4 +1,4 @@
-"""Pods that have to go because a device of theirs got a NoExecute taint, at once or when their toleration runs out."""
+"""Evicts pods that use a device with a NoExecute taint, at once or when their toleration expires."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ _MESSAGE = "Device Taint manager: deleting due to NoExecute taint"
 
 
 class Evictor:
-    """The device taint manager. `wake_at` asks for another pass at a later time."""
+    """The device taint manager. `wake_at` requests another pass at a later time."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class Evictor:
         self._wake_at = wake_at
 
     def due(self) -> list[Pod]:
-        """The pods that have to go now."""
+        """Return the pods that must be deleted now."""
         taints = published_taints(self._cluster.slices.objects.values())
         rules = [each for each in self._cluster.rules.objects.values() if each.spec.taint.effect == NO_EXECUTE]
         if not (taints or rules):
             return []
         now = self._now()
-        leaving: dict[str, datetime] = {}  # pod's uid -> when
+        leaving: dict[str, datetime] = {}  # pod's uid -> time of eviction
         for claim in self._cluster.claims.objects.values():
             if is_special(claim):
-                continue  # the controller looks at the claims that pods name, not at those of extended resources
+                continue  # the upstream controller checks the claims that pods name, not those for extended resources
             when = eviction_time(claim, taints, rules, now)
             if when is not None:
                 leaving |= {x.uid: min(when, leaving.get(x.uid, when)) for x in claim.status.reserved_for}
@@ -63,7 +63,7 @@ class Evictor:
         return found
 
     async def evict(self, pod: Pod) -> None:
-        """Delete a pod and say why. Raises Outdated, ClientError."""
+        """Delete a pod, with an event and a condition that give the reason. Raises Outdated, ClientError."""
         path = f"{pod.metadata.namespace}/{pod.metadata.name}"
         await self._writer.record_event(pod, "DeviceTaintManagerEviction", f"Marking for deletion Pod {path}")
         await self._writer.set_pod_condition(pod, "DisruptionTarget", "True", _REASON, _MESSAGE)
@@ -71,7 +71,7 @@ class Evictor:
 
 
 def published_taints(slices: Collection[ResourceSlice]) -> dict[DeviceID, list[DeviceTaint]]:
-    """The NoExecute taints that drivers publish; slices of a pool's older generations are ignored."""
+    """The NoExecute taints that drivers publish. Slices of older generations of a pool are ignored."""
     newest: dict[tuple[str, str], int] = {}
     for each in slices:
         pool = each.spec.driver, each.spec.pool.name
@@ -91,9 +91,9 @@ def eviction_time(
     rules: Sequence[DeviceTaintRule],
     now: datetime,
 ) -> datetime | None:
-    """When the claim's users have to go because of NoExecute taints of their devices; None if they may stay.
+    """Return when the claim's users must be evicted because of NoExecute taints of their devices; None for never.
 
-    A rule is about devices that nobody publishes any more, too.
+    A rule also applies to devices that no slice has any more.
     """
     if claim.status.allocation is None:
         return None
@@ -106,9 +106,9 @@ def eviction_time(
 
 
 def _end_of_toleration(taint: DeviceTaint, tolerations: Sequence[DeviceToleration], now: datetime) -> datetime | None:
-    """When a taint is not tolerated any more; None for never. The shortest of several tolerations counts.
+    """The end of the toleration of a taint; None for never. The shortest of several tolerations counts.
 
-    Only a toleration that names the effect keeps a pod; one for every effect is enough to be given the device.
+    Only a toleration that names the effect keeps a pod running. One without an effect is enough for allocation only.
     """
     added = taint.time_added or now
     naming = (each for each in tolerations if each.effect == NO_EXECUTE)

@@ -1,8 +1,8 @@
-"""Extended resources that device classes stand for: a pod asks for `example.com/gpu: 2` and gets a claim.
+"""Extended resources that device classes provide: a pod requests `example.com/gpu: 2` and gets a claim.
 
 The scheduler makes one special claim per pod, with a request `container-<i>-request-<j>` for each container and
 resource: i counts init containers and containers, j the container's resources by name (dra-node.md 5.7). Init
-containers that end before the others begin share their devices.
+containers that end before the others start share their devices.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,24 +33,24 @@ from resourceapi.objects.v1 import (
 
 
 def classes_by_resource(classes: Collection[DeviceClass]) -> dict[str, str]:
-    """Extended resource -> the class that stands for it: the newest, of several the first by name."""
+    """Extended resource -> the class that provides it: the newest; of equally old ones, the first by name."""
     found = {f"{IMPLICIT_RESOURCE_PREFIX}{each.metadata.name}": each.metadata.name for each in classes}
     by_name = sorted(classes, key=lambda x: x.metadata.name, reverse=True)
-    for each in sorted(by_name, key=_age):  # the later one wins
+    for each in sorted(by_name, key=_age):  # later entries overwrite earlier ones
         if each.spec.extended_resource_name:
             found[each.spec.extended_resource_name] = each.metadata.name
     return found
 
 
 class SpecialClaim(Struct, frozen=True):
-    """A claim to be made for extended resources, without a name yet, and what it provides to which container."""
+    """A claim to create for extended resources, still without a name, and which container uses which request."""
 
     claim: ResourceClaim
     mappings: tuple[ContainerExtendedResourceRequest, ...]
 
 
 def special_claim(pod: Pod, node: Node, classes: Mapping[str, str]) -> SpecialClaim | None:
-    """The claim for what the pod gets from classes on this node; None if it needs none."""
+    """Return the claim for what the pod gets from classes on this node; None if it needs none."""
     amounts = (
         name for container in pod.all_containers for name, n in extended_requests(container).items() if n.value()
     )
@@ -78,20 +78,20 @@ def special_claim(pod: Pod, node: Node, classes: Mapping[str, str]) -> SpecialCl
 
 
 def plugin_requests(pod: Pod, node: Node, classes: Mapping[str, str]) -> dict[str, int]:
-    """Resource -> whole units that the pod needs of device plugins on this node."""
+    """Resource -> whole units that the pod needs from device plugins on this node."""
     return {name: n for name, n in device_plugin_requests(pod).items() if not _is_by_class(name, node, classes)}
 
 
 def is_special(claim: ResourceClaim) -> bool:
-    """Whether a claim was made for extended resources."""
+    """Return whether a claim was made for extended resources."""
     return claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true"
 
 
 def _devices(pod: Pod, resource: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Request -> how many devices of a resource; and (container, request) for whatever each container uses.
+    """Request -> number of devices of a resource; and (container, request) for the requests that each container uses.
 
-    Init containers that end use what later containers will have. What they need beyond that is one request: that of the
-    one that needs most.
+    Init containers that end use the devices of later containers. What they need beyond that is one request, as large as
+    the largest of these needs.
     """
     needed = {
         number: (container, amount.value())
@@ -130,7 +130,7 @@ def _request(name: str, device_class: str, count: int) -> DeviceRequest:
 
 
 def _is_by_class(resource: str, node: Node, classes: Mapping[str, str]) -> bool:
-    """Whether devices of a class stand for the resource on this node; where a device plugin has some, it goes first."""
+    """Return whether a class provides the resource on this node. A device plugin that offers some takes precedence."""
     if resource not in classes:
         return False
     offered = node.status.allocatable.get(resource)

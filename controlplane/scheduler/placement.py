@@ -1,7 +1,7 @@
-"""Which node can take a pod: first what its claims say, then node by node, in the words of kube-scheduler.
+"""Which node can run a pod: first its claims are checked, then each node. The texts are kube-scheduler's.
 
-Faithful about devices; of everything else only node selectors and cordons are looked at. No scores: the first node by
-name that fits is taken.
+Faithful for devices; otherwise only node selectors and `unschedulable` are respected. There are no scores: the first
+node by name that fits is used.
 """
 
 from collections import Counter
@@ -26,15 +26,15 @@ from resourceapi.objects.selectors import node_matches
 from resourceapi.objects.v1 import AllocationResult, DeviceRequest, ResourceClaim, ResourceSlice
 
 FILTER_TIMEOUT = 10.0
-"""Seconds that the search on one node may take."""
+"""The longest time, in seconds, that the search on one node can take."""
 MAX_USERS = 256
-"""How many pods can share a claim."""
+"""The most pods that can share a claim."""
 
 
 class Unschedulable(Exception):
-    """The pod has no place now; the text says why.
+    """The pod cannot be placed now; the text is the reason.
 
-    `in_the_way` is a claim of the pod whose allocation keeps it from some node, and that nobody else uses.
+    `in_the_way` is a claim of the pod that has no other user and whose allocation excludes some node.
     """
 
     def __init__(self, text: str, in_the_way: ResourceClaim | None = None) -> None:
@@ -43,23 +43,23 @@ class Unschedulable(Exception):
 
 
 class Snapshot(Struct, frozen=True):
-    """What decides about placements, at one moment."""
+    """Everything that placements depend on, at one moment."""
 
     nodes: Sequence[Node]
     classes: DeviceClasses
     by_resource: Mapping[str, str]  # extended resource -> class
-    slices: Sequence[ResourceSlice]  # with the taints of rules
+    slices: Sequence[ResourceSlice]  # with the taints of DeviceTaintRules
     state: AllocatedState
-    used: Mapping[str, Counter[str]]  # node -> what its pods have from device plugins
+    used: Mapping[str, Counter[str]]  # node -> units of device plugins that its pods use
     index: SliceIndex
     features: Features
 
 
 class Placement(Struct, frozen=True):
-    """Where a pod goes and what it gets there.
+    """The node for a pod, and what is allocated there.
 
-    `claims` are the pod's, in order; `allocations` are for those that have none yet, in the same order; the last one
-    is for `special`, a claim that is to be made, if there is one.
+    `claims` are the pod's, in order. `allocations` belong to those without one, in the same order; the last one belongs
+    to `special`, a claim that is still to be created, if there is one.
     """
 
     node: Node
@@ -71,7 +71,7 @@ class Placement(Struct, frozen=True):
 def take_snapshot(
     cluster: ClusterCache, slices: Sequence[ResourceSlice], index: SliceIndex, features: Features
 ) -> Snapshot:
-    """The cluster as it is now; `slices` are its slices with the taints of rules."""
+    """Return the cluster's current state. `slices` are its slices with the taints of DeviceTaintRules."""
     used: dict[str, Counter[str]] = {}
     for pod in cluster.pods.objects.values():
         if pod.spec.node_name and not is_done(pod):
@@ -90,7 +90,7 @@ def take_snapshot(
 
 
 def claims_of(pod: Pod, cluster: ClusterCache) -> tuple[ResourceClaim, ...]:
-    """The claims that the pod needs, those for extended resources at last. Raises Unschedulable."""
+    """Return the claims that the pod needs; the claim for extended resources is last. Raises Unschedulable."""
     found: dict[str, ResourceClaim] = {}
     for reference in pod.spec.resource_claims:
         try:
@@ -115,9 +115,9 @@ def claims_of(pod: Pod, cluster: ClusterCache) -> tuple[ResourceClaim, ...]:
 
 
 def place(pod: Pod, claims: tuple[ResourceClaim, ...], snapshot: Snapshot) -> Placement:
-    """The first node that can take the pod. Blocks while it searches.
+    """Return the first node that can run the pod. Blocks during the search.
 
-    Raises Unschedulable; AllocationError for what is wrong with the claims wherever the pod would go.
+    Raises Unschedulable; AllocationError for faults of the claims that are the same on every node.
     """
     if not snapshot.nodes:
         raise Unschedulable("no nodes available to schedule pods")
@@ -170,7 +170,7 @@ def _check_classes(request: DeviceRequest, cluster: ClusterCache) -> None:
 
 
 def _refusals(pod: Pod, node: Node, snapshot: Snapshot) -> list[str]:
-    """What keeps the pod off the node, devices of classes aside."""
+    """The reasons against the node, apart from devices of classes."""
     found = []
     labels = node.metadata.labels
     if node.spec.unschedulable:

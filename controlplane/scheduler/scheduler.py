@@ -1,7 +1,7 @@
-"""The scheduler as a whole: goes over the cluster whenever something changes, and does what is to be done.
+"""The scheduler as a whole: makes a pass over the cluster whenever something changes, and does what is due.
 
-Level, not edge: a pass starts from what the objects say, never from what happened. One pass at a time, one write after
-the other, so no two decisions can be at odds.
+Level, not edge: a pass starts from the objects' state, never from events. Passes and their writes are sequential, so no
+two decisions conflict.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ K = TypeVar("K", bound=KubernetesObject)
 
 DEFAULT_NAME = "default-scheduler"
 BINDING_TIMEOUT = 600.0
-"""Seconds that binding conditions are waited for."""
+"""The longest time, in seconds, to wait for binding conditions."""
 
 
 def _now() -> datetime:
@@ -41,11 +41,11 @@ def _now() -> datetime:
 
 
 class Scheduler:
-    """What kube-scheduler and the claim and taint controllers do for devices, on the loop that starts it.
+    """Does what kube-scheduler and the claim and taint controllers do for devices, on the event loop that starts it.
 
-    `client` leads to any API server; its `timeout` and `wait` say how long `stop` can take. Only pods with
-    `schedulerName` `name` (or without one) are bound. `with_controllers` off leaves claims and evictions to the
-    cluster's own controllers. `now` says what time it is; after changing it call `wake`.
+    `client` connects to any API server; its `timeout` and `wait` bound the time that `stop` takes. Only pods with
+    `schedulerName` `name` (or without one) are bound. With `with_controllers` off, the cluster's own controllers handle
+    claims and evictions. `now` returns the current time; after changing it, call `wake`.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Scheduler:
         self._evictor = Evictor(self._cluster, self._writer, now, self._wake_at)
         self._patched: tuple[tuple[int, int], tuple[ResourceSlice, ...]] = (-1, -1), ()
         self._taken: tuple[tuple[int, ...], Snapshot | None] = (), None
-        self._due: datetime | None = None  # when time alone makes a difference
-        self._failures = 0  # passes in a row that the server did not let us finish
+        self._due: datetime | None = None  # when the next pass is due without a change
+        self._failures = 0  # successive passes that the server interrupted with errors
         self._is_refused = False
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -87,7 +87,7 @@ class Scheduler:
         await self.stop()
 
     async def start(self) -> None:
-        """Begin; returns when the cluster has been read once. Raises Refused if it cannot be read."""
+        """Start. Returns when the cluster has been read once. Raises Refused if it cannot be read."""
         try:
             await self._cluster.start()
         except BaseException:
@@ -96,7 +96,7 @@ class Scheduler:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End; a write that has begun is finished first. Idempotent."""
+        """Stop, after the current write. Idempotent."""
         self._stopping = True
         self.wake()
         task, self._task = self._task, None
@@ -105,7 +105,7 @@ class Scheduler:
         await self._cluster.stop()
 
     def wake(self) -> None:
-        """Begin another pass, though nothing may have changed."""
+        """Start another pass, even if nothing changed."""
         self._changed.set()
 
     async def _run(self) -> None:
@@ -118,11 +118,11 @@ class Scheduler:
             except (ClientError, DecodeError) as error:
                 self._is_refused = True
                 log.warning("cannot go on: %s", error)
-            except Exception:  # a fault of ours: it ends the scheduler, and must not do so silently
+            except Exception:  # a bug: it ends the scheduler, and must be logged
                 log.exception("nothing is scheduled any more")
                 raise
             self._failures = self._failures + 1 if self._is_refused else 0
-            is_quiet = self._writer.count == before  # or what was written may make more possible
+            is_quiet = self._writer.count == before  # otherwise the writes may have made more possible
             if is_quiet or self._is_refused:
                 await self._until_woken()
 
@@ -151,7 +151,7 @@ class Scheduler:
             await self._attempt(cluster.pods, key_of(pod), self._schedule)
 
     async def _attempt(self, cache: Cache[K], key: Key, work: Callable[[K], Awaitable[None]]) -> None:
-        """Do something about an object as it is now. Raises ClientError where going on makes no sense."""
+        """Process the current state of an object. Raises ClientError if the pass cannot go on."""
         obj = cache.objects.get(key)
         if obj is None or self._stopping:
             return
@@ -181,7 +181,7 @@ class Scheduler:
             if error.in_the_way is not None:
                 await self._writer.set_claim_status(
                     replace(error.in_the_way, status=ResourceClaimStatus())
-                )  # then the pod is tried again
+                )  # a change that starts another pass, which tries the pod again
         except AllocationError as error:
             await self._refuse(pod, "SchedulerError", f'running "DynamicResources" filter plugin: {error}')
         except BindingFailed as error:
@@ -196,7 +196,7 @@ class Scheduler:
         return is_open and pod.spec.scheduler_name in ("", self._name)
 
     def _snapshot(self) -> Snapshot:
-        """The cluster as it is now: a new snapshot only where something has changed since the last."""
+        """The cluster's current state: the last snapshot, or a new one if anything has changed."""
         revisions = self._cluster.revisions
         known, snapshot = self._taken
         if snapshot is None or known != revisions:
@@ -205,7 +205,7 @@ class Scheduler:
         return snapshot
 
     def _slices(self) -> Sequence[ResourceSlice]:
-        """The slices in the order of their names, with the taints of rules."""
+        """The slices in the order of their names, with the taints of DeviceTaintRules."""
         slices, rules = self._cluster.slices, self._cluster.rules
         revisions = (slices.revision, rules.revision)
         if revisions != self._patched[0]:

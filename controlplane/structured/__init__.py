@@ -1,4 +1,4 @@
-"""The scheduler's structured allocator: which devices a node could give to claims, as Kubernetes would decide."""
+"""The scheduler's structured allocator: the devices that a node can provide for claims, as Kubernetes decides it."""
 
 from controlplane.structured.allocator import Allocator, Stats, gather_pools, new_allocator
 from controlplane.structured.errors import AllocationAborted, AllocationError, Cancelled, ClassNotFound, NodeError

@@ -1,6 +1,6 @@
-"""The allocator: claims and a node in, allocations out.
+"""The allocator: allocations for claims on one node.
 
-`Allocator` has upstream's present interface; `new_allocator` and an `allocate` without claims are those of 0.31.8.
+`Allocator` has upstream's current interface. `new_allocator`, and `allocate` without claims, have that of 0.31.8.
 Both find what the incubating and experimental implementations of Kubernetes 1.37.2 find.
 """
 
@@ -29,17 +29,17 @@ from resourceapi.objects.v1 import AllocationResult, ResourceClaim, ResourceSlic
 
 
 class Stats(Struct, frozen=True):
-    """What an allocator has done in its life."""
+    """The work that an allocator has done since it was created."""
 
-    num_allocate_one_invocations: int = 0  # search steps; with prune=False those of upstream
+    num_allocate_one_invocations: int = 0  # search steps; with prune=False the same number as upstream
 
 
 class Allocator:
-    """Allocates claims with what is in the cluster at the moment.
+    """Allocates claims with the devices that are free in the cluster at the moment.
 
-    Inputs are never changed. An allocator can serve any number of nodes; with an `index` that is shared by all
-    allocators of a cluster, it knows what earlier ones have learned of slices that are still there. Calls from several
-    threads are safe, one after the other. Listers, and a `state` that is a function, are asked at each allocation.
+    Inputs are never changed. An allocator can serve any number of nodes. With an `index` that all allocators of a
+    cluster share, it reuses what earlier ones learned about slices that still exist. Several threads can call it; the
+    calls run one after the other. Listers, and a `state` that is a function, are called at each allocation.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Allocator:
         prune: bool = True,
         patience: int = DEFAULT_PATIENCE,
     ) -> None:
-        """`prune` off searches as upstream does; `patience` is how many failures may pass before looking ahead."""
+        """`prune=False` searches exactly as upstream. `patience` is the number of failures before looking ahead."""
         self._features = features
         self._state = state
         self._classes = classes
@@ -64,7 +64,7 @@ class Allocator:
         self._prune = prune
         self._patience = patience
         self._plan: tuple[Sequence[ResourceClaim], list[PlannedClaim]] | None = None
-        self._holdings = WeakKeyDictionary[Layout, Holdings]()  # as long as the index has the layout
+        self._holdings = WeakKeyDictionary[Layout, Holdings]()  # an entry lives as long as the index keeps the layout
         self._steps = 0
 
     @property
@@ -73,7 +73,7 @@ class Allocator:
         return Stats(self._steps)
 
     def claims_to_allocate(self) -> Sequence[ResourceClaim]:
-        """The claims that the allocator was made for."""
+        """The claims that were passed to the constructor."""
         return self._claims
 
     def allocate(
@@ -84,10 +84,10 @@ class Allocator:
         timeout: float | None = None,
         is_cancelled: Callable[[], bool] | None = None,
     ) -> list[AllocationResult] | None:
-        """Allocations for the claims on the node, one per claim and in their order, or None if it has none.
+        """Return allocations for the claims on the node, one per claim in their order, or None if it has none.
 
-        `timeout` is in seconds. Raises AllocationError for faults in the input, which no other node can mend;
-        NodeError for faults of this node; AllocationAborted when stopped.
+        `timeout` is in seconds. Raises AllocationError for faults in the input, which are the same on every node;
+        NodeError for faults of this node; AllocationAborted if the search is stopped.
         """
         claims = self._claims if claims is None else claims
         with self._index.lock:
@@ -117,7 +117,7 @@ class Allocator:
         ]
 
     def _planned(self, claims: Sequence[ResourceClaim]) -> list[PlannedClaim]:
-        known = self._plan if isinstance(self._classes, DeviceClasses) else None  # a lister may know others by now
+        known = self._plan if isinstance(self._classes, DeviceClasses) else None  # a lister's classes can change
         if known is None or len(known[0]) != len(claims) or not all(map(is_, known[0], claims)):
             planned = plan(claims, self._classes, self._index.selectors, self._features)
             known = self._plan = (tuple(claims), planned)
@@ -141,15 +141,15 @@ def new_allocator(
     features: Features | None = None,
     index: SliceIndex | None = None,
 ) -> Allocator:
-    """An allocator for certain claims, as in 0.31.8: `allocate(node)` needs no claims.
+    """Return an allocator for fixed claims, as in 0.31.8: `allocate(node)` needs no claims.
 
-    Listers are asked when an allocation needs them; whatever they raise becomes an AllocationError.
+    Listers are called when an allocation needs them. Any exception of a lister becomes an AllocationError.
     """
 
     def allocated() -> AllocatedState:
         try:
             return AllocatedState.from_claims(claim_lister.list_all_allocated())
-        except Exception as error:  # whatever a lister raises is the reason why nothing can be allocated
+        except Exception as error:  # any exception of a lister means that nothing can be allocated
             raise AllocationError(f"list allocated claims: {error}") from error
 
     return Allocator(
@@ -165,10 +165,10 @@ def new_allocator(
 def gather_pools(
     slices: Sequence[ResourceSlice] | SliceLister, node: Node, features: Features | None = None
 ) -> list[Pool]:
-    """The pools with devices that are accessible from the node, in the order of the search.
+    """Return the pools with devices that are accessible from the node, in the order of the search.
 
-    Out-dated slices are ignored. Pools may be incomplete or invalid, which is recorded in them. Raises AllocationError
-    for node selectors that cannot be understood, and for what a lister raises.
+    Outdated slices are ignored. Pools can be incomplete or invalid, which is recorded in them. Raises AllocationError
+    for node selectors that cannot be parsed, and if a lister fails.
     """
     index = SliceIndex()
     index.update(_listed(slices))
@@ -180,12 +180,12 @@ def _listed(slices: Sequence[ResourceSlice] | SliceLister) -> Sequence[ResourceS
         return slices
     try:
         return slices.list()
-    except Exception as error:  # whatever a lister raises is the reason why nothing can be allocated
+    except Exception as error:  # any exception of a lister means that nothing can be allocated
         raise AllocationError(f"gather pool information: list resource slices: {error}") from error
 
 
 def _chosen(search: Search, number: int) -> list[Task]:
-    """The task that was taken for each request of a claim."""
+    """The task that the search chose for each request of a claim."""
     alternatives = {
         frame.request: frame.alternative for frame in search.frames if frame.task is None and frame.claim == number
     }

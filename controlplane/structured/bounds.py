@@ -1,17 +1,17 @@
-"""Looking ahead: can the requests that are still to come be served at all?
+"""Looking ahead: whether the remaining requests can be served at all.
 
-Necessary conditions only, each ignoring most of what the search has to respect:
+Each condition is necessary only, and ignores most of what the search has to respect:
 
-- every request has enough devices that suit it, are free, and that the constraints so far would accept;
-- all requests together: a bipartite matching of places and devices, where a shared device counts for as many places as
-  the smallest of the requests could be put on it;
-- a match constraint needs a value that enough devices have, and of a device that shares its value with none that
-  another of its requests could take nothing can come; a distinct constraint needs enough values;
-- the counters of the pools have to last for the devices that draw least on them, each counter for its pool's devices,
-  and all of one name, such as the slices of every GPU, for all requests together;
-- so has what is left of a capacity of all shared devices.
+- every request has enough devices that suit it, are free, and are accepted by the constraints in their current state;
+- all requests together: there is a bipartite matching of places and devices, where a shared device counts for as many
+  places as the smallest of the requests fits on it;
+- a match constraint needs a value that enough devices have. A device is no candidate if it shares no value with any
+  device that another request of the constraint could take. A distinct constraint needs enough values;
+- the counters of the pools are enough for the devices that draw least on them: each counter for its pool's devices,
+  and all counters of one name, such as the slices of every GPU, for all requests together;
+- the remaining capacity of all shared devices, by name, is enough too.
 
-A request that might raise an error ends the look ahead, because an error is what the search would find there.
+The look-ahead ends before a request that might raise an error, because the search would find that error.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,17 +24,17 @@ from controlplane.structured.search import Frame, Search
 
 
 class Demand(NamedTuple):
-    """Places of one request, and the devices that could take them."""
+    """The places that one request still has to fill, and the devices that could fill them."""
 
     claim: int
     devices: int
     places: int
-    constraints: frozenset[int]  # of the claim, those that bind every alternative
-    amounts: Mapping[str, int]  # the least that it takes of the capacities of shared devices, in billionths
+    constraints: frozenset[int]  # indexes of the claim's constraints that bind every alternative
+    amounts: Mapping[str, int]  # the least that it takes of each capacity of shared devices, in billionths
 
 
 Drawn = Sequence[tuple[int, int]]
-"""What devices draw on a counter: an amount and the devices that draw so much, the smallest first."""
+"""Draws on one counter: each amount with the set of devices that draw it, the smallest amount first."""
 
 
 class Bounds:
@@ -50,7 +50,7 @@ class Bounds:
         self._drawn_by_name = _drawn_by_name(search, self._drawn)
 
     def allow(self, frame: Frame) -> bool:
-        """Whether the decision that is about to be opened, and what comes after it, could succeed."""
+        """Return whether the decision that is about to be opened, and all later ones, could succeed."""
         demands = self._demands(frame)
         if demands is None:
             return False
@@ -63,11 +63,11 @@ class Bounds:
         )
 
     def _demands(self, frame: Frame) -> list[Demand] | None:
-        """What is still wanted, up to the first request that could raise an error; None if one has too few devices."""
+        """The remaining demands, up to the first request that could raise an error; None if one has too few devices."""
         task = frame.task
         assert task is not None
         demands = []
-        if not task.admin_access:  # what an admin request may share with others is hard to tell
+        if not task.admin_access:  # admin requests can share devices with others, which these bounds do not model
             places = task.count - frame.index
             amounts = self._least_taken([(task, places)])
             demands.append(Demand(frame.claim, frame.remaining, places, frozenset(task.constraints), amounts))
@@ -89,7 +89,7 @@ class Bounds:
         return demands
 
     def _tasks_after(self, frame: Frame) -> Iterator[tuple[int, Sequence[Task]]]:
-        """The alternatives of all requests after the one that is being decided."""
+        """The alternatives of all requests after the current one."""
         first = frame.request + 1
         for claim in range(frame.claim, len(self._search.claims)):
             for request in self._search.claims[claim].requests[first:]:
@@ -97,7 +97,7 @@ class Bounds:
             first = 0
 
     def _option(self, task: Task, claim: int) -> tuple[int, int] | None:
-        """The devices that a task can still choose from and how many it needs; None if there are too few."""
+        """The devices that a task can still choose from, and how many it needs. None if there are too few."""
         search = self._search
         if task.positions is not None and not task.positions:
             return None
@@ -109,7 +109,7 @@ class Bounds:
         return (devices, task.count) if devices.bit_count() >= task.count else None
 
     def _leave_out_unmatched(self, demands: list[Demand]) -> None:
-        """Leave out devices that can agree with none of those that another demand of a match constraint could take."""
+        """Remove devices that share no value with any device that another demand of a match constraint could take."""
         bound_by: dict[tuple[int, int], list[int]] = {}
         for index, demand in enumerate(demands):
             if demand.places:
@@ -141,7 +141,7 @@ class Bounds:
                 devices |= demand.devices
             masks = [mask & devices for mask in constraint.attribute.with_value.values() if mask & devices]
             if not isinstance(constraint, Match):
-                # The first device may have a value of unknown type.
+                # The value of the first device can have an unknown type.
                 if len(masks) + (constraint.state is None) < places:
                     return False
             elif (
@@ -154,10 +154,10 @@ class Bounds:
         return True
 
     def _counters_last(self, demands: Iterable[Demand]) -> bool:
-        """Whether each demand, and all up to it together, could be met if only counters mattered."""
+        """Return whether the counters are enough for each demand, and for it together with all earlier ones."""
         if not self._drawn:
             return True
-        # of shared devices only the first user pays
+        # only the first user of a shared device draws on counters
         paying = [demand for demand in demands if not demand.devices & self._search.multi]
         devices = places = 0
         for demand in paying:
@@ -168,7 +168,7 @@ class Bounds:
         return self._sums_last(paying)
 
     def _sums_last(self, demands: Iterable[Demand]) -> bool:
-        """Whether what is left of all counters of a name is enough for the least that the demands draw on them."""
+        """Return whether the remainder of all counters of each name covers the least that the demands draw on them."""
         left = dict.fromkeys(self._drawn_by_name, 0)
         for number in self._drawn:
             names = self._search.layout.spans[number][0].counters
@@ -180,7 +180,7 @@ class Bounds:
         return min(left.values(), default=0) >= 0
 
     def _most(self, devices: int) -> int:
-        """How many of these devices the counters last for, at best."""
+        """The most devices of these for which the counters are enough."""
         most = 0
         for number, (members, drawn) in self._drawn.items():
             here = devices & members
@@ -192,7 +192,7 @@ class Bounds:
         return most + devices.bit_count()
 
     def _capacity_lasts(self, demands: Iterable[Demand]) -> bool:
-        """Whether what is left of all shared devices is enough for the least that the demands take of it."""
+        """Return whether the remaining capacity of all shared devices covers the least that the demands take."""
         left = dict(self._shareable)
         for shares in self._search.sharing.values():
             for amounts in shares:
@@ -205,12 +205,12 @@ class Bounds:
         return min(left.values(), default=0) >= 0
 
     def _least_taken(self, options: Sequence[tuple[Task, int]]) -> dict[str, int]:
-        """The least that one of several tasks takes with so many devices, of the capacities that all of them take."""
+        """The least that one of these tasks takes for its places, of each capacity that all of the tasks take."""
         names = set.intersection(*(set(self._least_by_task[id(task)]) for task, _ in options))
         return {name: min(self._least_by_task[id(task)][name] * places for task, places in options) for name in names}
 
     def _free_capacity(self) -> dict[str, int]:
-        """What was left of each capacity, by name, on all shared devices that a task could take before the search."""
+        """The free amount of each capacity, by name, on all shared devices that a task could take before the search."""
         search = self._search
         free: dict[str, int] = {}
         for position in self._least:
@@ -235,8 +235,8 @@ class Bounds:
                 position = low.bit_length() - 1
                 if position not in copies:
                     seats = self._seats(position)
-                    # Seats on shared devices are bits beyond those of the devices.
-                    # Billions of seats are as good as one for each place.
+                    # Seats on shared devices are bits above those of the devices.
+                    # More seats than places make no difference, so their number is limited.
                     copies[position] = -1 if seats is None else ((1 << min(seats, all_places)) - 1) << free.bit_length()
                     free |= max(copies[position], 0)
                 mask = None if copies[position] < 0 else mask | copies[position]
@@ -245,7 +245,7 @@ class Bounds:
         return _has_matching(wanted, free)
 
     def _seats(self, position: int) -> int | None:
-        """On how many places the smallest request could use a shared device; None if nothing limits that."""
+        """The number of places that the smallest request could use on a shared device; None if it has no limit."""
         search = self._search
         device = search.layout.device(position)
         held = [*search.sharing.get(position, ()), search.holdings.capacity.get(position, {})]
@@ -259,7 +259,7 @@ class Bounds:
 
 
 def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[Drawn]]]:
-    """By pool: the devices that draw on counters, and for each counter what they draw on it."""
+    """For each pool: the set of devices that draw on counters, and for each counter the draws on it."""
     drawn: dict[int, tuple[int, list[Drawn]]] = {}
     if not search.drawing:
         return drawn
@@ -267,7 +267,7 @@ def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[Drawn]]]:
         draws = {
             position: draw for position in range(start, end) if (draw := search.layout.draws.get(position)) is not None
         }
-        # A negative draw gives something back: what is left is no bound then.
+        # A negative draw gives something back, so that the remainder is no bound.
         if draws and all(amount >= 0 for draw in draws.values() for amount in draw.values()):
             members = sum(1 << position for position in draws)
             by_counter = [
@@ -278,7 +278,7 @@ def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[Drawn]]]:
 
 
 def _drawn_by_name(search: Search, pools: Iterable[int]) -> dict[str, Drawn]:
-    """What devices of these pools draw on all counters of a name together."""
+    """The draws of these pools' devices on all counters of each name together."""
     amounts: dict[str, dict[int, int]] = {}
     for number in pools:
         pool, start, end = search.layout.spans[number]
@@ -302,7 +302,7 @@ def _grouped(draws: Iterable[tuple[int, int]]) -> Drawn:
 
 
 def _least_sum(drawn: Drawn, devices: int, left: int) -> int:
-    """How many of the devices can draw before nothing is left, the most modest first."""
+    """How many of the devices can draw before the counter is used up, the smallest draws first."""
     if left < 0:
         return 0
     number = 0
@@ -333,12 +333,12 @@ def _least_draw(drawn: Drawn, demand: Demand) -> int:
 
 
 def may_raise(task: Task) -> bool:
-    """Whether the search could meet an error at this task."""
+    """Return whether the search could raise an error at this task."""
     return bool(task.suitability.failed) or (task.positions is not None and bool(task.constraints))
 
 
 def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str, int]]:
-    """For each shared device, the least that any task takes of its capacities, in billionths."""
+    """For each shared device, the least that any task takes of each of its capacities, in billionths."""
     least: dict[int, dict[str, int]] = {}
     for task in tasks:
         shared = task.suitability.true & search.multi
@@ -354,7 +354,7 @@ def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str,
 
 
 def _least_of(task: Task, search: Search) -> dict[str, int]:
-    """The least that a task takes of each capacity, where it can take shared devices only, in billionths."""
+    """The least that a task takes of each capacity, in billionths; empty if it can take devices that are not shared."""
     devices = task.suitability.true
     if devices & ~search.multi:
         return {}
@@ -372,7 +372,7 @@ def _least_of(task: Task, search: Search) -> dict[str, int]:
 
 
 def _has_matching(demands: Sequence[tuple[int, int]], free: int) -> bool:
-    """Whether every demand (devices to choose from, places) can have devices of its own."""
+    """Return whether every demand (devices to choose from, places) can have its own devices."""
     owned = [0] * len(demands)
     for number, (mask, places) in enumerate(demands):
         for _ in range(places):
@@ -389,8 +389,8 @@ def _has_matching(demands: Sequence[tuple[int, int]], free: int) -> bool:
 
 
 def _augment(demands: Sequence[tuple[int, int]], owned: list[int], free: int, start: int) -> tuple[int, bool]:
-    """Get one more device for a demand by moving others to free devices, if that is possible."""
-    gives: dict[int, tuple[int, int]] = {}  # who would give which device to whom
+    """Get one more device for a demand, by moving others to free devices, if that is possible."""
+    gives: dict[int, tuple[int, int]] = {}  # demand -> (the demand that would receive its device, that device)
     queue = [start]
     for number in queue:
         mask = demands[number][0]

@@ -1,9 +1,9 @@
 """Consumable capacity: how much of each capacity a request takes from a device.
 
-Rules: a request may only name capacities that the device has, by their literal names. What is not requested costs the
-policy's default, or everything where there is none; what is requested is rounded up to what the policy allows. An
-amount that the policy still forbids, or that exceeds the device's value, rules the device out. Amounts that cannot be
-computed with (negative, beyond 64 bits where the policy has steps) are errors of the claim, not of the device.
+Rules: a request can only name capacities that the device has, by their literal names. A capacity that is not requested
+costs the policy's default, or all of it without a default. A requested amount is rounded up to what the policy allows.
+If the policy still forbids an amount, or it exceeds the device's value, the device is unsuitable. Amounts that cannot
+be computed with (negative, or beyond 64 bits if the policy has steps) are errors of the claim, not of the device.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ _NO_ARITHMETIC = "capacity request cannot be represented in the device's range a
 
 
 class CapacityError(ValueError):
-    """A requested amount that no device can be asked for."""
+    """A requested amount that no device can satisfy, because it cannot be computed with."""
 
 
 def consumption(capacity: Mapping[str, DeviceCapacity], requests: Amounts) -> dict[str, Quantity] | None:
-    """What a request takes of every capacity of a device, or None where the device cannot give it at all.
+    """Return what a request takes of every capacity of a device, or None if the device can never provide it.
 
-    What others hold of the device does not matter here. Raises CapacityError.
+    What others hold of the device is ignored here. Raises CapacityError.
     """
     if any(name not in capacity for name in requests):
         return None
@@ -44,7 +44,7 @@ def consumption(capacity: Mapping[str, DeviceCapacity], requests: Amounts) -> di
 
 
 def fits(capacity: Mapping[str, DeviceCapacity], amounts: Amounts, *held: Amounts) -> bool:
-    """Whether the amounts are left over from what is held already."""
+    """Return whether the amounts fit into what is not held yet."""
     for name, amount in amounts.items():
         total = billionths(amount) + sum([billionths(other[name]) for other in held if name in other])
         if total > billionths(capacity[name].value):
@@ -53,7 +53,7 @@ def fits(capacity: Mapping[str, DeviceCapacity], amounts: Amounts, *held: Amount
 
 
 def billionths(quantity: Quantity) -> int:
-    """The exact amount as an integer, which sums fast; what is too large to multiply out is just very large."""
+    """The exact amount as an integer, which is fast to add up. Amounts beyond its range become a very large number."""
     nanos = quantity.nanos
     return quantity.sign * _BEYOND if nanos is None else nanos
 
@@ -70,7 +70,7 @@ def _amount(capacity: DeviceCapacity, requested: Quantity | None) -> Quantity:
 
 
 def _round_to_range(requested: Quantity, allowed: CapacityRequestPolicyRange, minimum: Quantity) -> Quantity:
-    """The next step at or above the request; steps are whole numbers, fractions are rounded up before."""
+    """The next step at or above the request. Steps are whole numbers; fractions are rounded up first."""
     if requested < minimum:
         return minimum
     if allowed.step is None:
@@ -89,7 +89,7 @@ def _round_to_range(requested: Quantity, allowed: CapacityRequestPolicyRange, mi
 def _is_allowed(amount: Quantity, policy: CapacityRequestPolicy | None) -> bool:
     if policy is None:
         return True
-    # Upstream compares the two structs here: an equal amount written differently has to pass the other rules.
+    # Upstream compares the two structs: an equal amount in another notation has to pass the other rules.
     if policy.default is not None and amount.is_identical(policy.default):
         return True
     if policy.valid_range is not None:
@@ -102,7 +102,7 @@ def _is_in_range(amount: Quantity, allowed: CapacityRequestPolicyRange) -> bool:
         return False
     if allowed.step is None or allowed.min is None:
         return True
-    # Upstream computes in 64 bits here: what nobody asked for, such as a default, may be beyond them and wraps.
+    # Upstream computes in 64 bits. Amounts that were not requested, such as a default, can exceed them and wrap.
     step = allowed.step.value()
     return step > 0 and _wrapped(amount.value() - allowed.min.value()) % step == 0
 

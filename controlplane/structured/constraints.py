@@ -1,8 +1,8 @@
 """Constraints of a claim: devices that agree, or differ, in an attribute.
 
-Rules: a device without the attribute is refused; values of different type are different; a list attribute is a set of
-values, of which all devices share one (match) or no two devices share any (distinct). A refusal stays: adding devices
-never helps. A constraint in use is the set of devices that it would still accept, and a stack to undo by.
+Rules: a device without the attribute is refused. Values of different types are different. A list attribute is a set of
+values: all devices share one of them (match), or no two devices share any (distinct). A refusal is final: adding
+devices never lifts it. A constraint in use is the set of devices that it would still accept, and a stack for undo.
 """
 
 from controlplane.structured.layout import Attribute
@@ -20,22 +20,22 @@ class _InUse:
 
     @property
     def state(self) -> frozenset[int] | None:
-        """The values that are still common, or that are taken; None before the first device."""
+        """The values that all devices have (match), or that are used (distinct); None before the first device."""
         return self._stack[-1][1]
 
     def undo(self) -> None:
-        """Forget the device that was added last."""
+        """Remove the device that was added last."""
         self._stack.pop()
         self.accepts = self._stack[-1][0]
 
 
 class Match(_InUse):
-    """All devices have a common value."""
+    """All devices have a value in common."""
 
     __slots__ = ()
 
     def add(self, position: int) -> None:
-        """Take a device that is accepted."""
+        """Add a device that is accepted."""
         values = frozenset(self.attribute.values[position])
         accepts, common = self._stack[-1]
         if common is None or not common <= values:
@@ -48,15 +48,15 @@ class Match(_InUse):
 
 
 class Distinct(_InUse):
-    """No two devices have a common value."""
+    """No two devices have a value in common."""
 
     __slots__ = ()
 
     def add(self, position: int) -> None:
-        """Take a device that is accepted."""
+        """Add a device that is accepted."""
         values = self.attribute.values[position]
         accepts, used = self._stack[-1]
-        accepts &= self.attribute.valued  # the first device may have a value of unknown type, no other may
+        accepts &= self.attribute.valued  # only the value of the first device can have an unknown type
         for value in values:
             accepts &= ~self.attribute.with_value[value]
         self._stack.append((accepts, (used or frozenset()).union(values)))

@@ -1,7 +1,7 @@
 """Counters that the devices of a pool share (partitionable devices).
 
-Rules: a device takes all that it draws on or nothing; a device that is allocated already, on any node, has taken its
-part; where any counter of a pool is overdrawn, no device that draws on counters can be had from it. Amounts are
+Rules: a device takes everything that it draws, or nothing. A device that is allocated already, on any node, has taken
+its part. If any counter of a pool is overdrawn, no device of the pool that draws on counters is available. Amounts are
 integers in billionths.
 """
 
@@ -20,11 +20,11 @@ class CounterName(NamedTuple):
 
 
 Draw = Mapping[CounterName, int]
-"""What one device takes, in billionths."""
+"""What one device draws on each counter, in billionths."""
 
 
 def draws_of(device: Device) -> Draw:
-    """What a device takes of its pool's counters; several draws on one counter add up."""
+    """What a device draws on its pool's counters; several draws on one counter add up."""
     draw: dict[CounterName, int] = {}
     for part in device.consumes_counters:
         for name, counter in part.counters.items():
@@ -34,7 +34,7 @@ def draws_of(device: Device) -> Draw:
 
 
 def declared(counter_sets: Iterable[CounterSet]) -> dict[CounterName, int]:
-    """The amount of every counter."""
+    """The declared amount of every counter."""
     return {
         CounterName(counter_set.name, name): billionths(counter.value)
         for counter_set in counter_sets
@@ -43,7 +43,7 @@ def declared(counter_sets: Iterable[CounterSet]) -> dict[CounterName, int]:
 
 
 class Counters:
-    """One pool's counters during one search: what is left, and what the search has taken."""
+    """One pool's counters during one search: what remains, and what the search has taken."""
 
     __slots__ = ("_available", "_is_overdrawn", "_order", "taken")
 
@@ -57,7 +57,7 @@ class Counters:
         self.taken = [0] * len(self._available)
 
     def take(self, draw: Draw) -> bool:
-        """Take what a device draws if there is enough of everything."""
+        """Take what a device draws if every counter has enough; return whether it was taken."""
         if self._is_overdrawn:
             return False
         taken, available, order = self.taken, self._available, self._order
@@ -70,7 +70,7 @@ class Counters:
         return True
 
     def left(self) -> list[int]:
-        """What is left of each counter, in the order of their declaration; negative where devices cannot be had."""
+        """What remains of each counter, in the order of declaration. Negative if the pool is overdrawn."""
         if self._is_overdrawn:
             return [-1] * len(self._available)
         return [available - taken for available, taken in zip(self._available, self.taken, strict=True)]

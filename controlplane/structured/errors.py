@@ -1,16 +1,17 @@
-"""What can go wrong in an allocation.
+"""Errors of an allocation.
 
-A plain `AllocationError` concerns the input (a bad selector, an unknown class): no node can help. `NodeError` concerns
-one node: others may be tried. `AllocationAborted` says that the time was up or the caller gave up.
+A plain `AllocationError` concerns the input (a bad selector, an unknown class) and is the same on every node.
+`NodeError` concerns one node; other nodes can be tried. `AllocationAborted` means that the time limit passed or that
+the caller cancelled.
 """
 
 
 class AllocationError(Exception):
-    """The claims cannot be allocated anywhere; the text names claim, request and cause."""
+    """The claims cannot be allocated on any node; the text names claim, request and cause."""
 
 
 class NodeError(AllocationError):
-    """The claims cannot be allocated on this node because of a fault there; other nodes may do."""
+    """The claims cannot be allocated on this node because of a fault there; other nodes can still work."""
 
 
 class AllocationAborted(AllocationError):
@@ -18,7 +19,7 @@ class AllocationAborted(AllocationError):
 
 
 class Cancelled(Exception):
-    """The caller asked to stop."""
+    """The caller cancelled the search."""
 
 
 class ClassNotFound(LookupError):

@@ -1,8 +1,8 @@
-"""Why a node cannot serve claims, told per request: how many devices there are, and which rule removed how many.
+"""Why a node cannot serve claims, for each request: how many devices there are, and which rule removed how many.
 
-Each device counts for the first rule that removes it, in the order of the search. What is left over can still be in
-the way of itself: then the requests are tried one after the other, with and without constraints, to say which of them
-fails first and whether devices, counters or a constraint are the reason.
+Each device counts for the first rule that removes it, in the order of the search. The remaining devices can still be
+too few for all requests together. Then the requests are tried one after the other, with and without constraints, to
+find the first that fails, and whether devices, counters or a constraint are the reason.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from resourceapi.objects.v1 import AllocationResult, DeviceConstraint, ResourceC
 
 
 class Removal(Struct, frozen=True):
-    """A rule and the number of devices that it removed; `detail` is the selector, the taint, the holders."""
+    """A rule and the number of devices that it removed; `detail` is the selector, the taint or the holders."""
 
     rule: str
     count: int
@@ -36,34 +36,34 @@ class Removal(Struct, frozen=True):
 
 
 class RequestReport(Struct, frozen=True):
-    """What became of a node's devices for one request or alternative."""
+    """The result of each rule on a node's devices for one request or alternative."""
 
     claim: str
     request: str  # "name" or "name/alternative"
     wanted: int | None  # None: all
     considered: int
-    matching: int | None  # with mode All: the devices that it means, whether they can be had or not
+    matching: int | None  # with mode All: the devices that it selects, available or not
     removed: tuple[Removal, ...]
 
     @property
     def left(self) -> int:
-        """How many devices nothing is against."""
+        """How many devices no rule removed."""
         return self.considered - sum(removal.count for removal in self.removed)
 
 
 class NodeReport(Struct, frozen=True):
-    """What a node has to say to claims: allocations, or why not."""
+    """The allocations for claims on one node, or why there are none."""
 
     node: str
     allocations: tuple[AllocationResult, ...] | None
     reason: str = ""  # the line to read first
     error: str = ""  # the allocator's, if it raised one
-    pools: tuple[str, ...] = ()  # those that cannot be used, with the reason
+    pools: tuple[str, ...] = ()  # the unusable pools, with the reason
     requests: tuple[RequestReport, ...] = ()
 
 
 class Explainer:
-    """Asks the allocator about nodes, and goes into the reasons of a refusal."""
+    """Allocates on nodes, and explains a refusal."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Explainer:
         holders: Mapping[DeviceID, str] | None = None,
         timeout: float = 10.0,
     ) -> None:
-        """`holders` names who holds a device; `timeout` (seconds) is for each search."""
+        """`holders` maps a device to the text that names its holder; `timeout` (seconds) applies to each search."""
         self._features = features
         self._state = state
         self._classes = classes
@@ -86,7 +86,7 @@ class Explainer:
         self._allocator = Allocator(features, state, classes, slices, index=self._index)
 
     def report(self, node: Node, claims: Sequence[ResourceClaim]) -> NodeReport:
-        """Allocations for the claims on the node, or the reasons why there are none."""
+        """Return allocations for the claims on the node, or the reasons why there are none."""
         error = ""
         try:
             allocations = self._allocator.allocate(node, claims, timeout=self._timeout)
@@ -152,7 +152,7 @@ class Explainer:
         return None
 
     def _mismatch(self, choice: Choice, layout: Layout, position: int) -> tuple[str, str] | None:
-        """Why the request does not mean the device."""
+        """Why the request does not select the device."""
         record, index = layout.locate(position)
         device = record.devices[index]
         if device.binding_conditions and not self._features.device_binding_and_status:
@@ -177,7 +177,7 @@ class Explainer:
         return None
 
     def _why_not(self, choice: Choice, layout: Layout, holdings: Holdings, position: int) -> tuple[str, str] | None:
-        """What keeps a device from the request that means it."""
+        """Why a device that the request selects is not available."""
         bit = 1 << position
         record, index = layout.locate(position)
         device = record.devices[index]
@@ -204,7 +204,7 @@ class Explainer:
     def _lacking(
         self, choice: Choice, constraints: Sequence[PlannedConstraint], layout: Layout, position: int
     ) -> tuple[str, str] | None:
-        """The constraint that the device fails alone, because it lacks the attribute."""
+        """The constraint that excludes the device by itself, because the device lacks the attribute."""
         for constraint in constraints:
             if constraint.applies_to(choice):
                 attribute = layout.attribute(constraint.attribute, is_list=self._features.list_type_attributes)
@@ -229,7 +229,7 @@ class Explainer:
         return ""
 
     def _first_short_request(self, claims: Sequence[ResourceClaim], requests: Sequence[RequestReport]) -> str:
-        """The first request of which no alternative has enough devices."""
+        """The shortage of the first request for which every alternative has too few devices; empty if there is none."""
         for claim in claims:
             for request in claim.spec.devices.requests:
                 reports = [
@@ -248,7 +248,7 @@ class Explainer:
         claim: ResourceClaim,
         requests: Sequence[RequestReport],
     ) -> str:
-        """Which request of a claim is the first that cannot be had, and what stands in its way."""
+        """The first request of a claim that cannot be allocated, and the reason."""
         devices = claim.spec.devices
         for number, request in enumerate(devices.requests, 1):
             part = _with(claim, number, devices.constraints)

@@ -1,10 +1,10 @@
-"""The switches of the allocator, named as in upstream; each stands for a feature gate."""
+"""The feature gates of the allocator, with upstream's names."""
 
 from msgspec import Struct
 
 
 class Features(Struct, frozen=True, kw_only=True):
-    """Which optional behaviour is on. Everything is on by default."""
+    """Which optional behaviour is enabled. Everything is enabled by default."""
 
     admin_access: bool = True  # DRAAdminAccess
     consumable_capacity: bool = True  # DRAConsumableCapacity

@@ -1,4 +1,4 @@
-"""What is held already, as sets of positions of one layout."""
+"""What other claims hold already, as sets of positions of one layout."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from controlplane.structured.state import AllocatedState
 
 
 class Holdings:
-    """The allocated state, as the search on one layout sees it."""
+    """The allocated state, in the positions of one layout."""
 
     __slots__ = ("_counters", "_shared_ids", "_state", "capacity", "exclusive", "shared")
 
@@ -28,7 +28,7 @@ class Holdings:
         self.shared = _bits(held) | _bits(layout.positions_of(shared_ids))
 
     def draws(self, pool: Pool) -> Iterator[Draw]:
-        """What allocated devices, on whatever node, take of a pool's counters."""
+        """What allocated devices, on any node, draw on a pool's counters."""
         state = self._state
         if state.is_empty:
             return
@@ -38,7 +38,7 @@ class Holdings:
                 yield draw
 
     def leaves(self, pool: Pool, draw: Draw) -> bool:
-        """Whether enough of a pool's counters is left for what a device draws."""
+        """Return whether the remainder of a pool's counters is enough for what a device draws."""
         counters = self._counters.get(pool)
         if counters is None:
             counters = self._counters[pool] = Counters(pool.counters, self.draws(pool))

@@ -1,13 +1,13 @@
 """Names of devices and pools.
 
-A device is known by driver, pool and name; the slice that publishes it is no part of its identity.
+A device is identified by driver, pool and name. The slice that publishes it is no part of its identity.
 """
 
 from typing import NamedTuple
 
 
 class PoolID(NamedTuple):
-    """One driver's pool; equal pool names of two drivers are two pools."""
+    """One driver's pool. Pools of two drivers are different even if their names are equal."""
 
     driver: str
     pool: str

@@ -1,7 +1,7 @@
-"""What is known of the cluster's slices, kept from one allocator to the next.
+"""What is known about the cluster's slices, shared by successive allocators.
 
-Rule: knowledge is kept as long as a slice stays equal; a changed slice costs only the nodes that see it or its pool.
-One index serves one cluster.
+Rule: knowledge is kept as long as a slice stays equal. A changed slice invalidates only the nodes that see it or its
+pool. One index serves one cluster.
 """
 
 import threading
@@ -18,14 +18,14 @@ from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import ResourceSlice
 
 _MAX_POSITIONS = 2_000_000
-"""Layouts are forgotten, oldest first, when together they have more devices than this."""
+"""When the layouts together have more devices than this, the oldest layouts are dropped."""
 
 
 class SliceIndex:
     """Slices by node and pool, and the layouts of nodes."""
 
     def __init__(self) -> None:
-        # Upstream's Allocate may be called from several threads; searches learn, so they take turns.
+        # Several threads can call `allocate`, as in upstream. Searches write their results here, so they take turns.
         self.lock = threading.Lock()
         self.selectors = Selectors()
         self._slices: Sequence[ResourceSlice] = ()
@@ -36,7 +36,7 @@ class SliceIndex:
         self._positions = 0
 
     def update(self, slices: Sequence[ResourceSlice]) -> None:
-        """Take over the slices of the moment; what did not change keeps what is known of it."""
+        """Replace the slices by the current ones; unchanged slices keep what is known about them."""
         if slices is self._slices and isinstance(slices, tuple):
             return
         if len(slices) == len(self._slices) and all(map(is_, slices, self._slices)):
@@ -47,7 +47,7 @@ class SliceIndex:
         self._slices = tuple(slices)
 
     def layout(self, node: Node, features: Features) -> Layout:
-        """The devices that the node can use; raises AllocationError for selectors that cannot be understood."""
+        """Return the devices that the node can use. Raises AllocationError for selectors that cannot be parsed."""
         key = (node.metadata.name, features.partitionable_devices)
         known = self._views.get(key)
         if known is not None and (known[0] is node.metadata.labels or known[0] == node.metadata.labels):
@@ -63,7 +63,7 @@ class SliceIndex:
         return layout
 
     def _replace(self, slices: Iterable[ResourceSlice]) -> list[SliceRecord]:
-        """Records for the slices, old ones where possible; returns those that came or went."""
+        """Make records for the slices, reusing old ones if possible. Return those that were added or removed."""
         before, self._records = self._records, {}
         self._by_node, self._by_pool = {}, {}
         came = []
@@ -82,7 +82,7 @@ class SliceIndex:
         return came + [record for gone in before.values() for record in gone]
 
     def _forget(self, changed: Iterable[SliceRecord]) -> None:
-        """Drop the layouts that a change could touch."""
+        """Drop the layouts that a change can affect."""
         nodes = {record.node_name for record in changed}
         pools = {record.pool for record in changed}
         if "" in nodes:

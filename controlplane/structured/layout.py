@@ -1,8 +1,8 @@
 """The devices that a node can use, numbered.
 
-A position is a device's place in the order of the search; a set of devices is an integer with one bit per position, so
-that "the first candidate" is the lowest bit of a few sets combined. A layout depends on slices and node only, never on
-claims or on what is allocated; what it learns of selectors serves every later search.
+A position is a device's number in the order of the search. A set of devices is an integer with one bit per position:
+the first candidate is the lowest bit of a few combined sets. A layout depends on slices and node only, never on claims
+or allocations. The selector results that it caches serve every later search.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ _MAX_REMEMBERED = 256
 
 
 class Fault(Exception):
-    """A device on which a request cannot be decided; `cause` says why, `selector` which one it was (None: another)."""
+    """A device on which a request cannot be decided. `selector` is the index of the selector that failed, or None."""
 
     def __init__(self, cause: Exception, selector: int | None = None) -> None:
         super().__init__(cause)
@@ -32,7 +32,7 @@ class Fault(Exception):
 
 
 class Attribute:
-    """The values of one attribute: each distinct value has a number, lists have several."""
+    """The values of one attribute. Each distinct value has a number; a list has several."""
 
     __slots__ = ("present", "valued", "values", "with_value")
 
@@ -52,7 +52,7 @@ class Attribute:
 
 
 class Layout:
-    """Pools in order with their usable devices."""
+    """Pools in order, with their usable devices."""
 
     def __init__(self, pools: Sequence[Pool], node: Node) -> None:
         self.pools = tuple(pools)
@@ -80,15 +80,15 @@ class Layout:
 
     @property
     def is_any_invalid(self) -> bool:
-        """Whether the node sees a pool that breaks a rule."""
+        """Whether the node sees an invalid pool."""
         return any(pool.is_invalid for pool in self.pools)
 
     def records(self) -> Iterator[tuple[int, SliceRecord]]:
-        """The slices with their first positions."""
+        """The slices, each with the position of its first device."""
         return zip(self._starts, self._records, strict=True)
 
     def locate(self, position: int) -> tuple[SliceRecord, int]:
-        """The slice of a device and its number there."""
+        """The slice of a device, and the device's index in it."""
         index = bisect_right(self._starts, position) - 1
         return self._records[index], position - self._starts[index]
 
@@ -114,7 +114,7 @@ class Layout:
 
     @cached_property
     def tainted(self) -> list[tuple[tuple[DeviceTaint, ...], int]]:
-        """The different taints that there are, with the devices that have them."""
+        """Each distinct list of taints, with the set of devices that have it."""
         groups: dict[object, tuple[tuple[DeviceTaint, ...], int]] = {}
         for start, record in self.records():
             for index in record.tainted:
@@ -130,7 +130,7 @@ class Layout:
 
     @cached_property
     def plain(self) -> int:
-        """The devices that have enough of every capacity for a request that asks for none."""
+        """The devices that suit a request that names no capacity."""
         return sum(record.plain << start for start, record in self.records())
 
     @cached_property
@@ -140,17 +140,17 @@ class Layout:
 
     @cached_property
     def skipping(self) -> int:
-        """The devices of slices that ask the node to skip operations."""
+        """The devices of slices with `skipNodeOperations`."""
         skipping = [(start, record) for start, record in self.records() if record.skips_operations]
         return sum(((1 << len(record.devices)) - 1) << start for start, record in skipping)
 
     @cached_property
     def draws(self) -> dict[int, Draw]:
-        """What the devices that draw on counters take."""
+        """What each device that draws on counters draws."""
         return {start + index: draw for start, record in self.records() for index, draw in record.draws.items()}
 
     def positions_of(self, devices: frozenset[DeviceID] | Mapping[DeviceID, object]) -> dict[int, DeviceID]:
-        """Where those of these devices are that the node can use."""
+        """The positions of those of these devices that the node can use."""
         if not devices:
             return {}
         if len(devices) < self.size:
@@ -178,7 +178,7 @@ class Layout:
         *,
         with_conditions: bool,
     ) -> "Suitability":
-        """Which devices the selectors and, unless `capacity` is None, the requested amounts allow."""
+        """Return the devices that suit the selectors and, unless `capacity` is None, the requested amounts."""
         key = (tuple([selector.key for selector in selectors]), capacity, with_conditions)
         known = self._suitability.get(key)
         if known is None:
@@ -189,7 +189,7 @@ class Layout:
         return known
 
     def check_node(self, position: int) -> bool:
-        """Whether a device with node selection of its own is for this node; raises NodeSelectorError."""
+        """Return whether a device with its own node selection is for this node. Raises NodeSelectorError."""
         if position not in self._per_node:
             return True
         fault = self._per_node[position]
@@ -237,7 +237,7 @@ class Layout:
 
 
 class Suitability:
-    """What is known of some selectors and requested amounts on every device; looked up lazily, as errors demand."""
+    """Results of some selectors and requested amounts on every device, evaluated on demand."""
 
     __slots__ = ("_layout", "_requests", "_selectors", "decided", "failed", "faults", "true")
 
@@ -261,7 +261,7 @@ class Suitability:
         self.decided |= self.true
 
     def evaluate(self, position: int) -> bool:
-        """Decide one device; raises Fault."""
+        """Decide one device. Raises Fault."""
         bit = 1 << position
         if not self.decided & bit:
             try:
@@ -276,7 +276,7 @@ class Suitability:
         return bool(self.true & bit)
 
     def evaluate_all(self, check: Callable[[], None] | None) -> None:
-        """Decide every device; faults are kept, not raised, but `check` may stop it."""
+        """Decide every device. Faults are stored, not raised; an exception of `check` stops the evaluation."""
         unknown = ~self.decided & ((1 << self._layout.size) - 1)
         while unknown:
             low = unknown & -unknown
@@ -305,7 +305,7 @@ class Suitability:
 
 
 def _combine(by_selector: list[SelectorOutcomes], size: int) -> tuple[int, int]:
-    """The devices that pass all selectors, and those that are stopped by one before any can fail."""
+    """The devices that pass all selectors, and those that a selector rejects before any selector fails."""
     alive, no = (1 << size) - 1, 0
     for outcomes in by_selector:
         no |= alive & outcomes.decided & ~outcomes.true & ~outcomes.failed
@@ -314,7 +314,7 @@ def _combine(by_selector: list[SelectorOutcomes], size: int) -> tuple[int, int]:
 
 
 def _typed_values(attribute: DeviceAttribute, is_list: bool) -> list[tuple[str, object]]:
-    """The values with their types: 1 and true are different, as are a string and a version of the same text."""
+    """The values with their types: 1 and true are different, and so are a string and a version of the same text."""
     if is_list:
         for kind, values in (
             ("int", attribute.int_values),

@@ -1,4 +1,4 @@
-"""Where an allocator gets classes, claims and slices from, if not from plain lists."""
+"""The sources of an allocator's classes, claims and slices, if they are not plain lists."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -11,7 +11,7 @@ class ClassLister(Protocol):
     """The device classes that exist."""
 
     def get(self, name: str) -> DeviceClass:
-        """The class of that name; raises ClassNotFound or another LookupError, whose text is told to the user."""
+        """Return the class of that name. Raises ClassNotFound or another LookupError, whose text the user sees."""
 
 
 class ClaimLister(Protocol):
@@ -25,11 +25,11 @@ class SliceLister(Protocol):
     """The slices that exist."""
 
     def list(self) -> Sequence[ResourceSlice]:
-        """All of them."""
+        """Return all slices."""
 
 
 class DeviceClasses:
-    """Classes by name, from a list; the first of a name counts."""
+    """Classes by name, from a list. The first class of a name is used."""
 
     def __init__(self, classes: Iterable[DeviceClass] = ()) -> None:
         self._by_name: dict[str, DeviceClass] = {}
@@ -37,7 +37,7 @@ class DeviceClasses:
             self._by_name.setdefault(device_class.metadata.name, device_class)
 
     def get(self, name: str) -> DeviceClass:
-        """The class of that name; raises ClassNotFound."""
+        """Return the class of that name. Raises ClassNotFound."""
         try:
             return self._by_name[name]
         except KeyError:

@@ -1,4 +1,4 @@
-"""Node selectors of slices and devices, with the error text that the allocator gives."""
+"""Node selectors of slices and devices, with the allocator's error texts."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from resourceapi.objects.core import Node, NodeSelector, NodeSelectorRequirement
 
 
 class NodeSelectorError(ValueError):
-    """The selector breaks a rule; the text is upstream's, which prints the whole selector."""
+    """The selector breaks a rule. The text is upstream's, which prints the whole selector."""
 
 
 def node_matches(selector: NodeSelector, node: Node) -> bool:
-    """Whether the selector matches the node; raises NodeSelectorError."""
+    """Return whether the selector matches the node. Raises NodeSelectorError."""
     try:
         return selectors.node_matches(selector, node)
     except selectors.SelectorError as error:
@@ -19,7 +19,7 @@ def node_matches(selector: NodeSelector, node: Node) -> bool:
 
 
 def is_for_node(node: Node, name: str | None, all_nodes: bool | None, selector: NodeSelector | None) -> bool:
-    """Whether a slice or device with these fields is for the node: the first that is set decides.
+    """Return whether a slice or device with these fields is for the node. The first field that is set decides.
 
     Raises NodeSelectorError.
     """

@@ -1,8 +1,8 @@
-"""Parts of a problem, each searched alone: what cannot be had without the rest cannot be had with it.
+"""Parts of a problem that are searched alone. If a part has no solution, the whole has none either.
 
-A search tries all that its first requests could have before it knows that a later one has no solution anyway. So single
-requests, and then single claims, are searched by themselves, which mostly takes a few steps. That proves something
-where more picks never help: no device raises an error, which would be an end as well, and none gives counters back.
+A search tries every choice for its first requests before it finds that a later request has no solution. So each
+request, and then each claim, is searched by itself, which usually takes a few steps. The conclusion holds only if more
+picks never help: no device raises an error, which would also end the search, and none gives counters back.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ _LEAST_STEPS = 64
 
 
 class _NotKnown(Exception):
-    """A part's search has made all the steps that it may make."""
+    """A part's search has used up its steps."""
 
 
 class Parts:
-    """The parts of a search's problem of which it is not known yet that they have a solution."""
+    """The parts of a search's problem that might still have no solution."""
 
     def __init__(self, search: Search, pruning: Callable[[Search], Cuts]) -> None:
         self._search = search
@@ -30,7 +30,7 @@ class Parts:
         self._unknown = [] if gives_back else _parts_of(search.claims)
 
     def is_one_unsolvable(self, steps: int) -> bool:
-        """Whether one of them is found to have no solution; each may take its share of so many steps."""
+        """Return whether a part is found to have no solution. The parts share the limit of `steps`."""
         unknown = []
         for part in self._unknown:
             try:

@@ -1,14 +1,15 @@
 """Pools as one node sees them.
 
 Rules, in this order:
-- a slice concerns a node by its node name, else if it is for all nodes, else by its node selector, else by that of one
-  of its devices;
-- of a pool's slices those of the highest generation among them count;
-- a pool is complete if all slices of that generation exist, on whatever node, and are understood; if an incomplete pool
-  has a newer generation, on another node or not understood, the pool does not exist for this node;
-- a complete pool is invalid if device or counter set names repeat, or a device draws on a counter that is not there;
-- slices are ordered by name, pools by driver and name; pools that can be used and have devices with binding conditions
-  come last.
+- a slice concerns a node by its node name; without one, if it is for all nodes; then by its node selector; then by the
+  node selection of one of its devices;
+- of the slices of a pool that concern the node, those of the highest generation are used;
+- a pool is complete if all slices of that generation exist, for any node, and are supported. If the pool is incomplete
+  and has a newer generation, for another node or unsupported, it does not exist for this node;
+- a complete pool is invalid if device or counter set names repeat, or if a device draws on a counter that does not
+  exist;
+- slices are ordered by name, pools by driver and name; usable pools that have devices with binding conditions come
+  last.
 
 Nothing is allocated from incomplete or invalid pools.
 """
@@ -26,7 +27,7 @@ from resourceapi.objects.v1 import ResourceSlice
 
 
 class Pool:
-    """One pool: the slices that concern the node and those that only count for completeness and counters."""
+    """One pool: the slices that concern the node, and those that matter for completeness and counters only."""
 
     def __init__(
         self,
@@ -55,11 +56,11 @@ class Pool:
 
     @property
     def is_invalid(self) -> bool:
-        """Whether the pool breaks a rule; `invalid` says which."""
+        """Whether the pool breaks a rule; `invalid` is the reason."""
         return bool(self.invalid)
 
     def draws(self) -> Iterable[tuple[str, Draw]]:
-        """The names of all devices that draw on the pool's counters, on whatever node, with what they take."""
+        """The names of all devices that draw on the pool's counters, for any node, with what they draw."""
         for record in self._all_device_records():
             for index, draw in record.draws.items():
                 yield record.devices[index].name, draw
@@ -96,7 +97,7 @@ class Pool:
 
 
 def concerns(record: SliceRecord, node: Node) -> bool:
-    """Whether a slice has something for the node; raises NodeSelectorError."""
+    """Return whether a slice has devices for the node. Raises NodeSelectorError."""
     spec = record.slice.spec
     if record.node_name or spec.all_nodes or spec.node_selector is not None:
         try:
@@ -117,7 +118,7 @@ def concerns(record: SliceRecord, node: Node) -> bool:
 
 
 def device_concerns(record: SliceRecord, index: int, node: Node) -> bool:
-    """Whether one device of a slice with selection per device is for the node; raises NodeSelectorError."""
+    """Return whether one device of a slice with selection per device is for the node. Raises NodeSelectorError."""
     device = record.devices[index]
     return is_for_node(node, device.node_name, device.all_nodes, device.node_selector)
 
@@ -128,10 +129,10 @@ def assemble(
     node: Node,
     features: Features,
 ) -> list[Pool]:
-    """The pools of a node, in order.
+    """Return the pools of a node, in order.
 
-    `candidates` are the slices that may concern the node, `by_pool` all slices there are. Raises AllocationError for
-    node selectors that cannot be understood.
+    `candidates` are the slices that might concern the node; `by_pool` has all slices. Raises AllocationError for node
+    selectors that cannot be parsed.
     """
     kept: dict[PoolID, list[SliceRecord]] = {}
     for record in candidates:
@@ -152,7 +153,7 @@ def assemble(
 
 
 def _complete(records: list[SliceRecord], all_records: Iterable[SliceRecord], with_counters: bool) -> Pool | None:
-    """The pool of these slices; None where another node has a newer generation of it."""
+    """The pool of these slices; None if another node's slices have a newer generation of it."""
     generation, wanted = records[0].generation, records[0].slice_count
     if len(records) == wanted:
         return Pool(records, with_counters=with_counters)
@@ -160,7 +161,7 @@ def _complete(records: list[SliceRecord], all_records: Iterable[SliceRecord], wi
     if any(record.generation > generation for record in known):
         return None
     current = [record for record in known if record.generation == generation and not record.is_grouped]
-    mine = {record.name for record in records}  # by name, as upstream tells them apart
+    mine = {record.name for record in records}  # upstream identifies slices by name
     others = [record for record in current if record.name not in mine]
     return Pool(records, others, is_incomplete=len(current) != wanted, with_counters=with_counters)
 

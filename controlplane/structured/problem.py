@@ -1,7 +1,7 @@
-"""One node's search problem: planned claims, completed by what the node has.
+"""The search problem on one node: the planned claims, with the node's devices.
 
-Here mode All becomes a list of devices, tolerations become sets of devices, and the limit on results is checked, all in
-the order in which upstream would find fault.
+Mode All becomes a list of devices here, tolerations become sets of devices, and the limit on results is checked.
+Faults are found in upstream's order.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ from resourceapi.objects.v1 import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceT
 
 
 class Task:
-    """A choice on this node: which devices suit it, and how many it needs."""
+    """A choice on this node: the devices that suit it, and how many it needs."""
 
     __slots__ = ("admin_access", "allowed", "choice", "constraints", "count", "positions", "suitability")
 
@@ -32,15 +32,15 @@ class Task:
     ) -> None:
         self.choice = choice
         self.suitability = suitability
-        self.allowed = allowed  # by feature and taint; only asked once a device is suitable
+        self.allowed = allowed  # by feature and taint; applied only to suitable devices
         self.constraints = constraints  # indexes in the claim's list
-        self.positions = positions  # mode All: exactly these
+        self.positions = positions  # mode All: exactly these devices
         self.count = choice.count if positions is None else len(positions)
         self.admin_access = choice.admin_access
 
 
 class TaskRequest(NamedTuple):
-    """A request's tasks in order of preference."""
+    """A request's tasks, in order of preference."""
 
     tasks: list[Task]
     has_alternatives: bool
@@ -57,7 +57,7 @@ class TaskClaim(NamedTuple):
 def build_problem(
     planned: Iterable[PlannedClaim], layout: Layout, features: Features, check: Callable[[], None] | None = None
 ) -> list[TaskClaim]:
-    """The problem of these claims on this node; raises AllocationError at the first fault, or what `check` raises."""
+    """Return the claims' problem on this node. Raises AllocationError for the first fault, and what `check` raises."""
     claims = []
     for claim in planned:
         counted = 0
@@ -81,7 +81,7 @@ def build_problem(
 
 
 def blocking_taint(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> DeviceTaint | None:
-    """The first taint that keeps the request off the device."""
+    """The first taint that excludes the device from the request; None if all are tolerated."""
     for taint in taints:
         if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not any(tolerates(x, taint) for x in tolerations):
             return taint
@@ -89,7 +89,7 @@ def blocking_taint(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceTo
 
 
 def fault_error(fault: Fault, choice: Choice, layout: Layout, position: int) -> AllocationError:
-    """The error of a device that cannot be decided, as a request's error."""
+    """The error for a device that cannot be decided, with the text of the request."""
     cause = fault.cause
     if isinstance(cause, SelectorError):
         number = fault.selector or 0
@@ -126,7 +126,7 @@ def _task(
 
 
 def _allowed(choice: Choice, layout: Layout, features: Features) -> int:
-    """The devices that neither a missing feature nor a taint keeps from the choice."""
+    """The devices that neither a disabled feature nor a taint excludes from the choice."""
     allowed = ~layout.skipping
     if not features.partitionable_devices:
         allowed &= ~layout.drawing

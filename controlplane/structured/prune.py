@@ -1,16 +1,16 @@
-"""Cuts in the search that cannot change what is found first.
+"""Cuts in the search that cannot change which solution is found first.
 
-A subtree may be cut if it holds no solution and no error. Five cuts:
+A subtree can be cut if it has neither a solution nor an error. There are five cuts:
 
-- too few devices are left for a request;
-- after a device failed, those that nothing can tell apart from it fail too;
-- a state that failed once fails again, where states are told apart up to such devices;
-- the requests still to come cannot be served (see `bounds`);
-- a single request or claim has no solution even without the others (see `parts`), so that nothing has.
+- too few devices remain for a request;
+- after a device failed, all devices that are equivalent to it fail too;
+- a state that failed once fails again; states that differ only in equivalent devices count as the same;
+- the remaining requests cannot be served (see `bounds`);
+- a single request or claim has no solution even without the others (see `parts`), so that the problem has none.
 
-The last four need every selector on every device, so they start after some failures only: a search that finds its
-way at once never pays for them. An error is an end of the search just as a solution is, so a device that raises one is
-unlike any other.
+The last four need the result of every selector on every device, so they start only after some failures: a search that
+succeeds at once never pays for them. An error ends the search just as a solution does, so a device that raises one is
+equivalent to no other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ from controlplane.structured.search import Frame, Search
 
 _MAX_STATES = 200_000
 DEFAULT_PATIENCE = 16
-"""Failures after which the search looks ahead."""
+"""The number of failures after which the search looks ahead."""
 
 
 class Pruner:
@@ -43,11 +43,11 @@ class Pruner:
         self._has_admin = False
         self._bounds: Bounds | None = None
         self._parts: Parts | None = None
-        self._next_parts = 0  # the number of steps at which they are looked at
+        self._next_parts = 0  # the number of steps at which the parts are searched next
         self._is_unsolvable = False
 
     def is_hopeless(self, frame: Frame, start: int, undecided: int) -> bool:
-        """Whether a decision that is about to be opened can be cut."""
+        """Return whether a decision that is about to be opened can be cut."""
         task = frame.task
         assert task is not None
         if not undecided and frame.remaining.bit_count() < task.count - frame.index:
@@ -65,7 +65,7 @@ class Pruner:
         return frame.key in self._failed_states
 
     def failed(self, frame: Frame) -> None:
-        """A decision came to nothing."""
+        """Record that a decision failed."""
         self._failures += 1
         if not self._is_engaged:
             if self._failures > self._patience:
@@ -74,7 +74,7 @@ class Pruner:
             self._failed_states.add(frame.key)
 
     def equivalent_devices(self, position: int) -> int:
-        """Devices indistinguishable from this one, so that they fail where it just failed."""
+        """Return the devices that are equivalent to this one, which fail where it just failed."""
         number = self._class_of.get(position)
         if number is None:
             return 0
@@ -99,7 +99,7 @@ class Pruner:
             sum(max(task.count for task in request.tasks) for request in claim.requests) > MAX_RESULTS
             for claim in search.claims
         )
-        # Where a claim can outgrow its limit, upstream gives up early and may pass by errors that we would find.
+        # If a claim can exceed its limit, upstream gives up early and can miss errors that this search would raise.
         if not (has_errors and may_be_full):
             self._bounds = Bounds(search, tasks)
         if not has_errors:
@@ -113,7 +113,7 @@ class Pruner:
                 self._class_of[bit.bit_length() - 1] = number
 
     def _state(self, frame: Frame, start: int) -> bytes:
-        """A digest of all that decides what can follow, with devices that are alike called the same."""
+        """A digest of everything that decides what can follow; equivalent devices are treated as the same."""
         search = self._search
         class_of = self._class_of.get
         taken = []
@@ -147,18 +147,18 @@ class Pruner:
             tuple(constraints),
             tuple([(number, tuple(counters.taken)) for number, counters in sorted(search.counters.items())]),
         )
-        # A state has kilobytes, and there can be many; version 2 of the format depends on values only.
+        # A state has kilobytes, and there can be many of them. Version 2 of the format depends on values only.
         return blake2b(dumps(state, 2), digest_size=16).digest()
 
 
 def _distinctions(search: Search, tasks: Iterable[Task]) -> Iterator[int]:
-    """Sets that tell devices apart: those in one and those outside of it can be treated differently."""
+    """Sets that distinguish devices: a device in the set can be treated differently from one outside it."""
     layout = search.layout
     for task in tasks:
         yield task.suitability.true & task.allowed
         special = task.suitability.failed
         if task.positions is not None and task.constraints:
-            special |= task.suitability.true  # which of them is refused first decides about an error
+            special |= task.suitability.true  # the device that is refused first decides which error is raised
         yield from _bits(special)
     yield from (search.multi, search.holdings.exclusive, search.holdings.shared)
     for constraints in search.constraints:

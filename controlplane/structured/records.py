@@ -1,7 +1,7 @@
-"""What one ResourceSlice says, read once.
+"""The contents of one ResourceSlice, read once.
 
-The devices of a slice are numbered; sets of them are integers with one bit per device. A record never changes what it
-says, but it learns: the outcome of a selector on a device is kept for as long as the slice stays the same.
+The devices of a slice are numbered; a set of them is an integer with one bit per device. The contents never change, but
+the record caches results: the result of a selector on a device is kept for as long as the slice stays the same.
 """
 
 from functools import cached_property
@@ -16,7 +16,7 @@ _MAX_REMEMBERED = 256
 
 
 class SelectorOutcomes:
-    """What is known of one selector on the devices of one slice."""
+    """The known results of one selector on the devices of one slice."""
 
     __slots__ = ("decided", "failures", "true")
 
@@ -32,7 +32,7 @@ class SelectorOutcomes:
 
 
 class SliceRecord:
-    """One slice and what is known of its devices."""
+    """One slice and what is known about its devices."""
 
     def __init__(self, slice_: ResourceSlice) -> None:
         spec = slice_.spec
@@ -47,32 +47,32 @@ class SliceRecord:
 
     @cached_property
     def is_grouped(self) -> bool:
-        """Whether a device has compatibility groups, an alpha feature without which its slice is not understood."""
+        """Whether a device has compatibility groups, an alpha feature that makes its slice unsupported."""
         return any(draw.compatibility_groups for device in self.devices for draw in device.consumes_counters)
 
     @cached_property
     def needs_partitioning(self) -> bool:
-        """Whether only a reader that knows partitionable devices can understand the slice."""
+        """Whether the slice needs the feature of partitionable devices."""
         return self.slice.spec.per_device_node_selection is not None or self.has_counters
 
     @property
     def has_counters(self) -> bool:
-        """Whether it publishes counters. Such a slice has no usable devices."""
+        """Whether the slice publishes counters. Such a slice has no usable devices."""
         return bool(self.slice.spec.shared_counters)
 
     @property
     def skips_operations(self) -> bool:
-        """Whether the node is to skip operations for its devices, an alpha feature without which they are out."""
+        """Whether the slice has `skipNodeOperations`, an alpha feature that makes its devices unusable."""
         return bool(self.slice.spec.skip_node_operations)
 
     @property
     def selects_per_device(self) -> bool:
-        """Whether each device says itself where it can be used."""
+        """Whether each device has its own node selection."""
         return bool(self.slice.spec.per_device_node_selection)
 
     @cached_property
     def names(self) -> dict[str, int]:
-        """The number of each device."""
+        """The index of each device, by name."""
         return {device.name: index for index, device in enumerate(self.devices)}
 
     @cached_property
@@ -82,7 +82,7 @@ class SliceRecord:
 
     @cached_property
     def tainted(self) -> list[int]:
-        """The numbers of the devices with taints."""
+        """The indexes of the devices with taints."""
         return [index for index, device in enumerate(self.devices) if device.taints]
 
     @cached_property
@@ -92,7 +92,7 @@ class SliceRecord:
 
     @cached_property
     def draws(self) -> dict[int, Draw]:
-        """What the devices that draw on counters take of them."""
+        """What each device that draws on counters draws, by index."""
         return {i: draws_of(device) for i, device in enumerate(self.devices) if device.consumes_counters}
 
     @cached_property
@@ -102,7 +102,7 @@ class SliceRecord:
 
     @cached_property
     def plain(self) -> int:
-        """The devices that have enough of every capacity for a request that asks for none."""
+        """The devices that suit a request that names no capacity."""
         return sum(1 << i for i, device in enumerate(self.devices) if not device.capacity or _is_plain(device))
 
     def device_id(self, index: int) -> DeviceID:
@@ -110,7 +110,7 @@ class SliceRecord:
         return DeviceID(*self.pool, self.devices[index].name)
 
     def outcomes(self, key: str) -> SelectorOutcomes:
-        """What is known of a selector here."""
+        """Return the known results of a selector on this slice, to read and extend."""
         outcomes = self._outcomes.get(key)
         if outcomes is None:
             while len(self._outcomes) >= _MAX_REMEMBERED:
@@ -119,7 +119,7 @@ class SliceRecord:
         return outcomes
 
     def evaluate(self, selector: Selector, index: int) -> bool:
-        """The selector on one device, remembered; raises what the evaluation raises."""
+        """Return the result of the selector on one device, and cache it. Raises what the evaluation raises."""
         outcomes = self.outcomes(selector.key)
         bit = 1 << index
         if not outcomes.decided & bit:

@@ -1,8 +1,8 @@
-"""Claims turned into choices for the search.
+"""Claims as choices for the search.
 
 A claim is a list of requests; a request is one choice, or several alternatives in order of preference. Faults of the
-input are found here, in the order in which upstream looks: request by request, and mode All in its turn, because what
-"all" means depends on the node. So a plan is made once, ends at its first fault, and is completed for each node.
+input are found here in upstream's order: request by request. Mode All is checked in the same sequence, but what "all"
+is depends on the node. So a plan is made once, ends at its first fault, and is completed for each node.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class Choice:
 
 
 class PlannedRequest(NamedTuple):
-    """A request's choices; the fault, if any, comes after them."""
+    """A request's choices. The fault, if any, occurs after them."""
 
     name: str
     choices: list[Choice]
@@ -92,19 +92,19 @@ class PlannedRequest(NamedTuple):
 
 
 class PlannedConstraint(NamedTuple):
-    """An attribute in which devices of some requests (empty: of all) agree or differ."""
+    """An attribute in which the devices of some requests (empty: of all) agree or differ."""
 
     requests: frozenset[str]
     attribute: str
     is_match: bool
 
     def applies_to(self, choice: Choice) -> bool:
-        """Whether devices of the choice are bound by it."""
+        """Return whether the constraint binds the devices of the choice."""
         return not self.requests or choice.request in self.requests or choice.ref in self.requests
 
 
 class PlannedClaim(NamedTuple):
-    """A claim's requests and constraints; the fault, if any, comes after the requests."""
+    """A claim's requests and constraints. The fault, if any, occurs after the requests."""
 
     claim: ResourceClaim
     name: str
@@ -119,7 +119,7 @@ class PlannedClaim(NamedTuple):
 
 
 def claim_name(claim: ResourceClaim) -> str:
-    """How error texts call a claim."""
+    """The claim's name in error texts."""
     namespace = claim.metadata.namespace
     return f"{namespace}/{claim.metadata.name}" if namespace else claim.metadata.name
 
@@ -127,7 +127,7 @@ def claim_name(claim: ResourceClaim) -> str:
 def plan(
     claims: Sequence[ResourceClaim], classes: ClassLister, selectors: Selectors, features: Features
 ) -> list[PlannedClaim]:
-    """The claims as choices, up to and including the first claim with a fault."""
+    """Return the claims as choices, up to and including the first claim with a fault."""
     planned = []
     for claim in claims:
         planned.append(_plan_claim(claim, classes, selectors, features))

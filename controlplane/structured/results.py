@@ -1,4 +1,4 @@
-"""A solution written as AllocationResults: devices, their configuration, where they can be used."""
+"""A solution as AllocationResults: devices, their configuration, and where they can be used."""
 
 import uuid
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from resourceapi.objects.v1 import (
 def allocation(
     claim: TaskClaim, chosen: Sequence[Task], picks: Sequence[Pick], layout: Layout, node: Node, features: Features
 ) -> AllocationResult:
-    """One claim's allocation; raises AllocationError for a node selector that cannot be merged."""
+    """Return one claim's allocation. Raises AllocationError for a node selector that cannot be merged."""
     return AllocationResult(
         devices=DeviceAllocationResult(
             results=tuple([_result(pick, layout, features) for pick in picks]),
@@ -53,9 +53,9 @@ def _result(pick: Pick, layout: Layout, features: Features) -> DeviceRequestAllo
 
 
 def _config(claim: ResourceClaim, chosen: Sequence[Task]) -> tuple[DeviceAllocationConfiguration, ...]:
-    """Configuration of the classes in the order of their first use, then that of the claim.
+    """The configuration of the classes in the order of their first use, then that of the claim.
 
-    A list of requests that covers the whole claim is left out.
+    A list of requests that covers the whole claim is omitted.
     """
     spec = claim.spec.devices
     refs_by_class: dict[str, list[str]] = {}
@@ -89,9 +89,9 @@ def _covers(requests: Sequence[str], chosen: Sequence[Task]) -> bool:
 
 
 def _node_selector(claim: ResourceClaim, picks: Sequence[Pick], layout: Layout, node: Node) -> NodeSelector | None:
-    """Where all devices can be used: on this node if one is local, else where all their selectors hold.
+    """Where all devices can be used: on this node if one of them is local, otherwise where all their selectors match.
 
-    A device that binds to its node does so whatever the gates: where they are off, new slices do not say it.
+    A device with `bindsToNode` binds to its node whatever the gates are: with the gate off, new slices lack the field.
     """
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []

@@ -1,10 +1,10 @@
-"""The search: depth first, and the first complete assignment wins.
+"""The search: depth first; the first complete assignment is the result.
 
-Variables in order: claims, their requests, a request's alternatives, its devices one by one. Values in order of
-position; inside one request only increasing positions are tried. What is fixed here is which assignment is found first;
-`prune` only cuts what holds neither a solution nor an error. Without it, `steps` is upstream's count.
+The variables in order: claims, their requests, a request's alternatives, its devices one by one. The values are in
+order of position; within one request only increasing positions are tried. This order decides which assignment is found
+first. `prune` cuts only what has neither a solution nor an error. Without it, `steps` equals upstream's count.
 
-The stack is explicit, so that the number of devices is not limited by the interpreter's.
+The stack is explicit, so that the interpreter's recursion limit does not limit the number of devices.
 """
 
 from collections.abc import Callable
@@ -23,22 +23,22 @@ from controlplane.structured.requests import MAX_RESULTS
 
 
 class Verdict(Enum):
-    """How a step ended."""
+    """The result of a step."""
 
     SOLVED = auto()
-    OPEN = auto()  # there is something to try, on top of the stack
+    OPEN = auto()  # the frame on top of the stack has something to try
     FAILED = auto()
-    TOO_MANY = auto()  # failed because the claim would get more results than it can hold, whatever the devices
+    TOO_MANY = auto()  # failed because the claim would exceed its limit of results, with any devices
 
 
 class Pick(NamedTuple):
-    """A device for a task."""
+    """A device that was chosen for a task."""
 
     claim: int
     task: Task
     position: int
     is_shared: bool
-    amounts: Amounts  # what a share consumes
+    amounts: Amounts  # what this share consumes
 
 
 class Frame:
@@ -60,27 +60,27 @@ class Frame:
     def __init__(self, claim: int, request: int, task: Task | None, index: int) -> None:
         self.claim = claim
         self.request = request
-        self.task = task  # None: the decision between alternatives
+        self.task = task  # None: this frame chooses between alternatives
         self.index = index
         self.remaining = 0
         self.filter = 0
         self.position = -1
         self.alternative = -1
         self.too_many = 0
-        self.key: bytes | None = None  # the pruner's name for the state in which it was opened
+        self.key: bytes | None = None  # the pruner's digest of the state in which the frame was opened
 
 
 class Cuts(Protocol):
-    """What may be left out of a search; see `prune`."""
+    """The cuts of a search; see `prune`."""
 
     def is_hopeless(self, frame: Frame, start: int, undecided: int) -> bool:
-        """Whether a decision that is about to be opened, at this position, can be cut."""
+        """Return whether a decision that is about to be opened at position `start` can be cut."""
 
     def failed(self, frame: Frame) -> None:
-        """Told of a decision that came to nothing."""
+        """Record that a decision failed."""
 
     def equivalent_devices(self, position: int) -> int:
-        """Devices indistinguishable from this one, so that they fail where it just failed."""
+        """Return the devices that are equivalent to this one, which fail where it just failed."""
 
 
 class Search:
@@ -105,7 +105,7 @@ class Search:
         self.everything = (1 << layout.size) - 1
         self.taken = 0
         self.taken_by = [0] * len(claims)
-        self.sharing: dict[int, list[Amounts]] = {}  # shares handed out by this search
+        self.sharing: dict[int, list[Amounts]] = {}  # shares that this search allocated
         self.multi = layout.multi if features.consumable_capacity else 0
         self.drawing = layout.drawing if features.partitionable_devices else 0
         self.counters: dict[int, Counters] = {}
@@ -119,12 +119,12 @@ class Search:
             for claim in claims
         ]
         self._first_pick = [0] * (len(claims) + 1)
-        self._full_claim = -1  # whose limit the last TOO_MANY was about
+        self._full_claim = -1  # the claim whose limit caused the last TOO_MANY
         self.check = check
         self._pruner = None if pruning is None else pruning(self)
 
     def run(self) -> bool:
-        """Search; True leaves the solution in `picks` and the alternatives in `frames`. Raises AllocationError."""
+        """Search. True: the solution is in `picks` and the alternatives are in `frames`. Raises AllocationError."""
         verdict = self._enter(0, 0, None, 0, 0)
         while verdict is not Verdict.SOLVED:
             if verdict is Verdict.OPEN:
@@ -136,11 +136,11 @@ class Search:
         return True
 
     def results_in(self, claim: int) -> int:
-        """How many devices the claim that is being decided has so far."""
+        """Return how many devices the claim that is being decided has so far."""
         return len(self.picks) - self._first_pick[claim]
 
     def _enter(self, claim: int, request: int, task: Task | None, index: int, start: int) -> Verdict:
-        """One step, and those that follow from it without a decision."""
+        """Make one step, and those that follow from it without a decision."""
         while True:
             self.steps += 1
             if self.check is not None:
@@ -200,7 +200,7 @@ class Search:
         return Verdict.OPEN
 
     def _next(self) -> Verdict:
-        """Try the next device or alternative of the decision on top."""
+        """Try the next device or alternative of the top frame."""
         frame = self.frames[-1]
         task = frame.task
         if task is None:
@@ -240,11 +240,11 @@ class Search:
         return Verdict.TOO_MANY if frame.too_many == len(tasks) else Verdict.FAILED
 
     def _back(self, verdict: Verdict) -> Verdict:
-        """Undo the decision on top after what followed from it failed."""
+        """Undo the decision of the top frame after its continuation failed."""
         frame = self.frames[-1]
         task = frame.task
         if frame.claim != self._full_claim:
-            verdict = Verdict.FAILED  # one claim's limit is a plain failure to the claims before it
+            verdict = Verdict.FAILED  # for the claims before it, one claim's limit is an ordinary failure
         if task is None:
             frame.too_many += verdict is Verdict.TOO_MANY
             return Verdict.OPEN
@@ -257,7 +257,7 @@ class Search:
         return Verdict.OPEN
 
     def _take(self, claim: int, task: Task, position: int, bit: int) -> bool:
-        """Hand out a suitable device if counters and capacity allow; a refusal changes nothing."""
+        """Allocate a suitable device if counters and capacity allow it. A refusal changes nothing."""
         if self.drawing & bit and not self._pay(position, bit):
             return False
         amounts: Amounts = {}
@@ -281,7 +281,7 @@ class Search:
         return True
 
     def _take_listed(self, claim: int, task: Task, position: int) -> bool:
-        """Hand out the device that mode All demands next; raises AllocationError if a constraint refuses it."""
+        """Allocate the next device of mode All. Raises AllocationError if a constraint refuses it."""
         bit = 1 << position
         in_use = self.taken_by[claim] if task.admin_access else self.taken | self.holdings.exclusive
         if in_use & bit or not task.allowed & bit:
@@ -296,7 +296,7 @@ class Search:
         return self._take(claim, task, position, bit)
 
     def _undo(self) -> None:
-        """Take the last device back."""
+        """Take back the device that was picked last."""
         pick = self.picks.pop()
         bit = 1 << pick.position
         if pick.is_shared:
@@ -306,7 +306,7 @@ class Search:
                 del self.sharing[pick.position]
         else:
             self.taken_by[pick.claim] ^= bit
-            # With admin access a device can be handed out to several claims.
+            # With admin access, several claims can have the same device.
             if not pick.task.admin_access or not any(taken & bit for taken in self.taken_by):
                 self.taken ^= bit
         for number in pick.task.constraints:
@@ -315,7 +315,7 @@ class Search:
             self._refund(pick.position, bit)
 
     def _pay(self, position: int, bit: int) -> bool:
-        """Take what the device draws on its pool's counters; of a shared device only the first user pays."""
+        """Take what the device draws on its pool's counters. For a shared device, only the first user draws."""
         if self.multi & bit and (position in self.sharing or self.holdings.shared & bit):
             return True
         return self.counters_of(self.layout.pool_numbers[position]).take(self.layout.draws[position])

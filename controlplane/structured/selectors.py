@@ -1,4 +1,4 @@
-"""Device selectors as the allocator uses them: compiled when first needed, then asked device by device."""
+"""Device selectors for the allocator: compiled on first use, then evaluated device by device."""
 
 from resourceapi.cel import (
     CelCompileError,
@@ -14,7 +14,7 @@ _MAX_COMPILED = 256
 
 
 class SelectorError(Exception):
-    """A selector that cannot be compiled, or not be evaluated on a device; the text is that of the expression."""
+    """A selector that cannot be compiled, or evaluated on a device. The text is that of the CEL error."""
 
     def __init__(self, text: str, *, is_compile_error: bool) -> None:
         super().__init__(text)
@@ -22,7 +22,7 @@ class SelectorError(Exception):
 
 
 class Selector:
-    """One expression; equal keys have equal outcomes."""
+    """One expression. Selectors with equal keys have equal results."""
 
     __slots__ = ("_selectors", "key")
 
@@ -31,7 +31,7 @@ class Selector:
         self._selectors = selectors
 
     def matches(self, driver: str, device: Device) -> bool:
-        """Whether it matches a device; raises SelectorError."""
+        """Return whether the selector matches a device. Raises SelectorError."""
         try:
             compiled = self._selectors.cache.get(self.key)
         except CelCompileError as error:
@@ -43,18 +43,18 @@ class Selector:
 
 
 class Selectors:
-    """Compiles selectors as stored expressions: everything that is known may be used, whatever feature is on."""
+    """Compiles selectors as stored expressions: every known function is allowed, whatever features are enabled."""
 
     def __init__(self) -> None:
         self.cache = SelectorCache(device_environment(), capacity=_MAX_COMPILED)
         self._viewed: tuple[Device, DeviceView] | None = None
 
     def get(self, selector: DeviceSelector) -> Selector:
-        """The selector of a class or request, which has an expression."""
+        """Return the selector of a class or request, which has an expression."""
         return Selector("" if selector.cel is None else selector.cel.expression, self)
 
     def view(self, driver: str, device: Device) -> DeviceView:
-        """The device as expressions see it; the selectors of one request ask for the same one after the other."""
+        """Return the device as a CEL value. The last one is cached, as a request's selectors use it in succession."""
         if self._viewed is None or self._viewed[0] is not device:
             self._viewed = (device, DeviceView.of(driver, device))
         return self._viewed[1]

@@ -1,7 +1,7 @@
 """What other claims hold already.
 
-Rule: results with admin access hold nothing; results with a share id hold a share and the capacity that it consumes,
-all others hold their device exclusively.
+Rule: results with admin access hold nothing. Results with a share id hold a share and the capacity that it consumes.
+All others hold their device exclusively.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ class AllocatedState(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_claims(cls, claims: Iterable[ResourceClaim]) -> "AllocatedState":
-        """What the allocations of these claims hold; claims without one are skipped."""
+        """Return what the allocations of these claims hold. Claims without an allocation are skipped."""
         devices: set[DeviceID] = set()
         shares: set[SharedDeviceID] = set()
         capacity: dict[DeviceID, dict[str, Quantity]] = {}

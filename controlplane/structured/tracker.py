@@ -1,7 +1,8 @@
-"""ResourceSlices as allocation sees them: with the taints that DeviceTaintRules put on devices.
+"""ResourceSlices for the allocator, with the taints that DeviceTaintRules put on devices.
 
-A rule without a selector taints nothing, one with an empty selector everything; all criteria of a selector hold. Taints
-of rules stand behind the device's own, in the order of the rules' names. Upstream: `resourceslice/tracker`.
+A rule without a selector taints nothing; one with an empty selector taints everything. A device has to meet all
+criteria of a selector. The rules' taints follow the device's own, ordered by rule name. Upstream:
+`resourceslice/tracker`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,17 +13,17 @@ from controlplane.structured.identity import DeviceID
 from resourceapi.objects.v1 import Device, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
 
 OnChange = Callable[[ResourceSlice | None, ResourceSlice | None], object]
-"""Told of every change of a patched slice: before (None: it is new) and after (None: it is gone)."""
+"""Called for each change of a patched slice, with the slice before (None: new) and after (None: deleted)."""
 
 
 def patched(slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]) -> list[ResourceSlice]:
-    """Return the slices in their order, with the taints of the rules; untouched ones as they are."""
+    """Return the slices in their order, with the taints of the rules. Slices without such taints are not copied."""
     in_order = sorted(rules, key=_name)
     return [_patched(each, in_order) for each in slices]
 
 
 def selects(rule: DeviceTaintRule, device: DeviceID) -> bool:
-    """Whether a rule is about a device, be it in a slice or not."""
+    """Return whether a rule taints a device, whether or not a slice has the device."""
     selector = rule.spec.device_selector
     return (
         selector is not None
@@ -33,9 +34,9 @@ def selects(rule: DeviceTaintRule, device: DeviceID) -> bool:
 
 
 class Tracker:
-    """Keeps patched slices up to date with every event, in whichever order events of different objects come.
+    """Keeps patched slices up to date with every event; events of different objects can come in any order.
 
-    Upstream's interface, for schedulers that are told of changes; ours goes over everything and calls `patched`.
+    Upstream has this interface for schedulers that receive events. On an event, every affected slice is patched again.
     """
 
     def __init__(self, on_change: OnChange = lambda *_: None) -> None:
@@ -50,22 +51,22 @@ class Tracker:
         return sorted(self._patched.values(), key=_name)
 
     def set_slice(self, new: ResourceSlice) -> None:
-        """A slice was created or changed."""
+        """Record a created or changed slice."""
         self._slices[new.metadata.name] = new
         self._update((new.metadata.name,))
 
     def remove_slice(self, name: str) -> None:
-        """A slice is gone."""
+        """Record that a slice is deleted."""
         self._slices.pop(name, None)
         self._update((name,))
 
     def set_rule(self, new: DeviceTaintRule) -> None:
-        """A rule was created or changed."""
+        """Record a created or changed rule."""
         self._rules[new.metadata.name] = new
         self._update(sorted(self._slices))
 
     def remove_rule(self, name: str) -> None:
-        """A rule is gone."""
+        """Record that a rule is deleted."""
         self._rules.pop(name, None)
         self._update(sorted(self._slices))
 

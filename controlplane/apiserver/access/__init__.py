@@ -1,1 +1,1 @@
-"""Who makes a request, what they may do, and the certificates and tokens that say so."""
+"""The users of requests, what they can do, and their certificates and tokens."""

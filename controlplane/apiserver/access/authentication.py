@@ -1,4 +1,4 @@
-"""Who a request is from: by a certificate, by the server's own token, by a service account's; and as whom.
+"""Authentication: by a certificate, the server's own token, or a service account's token; and impersonation.
 
 Source: kubernetes.io "Authenticating", "User impersonation".
 """
@@ -23,9 +23,9 @@ _ANONYMOUS = "system:anonymous"
 
 
 class Authenticator:
-    """Knows the server's token, if it has one, and those of service accounts. Without a token everybody is ADMIN.
+    """Accepts the server's token, if it has one, and those of service accounts. Without a token, every user is ADMIN.
 
-    `has_anonymous`: who shows no credential is let in as nobody, where somebody else says what nobody may do.
+    `has_anonymous`: a request without a credential is anonymous; authorization then decides what it can do.
     """
 
     def __init__(self, token: str, tokens: Tokens, *, has_anonymous: bool) -> None:
@@ -33,9 +33,9 @@ class Authenticator:
         self.has_anonymous = has_anonymous and bool(token)
 
     def taken_from_path(self, scope: Scope) -> Scope:
-        """The request without the token with which its path may begin (kubeconfig.py).
+        """Return the request without the token with which its path can begin (kubeconfig.py).
 
-        It is in a header instead, unless a header has a credential already.
+        The token moves to a header, unless a header has a credential already.
         """
         token, slash, rest = scope["path"][1:].partition("/")
         if not token or self.of_token(token.encode()) is None:
@@ -46,12 +46,12 @@ class Authenticator:
         return {**scope, "path": slash + rest, "headers": headers}
 
     def user(self, request: Request) -> User:
-        """Whom a request is from. Raises ApiError 401, or 403 for who may not speak for others."""
+        """Return the user of a request. Raises ApiError 401, or 403 if the user cannot impersonate others."""
         by_certificate: User | None = request.scope.get(USER)
         return _impersonated(by_certificate or self._own(_credential(request)), request.headers)
 
     def of_token(self, token: bytes) -> User | None:
-        """Whose token this is: the server's own, or a service account's that holds; None for any other."""
+        """Return the user of a token: the server's own, or a valid one of a service account. None for any other."""
         if self._token and hmac.compare_digest(token, self._token.encode()):
             return ADMIN
         return self.tokens.user(token.decode("latin-1")) if token.count(b".") == 2 else None
@@ -68,7 +68,7 @@ class Authenticator:
 
 
 def _impersonated(user: User, headers: Headers) -> User:
-    """The user that the headers ask for; only an administrator may ask."""
+    """The user that the headers name. Only an administrator can impersonate."""
     name, uid = headers.get("Impersonate-User", ""), headers.get("Impersonate-Uid", "")
     groups = [*headers.getlist("Impersonate-Group")]
     extra: dict[str, list[str]] = {}
@@ -93,7 +93,7 @@ def _impersonated(user: User, headers: Headers) -> User:
 
 
 def _without_user(uid: str, groups: list[str], extra: dict[str, list[str]]) -> str:
-    """Why nobody can be meant, with Go's syntax for who was."""
+    """Why there is no user to impersonate, with the request in Go's syntax."""
     shown = ", ".join(f"{quoted_text(key)}:{_texts(extra[key])}" for key in sorted(extra))
     members = f"Extra:map[string][]string{{{shown}}}" if extra else "Extra:map[string][]string(nil)"
     found = f'&user.DefaultInfo{{Name:"", UID:{quoted_text(uid)}, Groups:{_texts(groups)}, {members}}}'
@@ -105,7 +105,7 @@ def _texts(texts: list[str]) -> str:
 
 
 def _credential(request: Request) -> bytes:
-    """The bearer token, or the password."""
+    """The bearer token, or the password of basic authentication."""
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "basic":
         with contextlib.suppress(ValueError):

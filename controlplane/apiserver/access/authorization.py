@@ -1,6 +1,6 @@
-"""What somebody may do: the question as roles put it, and roles and their bindings (RBAC) as one who answers.
+"""Authorization: the attributes of a request, and RBAC, which decides by roles and their bindings.
 
-Source: kubernetes.io "Using RBAC Authorization", "Authorization" (request attributes); the wording is upstream's.
+Source: kubernetes.io "Using RBAC Authorization", "Authorization" (request attributes); the texts are upstream's.
 """
 
 import re
@@ -21,7 +21,7 @@ AuthorizationMode = Literal["AlwaysAllow", "RBAC"]
 
 
 class Attributes(NamedTuple):
-    """What a request wants to do: something to a resource, or, with a `path`, to what is none."""
+    """What a request wants to do: a verb on a resource, or on a `path` that is no resource."""
 
     verb: str
     group: str = ""
@@ -33,24 +33,24 @@ class Attributes(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Whether something is allowed, and what is to be said of it."""
+    """Whether a request is allowed, and the reason."""
 
     is_allowed: bool
     reason: str = ""
 
 
 class Authorizer(Protocol):
-    """Answers whether a user may do something."""
+    """Decides whether a user can do something."""
 
     def decide(self, user: User, attributes: Attributes) -> Decision:
-        """The decision."""
+        """Return the decision for a user and the attributes of a request."""
 
     def rules(self, user: User, namespace: str) -> tuple[list[Plain], str]:
-        """All that a user may do in a namespace, and what is wrong with what says so."""
+        """Return all rules that apply to a user in a namespace, and the errors in the roles; empty if none."""
 
 
 class AlwaysAllow(Authorizer):
-    """Everybody may do everything."""
+    """Allows everything."""
 
     def decide(self, user: User, attributes: Attributes) -> Decision:
         del user, attributes
@@ -62,13 +62,13 @@ class AlwaysAllow(Authorizer):
 
 
 class Rbac(Authorizer):
-    """Roles and bindings of the store. Nothing is allowed that none of them allows, but to system:masters."""
+    """Decides by the stored roles and bindings. Only system:masters is allowed everything without a role."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def decide(self, user: User, attributes: Attributes) -> Decision:
-        """The decision; the reason of a refusal names roles that bindings refer to and that do not exist."""
+        """Return the decision. The reason of a refusal names missing roles to which bindings refer."""
         if MASTERS in user.groups:
             return Decision(is_allowed=True)
         missing: list[str] = []
@@ -78,7 +78,7 @@ class Rbac(Authorizer):
         return Decision(is_allowed=False, reason=f"RBAC: {_together(missing)}" if missing else "")
 
     def rules(self, user: User, namespace: str) -> tuple[list[Plain], str]:
-        """The rules of all roles that are bound to the user, as they stand in them."""
+        """Return the rules of all roles that are bound to the user, unchanged."""
         missing: list[str] = []
         return list(self._rules(user, namespace, missing)), _together(missing) if missing else ""
 
@@ -105,7 +105,7 @@ class Rbac(Authorizer):
 
 
 def attributes_of(method: str, steps: list[str], query: Mapping[str, str]) -> Attributes:
-    """What a request wants, from its path's steps and its query."""
+    """Return the attributes of a request, from the steps of its path and its query."""
     path, verb = "/" + "/".join(steps), _VERBS.get(method, method.lower())
     if steps[:1] == ["api"]:
         group, rest = "", steps[2:]
@@ -134,7 +134,7 @@ def attributes_of(method: str, steps: list[str], query: Mapping[str, str]) -> At
 
 
 def refusal(user: User, attributes: Attributes, reason: str) -> ApiError:
-    """403 for what a user may not do."""
+    """Return the error 403 for something that a user cannot do."""
     text = why_not(user, attributes, reason)
     if attributes.path:
         return ApiError(403, f"forbidden: {text}", "Forbidden", {})
@@ -147,7 +147,7 @@ def refusal(user: User, attributes: Attributes, reason: str) -> ApiError:
 
 
 def why_not(user: User, attributes: Attributes, reason: str = "") -> str:
-    """Who cannot do what, in upstream's words."""
+    """Return upstream's text about what a user cannot do."""
     if attributes.path:
         text = f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
     else:
@@ -159,7 +159,7 @@ def why_not(user: User, attributes: Attributes, reason: str = "") -> str:
 
 
 def first_roles() -> list[Plain]:
-    """What a cluster has from the start: the administrator, and what everybody may ask of the server."""
+    """Return the roles and bindings of a new cluster: for administrators, and for what every user can request."""
     return [
         _cluster_role("cluster-admin", _everything()),
         _cluster_role_binding("cluster-admin", MASTERS),

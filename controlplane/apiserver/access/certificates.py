@@ -1,8 +1,8 @@
-"""CertificateSigningRequests: who asks for which certificate, who approved it, and the certificate.
+"""CertificateSigningRequests: who requests which certificate, who approved it, and the certificate.
 
-What one is about never changes, and is noted with who asked. Only `approval` takes conditions Approved and Denied, only
-`status` the certificate. Source: k8s.io/api certificates/v1, kubernetes.io "Certificates and Certificate Signing
-Requests"; the wording is upstream's.
+The spec never changes, and contains the user of the request. Only `approval` accepts the conditions Approved and
+Denied, only `status` the certificate. Source: k8s.io/api certificates/v1, kubernetes.io "Certificates and Certificate
+Signing Requests"; the texts are upstream's.
 """
 
 import base64
@@ -45,7 +45,7 @@ _CONDITIONS = "status.conditions"
 
 
 def certificates_kind(clock: Callable[[], datetime], authorizer: Authorizer) -> Kind:
-    """The kind. `authorizer` says who may approve for a signer."""
+    """Return the kind. `authorizer` decides who can approve for a signer."""
     schema = kind_schema(f"{GROUP}/v1", KIND, "Asks a signer for a certificate.")
     return Kind(
         group=GROUP,
@@ -64,19 +64,19 @@ def certificates_kind(clock: Callable[[], datetime], authorizer: Authorizer) -> 
 
 
 def conditions_of(request: Plain, kind: str) -> list[Plain]:
-    """Its conditions of a kind."""
+    """Return a request's conditions of a type."""
     return [each for each in _all_conditions(request) if each.get("type") == kind]
 
 
 def user_of(request: Plain) -> User:
-    """Who asked."""
+    """Return the user who made a certificate request."""
     spec = request["spec"]
     extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
     return User(spec.get("username") or "", tuple(spec.get("groups") or ()), spec.get("uid") or "", extra)
 
 
 def pem_of(request: Plain) -> bytes:
-    """What is to be signed; empty for what is not base64."""
+    """Return the PKCS #10 request as PEM; empty if it is not base64."""
     try:
         return base64.b64decode(request["spec"].get("request") or "", validate=True)
     except binascii.Error:
@@ -119,7 +119,7 @@ class _Rules(OpenRules):
             self._check_approver(old, context)
             status = {**(old.get("status") or {})}
         else:
-            for kind in (APPROVED, DENIED):  # as they were, if there are as many
+            for kind in (APPROVED, DENIED):  # keep the old ones if the number is the same
                 before, after = conditions_of(old, kind), [each for each in conditions if each.get("type") == kind]
                 if len(before) == len(after):
                     kept = iter(before)
@@ -139,7 +139,7 @@ class _Rules(OpenRules):
         return changed
 
     def _check_approver(self, request: Plain, context: WriteContext) -> None:
-        """Who approves has a right of its own, for a signer or for all of its domain."""
+        """Check the right to approve: for the signer, or for all signers of its domain. Raises ApiError 403."""
         user, signer = context.caller.user, str(request["spec"].get("signerName") or "")
         for name in (signer, f"{signer.partition('/')[0]}/*"):
             if self._authorizer.decide(user, Attributes("approve", GROUP, "signers", name=name)).is_allowed:
@@ -152,7 +152,7 @@ class _Rules(OpenRules):
         )
 
     def _timed(self, condition: Plain, old: Plain) -> Plain:
-        """With the times that were left out: of the change, unless there was such a condition before."""
+        """Fill in missing times: the present, but an unchanged condition keeps its transition time."""
         now = format_time(self._clock())
         before = (each for each in conditions_of(old, str(condition.get("type"))))
         same = (each for each in before if each.get("status") == condition.get("status"))
@@ -164,7 +164,7 @@ class _Rules(OpenRules):
 
 
 def _check_subject(name: str, spec: Plain) -> None:
-    """Nobody becomes an administrator by a certificate."""
+    """Refuse a certificate that would make its owner an administrator."""
     with contextlib.suppress(RequestError):
         wanted = read_request(pem_of({"spec": spec}))
         if spec.get("signerName") == CLIENT_SIGNER and MASTERS in wanted.organizations:

@@ -1,6 +1,6 @@
-"""Who may change what of a claim's status: the scheduler its allocation, a driver its own devices on its own node.
+"""Who can change which part of a claim's status: the scheduler its allocation, a driver the devices of its node.
 
-Source: KEP-5018's granular status authorization, on since 1.36; the wording is kube-apiserver's.
+Source: KEP-5018's granular status authorization, on since 1.36; the texts are kube-apiserver's.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ CLAIMS = f"resourceclaims.{v1.GROUP}"
 
 
 def check_status_writer(errors: ErrorList, authorizer: Authorizer, caller: Caller, new: Plain, old: Plain) -> None:
-    """That a caller may make this change of a status, both in v1."""
+    """Check that a caller can make this change of a status. Both objects are in v1."""
     after, before = new.get("status") or {}, old.get("status") or {}
     verb, namespace = caller.verb, new["metadata"].get("namespace", "")
     if not all(json_equal(after.get(name), before.get(name)) for name in ("allocation", "reservedFor")):
@@ -60,7 +60,7 @@ def _by_device(status: Plain) -> dict[tuple[str, ...], Any]:
 
 
 def _node_of(allocation: Plain) -> str:
-    """The one node that an allocation is for, or nothing."""
+    """The only node for which an allocation is; empty if there are several."""
     terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
     if len(terms) != 1 or terms[0].get("matchExpressions"):
         return ""

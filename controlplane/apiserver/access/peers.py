@@ -1,7 +1,7 @@
-"""Who a client is by the certificate that it showed: one of the server's own authority, or the handshake had failed.
+"""The user of a client's certificate. TLS has checked it: without the server's authority the handshake fails.
 
-ASGI has no place for it, so each connection's application adds it to the scope. Source: kubernetes.io
-"Authenticating" (X509 client certificates).
+ASGI has no place for it, so each connection's application adds it to the scope. Source: kubernetes.io "Authenticating"
+(X509 client certificates).
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from controlplane.apiserver.access.identity import AUTHENTICATED, User
 
 USER = "nodeplug.user"
-"""Where the scope has the user."""
+"""The key of the user in the scope."""
 
 
 def recording_certificates(protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
-    """An HTTP protocol of uvicorn's that says whose certificate a connection has."""
+    """Return uvicorn's HTTP protocol with the user of each connection's certificate in the scope."""
 
     class RecordingCertificates(protocol):  # type: ignore[misc,valid-type]  # uvicorn chooses which
         def connection_made(self, transport: asyncio.Transport) -> None:
@@ -29,7 +29,7 @@ def recording_certificates(protocol: type[asyncio.Protocol]) -> type[asyncio.Pro
 
 
 def user_of(certificate: dict[str, Any]) -> User:
-    """The user that a certificate names: the common name, with organizations as groups."""
+    """Return the user of a certificate: the common name, with organizations as groups."""
     found: dict[str, list[str]] = {}
     for (name, value), *_ in certificate.get("subject", ()):
         found.setdefault(name, []).append(value)

@@ -1,6 +1,6 @@
-"""What a certificate signing request (PKCS #10) asks for: read from its DER, as far as signers go by it.
+"""Parses a certificate signing request (PKCS #10) from its DER, as far as signers need it.
 
-The signature is checked by who signs. Source: RFC 2986, RFC 5280 (4.2.1.6), RFC 7468; X.690 for DER.
+The signer checks the signature. Source: RFC 2986, RFC 5280 (4.2.1.6), RFC 7468; X.690 for DER.
 """
 
 import base64
@@ -18,11 +18,11 @@ _EMAIL, _DNS, _URI, _ADDRESS = 0x81, 0x82, 0x86, 0x87
 
 
 class RequestError(ValueError):
-    """This is no certificate signing request; says why in the reference server's words, where it has any."""
+    """The data is not a certificate signing request. The text is the reference server's, if it has one."""
 
 
 class CertificateRequest(NamedTuple):
-    """Whom a request is for: the names of its subject, and the alternative ones."""
+    """The names in a request: those of its subject, and the alternative names."""
 
     common_name: str
     organizations: tuple[str, ...]
@@ -33,7 +33,7 @@ class CertificateRequest(NamedTuple):
 
 
 def read_request(pem: bytes) -> CertificateRequest:
-    """Read the first block. Raises RequestError."""
+    """Return the first PEM block's request. Raises RequestError."""
     block = _BLOCK.search(pem)
     if block is None or block[1] != b"CERTIFICATE REQUEST":
         raise RequestError("PEM block type must be CERTIFICATE REQUEST")
@@ -76,7 +76,7 @@ def _alternative_names(attributes: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parts(data: bytes, wanted: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """The values one after the other, with their tags. Raises ValueError, also for another tag than the one wanted."""
+    """The values with their tags, one by one. Raises ValueError if one is malformed, or its tag is not `wanted`."""
     at = 0
     while at < len(data):
         tag, size = data[at], data[at + 1]

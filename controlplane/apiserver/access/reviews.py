@@ -1,4 +1,4 @@
-"""Questions that are asked by creating what is never stored: who am I, whose token is this, who may do what.
+"""Reviews, which are created but never stored: who am I, whose token is this, who can do what.
 
 Source: k8s.io/api authentication/v1 and authorization/v1.
 """
@@ -24,16 +24,16 @@ REVIEWS = {
         ]
     },
 }
-"""What can be asked, by group and version: resource and kind."""
+"""The reviews by group and version: resource and kind."""
 
 
 def kind_of_review(group: str, version: str, resource: str) -> str:
-    """The kind that a path means; empty for none."""
+    """Return the kind of a path's review; empty if it is none."""
     return dict(REVIEWS.get(group, {}).get(version, ())).get(resource, "")
 
 
 def access_review(kind: str, question: Plain, asker: User, authorizer: Authorizer) -> Plain:
-    """The answer to who may do what. Raises ApiError."""
+    """Return an access review with its answer. Raises ApiError."""
     spec = question.get("spec") or {}
     user = asker if kind == "SelfSubjectAccessReview" else _user_of(spec)
     decision = authorizer.decide(user, _attributes(spec))
@@ -44,7 +44,7 @@ def access_review(kind: str, question: Plain, asker: User, authorizer: Authorize
 
 
 def rules_review(question: Plain, asker: User, authorizer: Authorizer) -> Plain:
-    """The answer to all that one may do in a namespace. Raises ApiError."""
+    """Return a rules review with all that the asker can do in a namespace. Raises ApiError."""
     namespace = (question.get("spec") or {}).get("namespace")
     if not namespace:
         raise bad_request("no namespace on request")
@@ -64,13 +64,13 @@ def _some(rule: Plain, *members: str) -> Plain:
 
 
 def subject_review(user: User, now: datetime) -> Plain:
-    """The answer to who one is."""
+    """Return a SelfSubjectReview with the user."""
     answer = _answer(_AUTHENTICATION, "SelfSubjectReview") | {"status": {"userInfo": _info(user)}}
     return answer | {"metadata": {"creationTimestamp": format_time(now)}}
 
 
 def token_review(question: Plain, user: User | None, audience: str) -> Plain:
-    """The answer to whose a token is."""
+    """Return a TokenReview with the token's user."""
     status: Plain = {"authenticated": user is not None}
     if user is not None:
         status |= {"user": _info(user), "audiences": [audience]}

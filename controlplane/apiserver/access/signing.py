@@ -1,7 +1,7 @@
-"""Signs the certificate requests of a cluster's own signers, once they are approved, with the server's own authority.
+"""Signs approved certificate requests of the cluster's own signers with the server's certificate authority.
 
-Kubelets that ask for a certificate with which to be a client are approved if they may ask. Source: kubernetes.io
-"Certificates and Certificate Signing Requests" (signers), "TLS bootstrapping"; the wording is upstream's.
+Requests of kubelets for client certificates are approved if the kubelet has the right. Source: kubernetes.io
+"Certificates and Certificate Signing Requests" (signers), "TLS bootstrapping"; the texts are upstream's.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _MANAGER = "kube-controller-manager"
 _CALLER = Caller(User("system:kube-controller-manager", (MASTERS,)), "update")
 _NODES, _NODE = ("system:nodes",), "system:node:"
 _DAY, _LONGEST_DAYS = 86400, 365
-_DNS = re.compile(r"[A-Za-z0-9*_.-]+\Z")  # nothing else gets into openssl's configuration
+_DNS = re.compile(r"[A-Za-z0-9*_.-]+\Z")  # only these characters are safe in openssl's configuration
 _KEY_USAGES = {"digital signature": "digitalSignature", "key encipherment": "keyEncipherment"}
 _PURPOSES = {"client auth": "clientAuth", "server auth": "serverAuth"}
 
@@ -57,7 +57,7 @@ class Signer:
         self._authority, self._key = authority, key
 
     async def run(self) -> None:
-        """Look at each request that is written; end it by cancelling. What fails is tried again after the next one."""
+        """Process each request that is written, until cancelled. A failure is tried again after the next write."""
         subscription = self._store.subscribe(KIND_ID)
         try:
             while True:
@@ -75,7 +75,7 @@ class Signer:
         for request in list(self._store.objects(KIND_ID)):
             try:
                 await self._consider(request)
-            except ApiError as error:  # it has changed meanwhile, and comes again
+            except ApiError as error:  # changed meanwhile, so it is processed again
                 log.info("%s %s: %s", PLURAL, request["metadata"]["name"], error)
 
     async def _consider(self, request: Plain) -> None:
@@ -101,7 +101,7 @@ class Signer:
             self._write(request, "status", {**request["status"], "certificate": encoded})
 
     def _approve(self, request: Plain, wanted: CertificateRequest) -> None:
-        """If who asks may: for its own node, or for any."""
+        """Approve a request if its user has the right: for its own node, or for any."""
         user = user_of(request)
         for part, is_meant, message in (
             ("selfnodeclient", user.name == wanted.common_name, "self kubelet client"),
@@ -195,4 +195,4 @@ _RULES: dict[str, Callable[[CertificateRequest, frozenset[str]], str]] = {
     KUBELET_CLIENT: _why_no_kubelet_client,
     KUBELET_SERVING: _why_no_kubelet_server,
 }
-"""Why a signer does not sign a request; empty if it does."""
+"""Signer -> function that returns why it does not sign a request; empty if it does."""

@@ -1,4 +1,4 @@
-"""A certificate for the server, of an authority of its own that nobody else trusts; the openssl program makes both.
+"""The server's certificate, from an authority of its own, which other programs do not trust. openssl makes both.
 
 They are made at each start. The authority's key is in memory only, for the requests that it signs (`signing`).
 """
@@ -37,7 +37,7 @@ subjectAltName = {names}
 
 
 class TlsError(Exception):
-    """There is no certificate; says why."""
+    """The certificate could not be made; the text is the reason."""
 
 
 class Certificate(NamedTuple):

@@ -1,7 +1,8 @@
-"""Tokens of service accounts: made on request (TokenRequest), good until they end or what they are bound to is gone.
+"""Tokens of service accounts: issued on request (TokenRequest), valid until they expire or a bound object is deleted.
 
-JSON web tokens that only this server can check: its key is made at the start, so a restart ends them all, as it does
-the server's own. Bound to a pod, a token names the pod's node; bound to a node, that one. Source: KEP-1205, KEP-4193.
+They are JSON web tokens that only this server can verify. Its key is made at the start, so a restart invalidates them
+all, like the server's own token. A token that is bound to a pod names the pod's node too; one that is bound to a node
+names that node. Source: KEP-1205, KEP-4193.
 """
 
 import base64
@@ -32,14 +33,14 @@ _PREFIX = "authentication.kubernetes.io/"
 
 
 class Tokens:
-    """Makes tokens and says whose a token is. `clock` is the time in UTC."""
+    """Issues and verifies tokens. `clock` returns the time in UTC."""
 
     def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
         self._store, self._clock = store, clock
         self._key = secrets.token_bytes(32)
 
     def issue(self, namespace: str, name: str, request: Plain) -> Plain:
-        """The TokenRequest with its token. Raises ApiError."""
+        """Return the TokenRequest with its token. Raises ApiError."""
         found = self._store.get(ACCOUNTS, (namespace, name))
         if found is None:
             raise not_found("", ACCOUNTS, name)
@@ -72,7 +73,7 @@ class Tokens:
         }
 
     def user(self, token: str) -> User | None:
-        """Whose token this is; None for one that is not ours, is over, or is bound to what is gone."""
+        """Return the user of a token. None if it is not this server's, has expired, or a bound object was deleted."""
         claims = self._claims(token)
         if claims is None or not claims["nbf"] <= self._clock().timestamp() < claims["exp"]:
             return None
@@ -86,7 +87,7 @@ class Tokens:
         for member in ("pod", "node", "secret"):
             if member not in private:
                 continue
-            is_optional = member == "node" and "pod" in private  # the pod's node may be gone: the pod says where it is
+            is_optional = member == "node" and "pod" in private  # the node of a bound pod can be gone
             where = "" if member == "node" else namespace
             if not is_optional and not self._is_there(f"{member}s", where, private[member]):
                 return None
@@ -97,7 +98,7 @@ class Tokens:
         return account(namespace, who["name"], who["uid"], extra)
 
     def _bound(self, namespace: str, name: str, reference: Plain) -> dict[str, Plain]:
-        """What a token is bound to, as its claims say it."""
+        """The claims of the object to which a token is bound."""
         kind = str(reference.get("kind"))
         plural = _BINDABLE.get(kind) if reference.get("apiVersion") in ("v1", None, "") else None
         if plural is None:

@@ -1,1 +1,1 @@
-"""CustomResourceDefinitions: what one must be, and what its schema asks of custom resources."""
+"""CustomResourceDefinitions: the rules for them, and the validation of custom resources by their schemas."""

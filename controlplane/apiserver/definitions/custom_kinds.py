@@ -1,6 +1,6 @@
-"""CustomResourceDefinitions: kinds that come as objects.
+"""CustomResourceDefinitions: kinds that are defined by objects.
 
-`kind_of` makes a served kind of a definition; `Definitions` keeps the registry in step with the stored ones.
+`kind_of` makes a served kind from a definition. `Definitions` keeps the registry in sync with the stored definitions.
 """
 
 import functools
@@ -85,7 +85,7 @@ _COLUMNS = (
 
 
 def definition_kind(release: Release) -> Kind:
-    """The kind of definitions themselves."""
+    """Return the kind of definitions themselves."""
     rules = OpenRules(
         GROUP,
         KIND,
@@ -119,7 +119,7 @@ def definition_kind(release: Release) -> Kind:
 
 
 def kind_of(definition: Plain) -> Kind:
-    """The served kind that a definition stands for. What it lacks is taken from what Kubernetes defaults to."""
+    """Return the served kind of a definition. Missing members have Kubernetes' defaults."""
     spec = _filled(definition)["spec"]
     names, group = spec["names"], spec["group"]
     served = [each for each in spec["versions"] if each.get("served", True)]
@@ -163,10 +163,10 @@ def kind_of(definition: Plain) -> Kind:
 
 
 class Definitions:
-    """Keeps a registry in step with the stored definitions.
+    """Keeps a registry in sync with the stored definitions.
 
-    Kinds that it has from the start stay: a definition never changes one of the API's own, as in a real server, and
-    one that replaced another definition's kind gives it back when it goes.
+    Initial kinds stay: as in a real server, a definition never changes a built-in kind. If one replaced the kind of an
+    initial definition, deleting it restores that kind.
     """
 
     def __init__(self, store: Store, registry: Registry, clock: Callable[[], datetime]) -> None:
@@ -174,12 +174,12 @@ class Definitions:
         self._first = {kind.id: kind for kind in registry}
 
     def load(self) -> None:
-        """Serve what is stored."""
+        """Serve the kinds of the stored definitions."""
         for definition in self._store.objects(KIND_ID):
             self._serve(definition)
 
     def changed(self, definition: Plain) -> None:
-        """A definition has been written: serve it, and say so in its status."""
+        """Serve a definition that was written, and update its status."""
         if definition["metadata"].get("deletionTimestamp"):
             return
         names = definition["spec"]["names"]
@@ -200,7 +200,7 @@ class Definitions:
         self._store.put(KIND_ID, ("", definition["metadata"]["name"]), {**definition, "status": accepted})
 
     def removed(self, definition: Plain) -> None:
-        """A definition is gone, and its objects with it."""
+        """Stop serving a deleted definition, and delete its objects."""
         kind_id = definition["metadata"]["name"]
         first = self._first.get(kind_id)
         if first is not None and not first.from_definition:
@@ -217,7 +217,7 @@ class Definitions:
 
 
 def _put_back_empties(held: Plain, read: Plain) -> None:
-    """Of versions, lists and maps that are written and empty: rules and refusals tell them from none."""
+    """Put back empty lists and maps that were sent in versions: rules and refusals treat them as present."""
     spec, versions = held.get("spec"), (read.get("spec") or {}).get("versions")
     if spec and versions == []:
         spec["versions"] = []
@@ -254,7 +254,7 @@ def _storage_version(spec: Plain) -> list[str]:
 
 
 def _with_stored_version(new: Plain, old: Plain | None) -> Plain:
-    """A new definition has no status of its own; one that stores another version says so."""
+    """Set the status of a new definition, and add the stored version of any."""
     status = new["status"] if old else _NO_STATUS
     stored = status.get("storedVersions") or []
     added = [each for each in _storage_version(new["spec"]) if each not in stored]

@@ -1,6 +1,6 @@
-"""The defaults that a definition's schema fills in are what it asks for: nothing unknown in them, and nothing wrong.
+"""Defaults in a definition's schema: they have to be valid by that schema, without unknown members.
 
-Source: KEP-575 "Defaulting and pruning for custom resources"; the wording is kube-apiserver's.
+Source: KEP-575 "Defaulting and pruning for custom resources"; the texts are kube-apiserver's.
 """
 
 import copy
@@ -19,17 +19,17 @@ _Around = Callable[[Any], Any]
 
 
 class _Place(NamedTuple):
-    """Where a default is."""
+    """The position of a default."""
 
     root: Schema
-    """Of the innermost object around it that has metadata."""
+    """The schema of the innermost enclosing object that has metadata."""
     around: _Around
-    """Makes an object of the value there, which has nothing else."""
+    """Makes that object around the value, with nothing else in it."""
     is_in_metadata: bool
 
 
 def check_defaults(errors: ErrorList, path: str, schema: Schema, release: Release) -> None:
-    """Add what is wrong with the defaults of a structural schema."""
+    """Add the faults of the defaults in a structural schema."""
     whole = {**schema, EMBEDDED: True}
     _check_place(errors, path, whole, _Place(whole, _typed, False), release)
 

@@ -1,4 +1,4 @@
-"""Objects within custom resources (x-kubernetes-embedded-resource): their metadata is what every object's is.
+"""Objects within custom resources (x-kubernetes-embedded-resource): their metadata has the rules of all objects.
 
 Source: kubernetes.io "RawExtension"; k8s.io/apiextensions-apiserver's schema/objectmeta.
 """
@@ -20,16 +20,16 @@ TYPE_AND_METADATA = ("apiVersion", "kind", "metadata")
 
 
 def has_embedded(schema: Any) -> bool:
-    """Whether objects are embedded anywhere in what a schema describes."""
+    """Return whether a schema has an embedded object anywhere."""
     if isinstance(schema, Mapping):
         return schema.get(EMBEDDED) is True or any(map(has_embedded, schema.values()))
     return isinstance(schema, list) and any(map(has_embedded, schema))
 
 
 def coerce(value: Any, schema: Schema, path: str, unknown: list[str]) -> FieldError | None:
-    """Make the metadata of embedded objects in `value` metadata, in place; tell the members that it dropped.
+    """Convert the metadata of embedded objects in `value` to ObjectMeta, in place; add dropped members to `unknown`.
 
-    Return what cannot be made so.
+    Return the first fault that prevents it.
     """
     if isinstance(value, dict) and schema.get(EMBEDDED):
         found = _coerce_object(value, path, unknown)
@@ -43,7 +43,7 @@ def coerce(value: Any, schema: Schema, path: str, unknown: list[str]) -> FieldEr
 
 
 def check_embedded(errors: ErrorList, value: Any, schema: Schema, path: str, release: Release) -> None:
-    """Add what is wrong with the types and the metadata of embedded objects."""
+    """Add the faults in the types and the metadata of embedded objects."""
     if isinstance(value, dict) and schema.get(EMBEDDED):
         _check_object(errors, value, path, release)
     for here, item, below in _members(value, schema, path):
@@ -51,7 +51,7 @@ def check_embedded(errors: ErrorList, value: Any, schema: Schema, path: str, rel
 
 
 def _members(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, Any, Schema]]:
-    """What lies in a value and has a schema."""
+    """The members and items of a value that have a schema."""
     if isinstance(value, dict):
         known, extra = schema.get("properties") or {}, schema.get("additionalProperties")
         for name in sorted(value):
@@ -65,7 +65,7 @@ def _members(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, Any, 
 
 
 def under(path: str, name: str) -> str:
-    """The path of a member."""
+    """Return the path of a member."""
     return f"{path}.{name}" if path else name
 
 
@@ -88,7 +88,7 @@ def _coerce_object(value: Plain, path: str, unknown: list[str]) -> FieldError | 
 
 
 def _unquoted(text: str, path: str) -> str:
-    """The place of an unknown member that a decoder complains of."""
+    """The path of an unknown member, from a decoder's message."""
     return under(path, text.partition('"')[2].rstrip('"'))
 
 

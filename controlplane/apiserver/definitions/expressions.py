@@ -1,7 +1,7 @@
-"""x-kubernetes-validations: rules in CEL that a definition's schema has for its objects.
+"""x-kubernetes-validations: the CEL rules of a definition's schema.
 
-Source: kubernetes.io "Validation rules" of custom resources; the wording is kube-apiserver's. What a rule could cost
-at the most is not estimated; what rules do cost is bounded.
+Source: kubernetes.io "Validation rules" of custom resources; the texts are kube-apiserver's. The cost of a rule is not
+estimated in advance, but it is limited at run time.
 """
 
 import functools
@@ -25,7 +25,7 @@ from resourceapi.objects.json_value import json_equal
 
 RULES = "x-kubernetes-validations"
 MAX_BUDGET = 10_000_000
-"""What all rules may cost for one write."""
+"""The most that all rules of one write can cost."""
 _BLOCKING = frozenset(
     (
         ErrorType.NOT_SUPPORTED,
@@ -54,22 +54,23 @@ class _Rule(NamedTuple):
 
 
 def has_rules(schema: Any) -> bool:
-    """Whether there is a rule anywhere in a schema."""
+    """Return whether a schema has a rule anywhere."""
     if isinstance(schema, Mapping):
         return bool(schema.get(RULES)) or any(map(has_rules, schema.values()))
     return isinstance(schema, list) and any(map(has_rules, schema))
 
 
 def check_rule_words(errors: ErrorList, path: str, schema: Schema) -> None:
-    """What is wrong with the rules of one place of a schema, to which `path` leads, before they are read."""
+    """Add the faults of the rules at one place of a schema that are found without compiling them."""
     for index, declared in enumerate(schema.get(RULES) or ()):
         _check_words(errors, f"{path}.{RULES}[{index}]", declared, schema)
 
 
 def check_rule_programs(errors: ErrorList, path: str, schema: Schema, *, is_root: bool, unknown: str = "") -> None:
-    """What is wrong with the expressions of the rules of one place.
+    """Add the faults of the expressions in the rules at one place.
 
-    `unknown` leads to what is around the place and cannot tell what its members were before; empty where all can.
+    `unknown` is the path of an enclosing part whose members cannot be correlated with their old values; empty if there
+    is none.
     """
     for index, declared in enumerate(schema.get(RULES) or ()):
         here, shown = f"{path}.{RULES}[{index}]", as_go_has_it(declared, "ValidationRule")
@@ -90,7 +91,7 @@ def check_rule_programs(errors: ErrorList, path: str, schema: Schema, *, is_root
 
 
 def _check_words(errors: ErrorList, path: str, declared: Plain, schema: Schema) -> None:
-    """What is wrong with a rule before it is read."""
+    """Add the faults of a rule that are found without compiling it."""
     rule, message, of_message, field_path = (str(declared.get(name) or "") for name in _TEXTS)
     if not rule.strip():
         errors.required(f"{path}.rule", "rule is not specified")
@@ -113,9 +114,9 @@ def _check_words(errors: ErrorList, path: str, declared: Plain, schema: Schema) 
 
 
 def check_object(errors: ErrorList, schema: Schema, new: Plain, old: Plain | None, context: WriteContext) -> None:
-    """Add what the rules have against an object; some of what is in `errors` before keeps them from being asked.
+    """Add the violations of the rules by an object. After some kinds of `errors`, the rules are not evaluated.
 
-    What they have against a part that an update leaves as it was is only warned of (KEP-4008).
+    For parts that an update does not change, violations are only warnings (KEP-4008).
     """
     if any(each.type in _BLOCKING for each in errors):
         errors.append(FieldError(ErrorType.INVALID, "<nil>", f"Invalid value: null: {_NOT_CHECKED}"))
@@ -133,7 +134,7 @@ class _OutOfBudgetError(Exception):
 
 
 class _Place(NamedTuple):
-    """A value with rules, and what these are given."""
+    """A value with rules, and the variables of these."""
 
     value: Any
     schema: Schema
@@ -144,9 +145,9 @@ class _Place(NamedTuple):
 
 
 _Programs = list[tuple[Mapping[str, Any], _Rule | CelError]]
-"""Rules as a definition says them, each with its program or why it has none."""
+"""The rules of a definition, each with its compiled form or the error."""
 _Pair = tuple[Any, Any]
-"""The innermost value around a place, or at it, of which is known what it was before, and what it was."""
+"""A value and its old value: the innermost enclosing value, or the value itself, whose old value is known."""
 
 
 class _Walk:
@@ -157,7 +158,7 @@ class _Walk:
         self._known: dict[int, _Programs] = {}  # by the identity of a place's schema
 
     def visit(self, value: Any, old: Any, schema: Schema, path: str, pair: _Pair | None) -> None:
-        """Ask the rules of a value, then those of what is in it; `old` is `NEW` where there was none."""
+        """Evaluate the rules of a value, then those of its members. `old` is `NEW` if there was none."""
         if value is None:
             return
         if schema.get(RULES):
@@ -183,7 +184,7 @@ class _Walk:
                 self.visit(item, before, items, f"{path}[{index}]", _pair_of(item, before, pair))
 
     def _programs(self, schema: Schema, *, is_root: bool) -> _Programs:
-        """Return the rules of a place of the schema, found once for all of a list's items."""
+        """Return the rules of a place of the schema. They are compiled once for all items of a list."""
         known = self._known.get(id(schema))
         if known is None:
             known = [(each, _rule_or_fault(each, schema, is_root=is_root)) for each in schema[RULES]]
@@ -219,7 +220,7 @@ class _Walk:
             self._errors.append(found)
 
     def _message(self, rule: _Rule, variables: Mapping[str, Any]) -> str:
-        """What the rule's expression for a message says; empty where it has none, fails or says two lines."""
+        """The result of a rule's message expression; empty if it has none, fails, or has two lines."""
         if rule.message_expression is None:
             return ""
         try:
@@ -237,7 +238,7 @@ class _Walk:
 
 
 def _rule(declared: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rule:
-    """A rule as a program. Raises CelError."""
+    """A compiled rule. Raises CelError."""
     text, message_expression = str(declared.get("rule") or ""), str(declared.get("messageExpression") or "")
     return _compiled(
         text, message_expression, msgspec.json.encode(schema), is_root, declared.get("optionalOldSelf") is True
@@ -245,7 +246,7 @@ def _rule(declared: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rul
 
 
 def _rule_or_fault(declared: Mapping[str, Any], schema: Schema, *, is_root: bool) -> _Rule | CelError:
-    """A rule of a definition that was stored; the one that stored it may have known more of CEL."""
+    """A compiled rule or its error. A stored definition can use CEL functions of a newer release."""
     try:
         return _rule(declared, schema, is_root=is_root)
     except CelError as error:

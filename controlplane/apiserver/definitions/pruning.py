@@ -1,4 +1,4 @@
-"""Structural schemas of custom resources: pruning, defaults, and items that are known by themselves or by keys."""
+"""Structural schemas of custom resources: pruning, defaults, and the identity of list items."""
 
 import copy
 import json
@@ -12,17 +12,17 @@ from resourceapi.objects.json_value import canonical
 
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 NEW: Any = object()
-"""What was before a value that none was before."""
+"""Stands for the old value of a new value."""
 
 
 def prune(value: Any, schema: Schema, path: str = "") -> tuple[Any, list[str]]:
-    """The value without members that the schema does not know, and the paths of those."""
+    """Return the value without members that the schema does not have, and their paths."""
     unknown: list[str] = []
     return _pruned(value, schema, path, unknown), unknown
 
 
 def without_nulls(value: Any, schema: Schema | None) -> Any:
-    """The value without members that are null where null is not allowed and there is no default."""
+    """Return the value without null members for which the schema has neither `nullable` nor a default."""
     if isinstance(value, dict):
         kept = {}
         for name, item in value.items():
@@ -37,7 +37,7 @@ def without_nulls(value: Any, schema: Schema | None) -> Any:
 
 
 def with_defaults(value: Any, schema: Schema | None) -> Any:
-    """The value with the schema's defaults for members that are missing (or null where null is not allowed)."""
+    """Return the value with the schema's defaults for members that are missing (or null if null is not allowed)."""
     if schema is None:
         return value
     if isinstance(value, dict):
@@ -72,7 +72,7 @@ def _or_default(item: Any, schema: Schema | None) -> Any:
 
 
 def check_items(errors: ErrorList, value: Any, schema: Schema, path: str = "") -> None:
-    """Add the items that sets and lists with keys have twice."""
+    """Add the duplicate items of sets and lists with keys."""
     if isinstance(value, dict):
         known, extra = schema.get("properties", {}), schema.get("additionalProperties")
         for name in sorted(value):
@@ -95,20 +95,20 @@ def check_items(errors: ErrorList, value: Any, schema: Schema, path: str = "") -
 
 
 def item_key(item: Any, schema: Schema) -> Any:
-    """What an item of a set or of a list with keys is known by; an item that should be an object is so by itself."""
+    """Return the identity of an item in a set or a list with keys; the item itself if it has no keys."""
     keys = schema.get("x-kubernetes-list-map-keys")
     return {key: item[key] for key in keys if key in item} if keys and isinstance(item, dict) else item
 
 
 def items_before(before: Any, schema: Schema) -> Callable[[Any], Any]:
-    """Finds what an item of a list was before: `NEW` but in lists with keys."""
+    """Return a function from an item to its old value; `NEW` for new items, and in lists without keys."""
     is_keyed = isinstance(before, list) and schema.get("x-kubernetes-list-type") == "map"
     known = {canonical(item_key(item, schema)): item for item in before} if is_keyed else {}
     return lambda item: known.get(canonical(item_key(item, schema)), NEW) if known else NEW
 
 
 def _pruned(value: Any, schema: Schema | None, path: str, unknown: list[str], is_open: bool = False) -> Any:
-    """`is_open` is what lies in lists of a place that keeps what it does not know."""
+    """`is_open`: the value is in a list of a place that keeps unknown members."""
     is_open = is_open or bool((schema or {}).get(_OPEN))
     if isinstance(value, dict):
         extra = (schema or {}).get("additionalProperties")

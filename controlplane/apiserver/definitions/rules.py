@@ -1,7 +1,7 @@
-"""What a CustomResourceDefinition must be but for its schemas: names, versions, columns, conversion.
+"""The rules of a CustomResourceDefinition, except for its schemas: names, versions, columns, conversion.
 
-Worded and ordered as the reference does it, which keeps for the whole definition what all versions say alike: that is
-where such a fault is found.
+The texts and their order are the reference's. Like the reference, a member that all versions have alike is checked as a
+member of the whole definition, and faults have that path.
 """
 
 import re
@@ -29,7 +29,7 @@ _ALIKE = {
     "additionalPrinterColumns": "additionalPrinterColumns",
     "selectableFields": "selectableFields",
 }
-"""Members of versions that are the definition's where all versions have the same, and what they are called there."""
+"""Members of versions -> their names in the whole definition, where they are if all versions have the same value."""
 _STRATEGIES = ["None", "Webhook"]
 _MAX_SELECTABLE = 8
 _MAX_WARNING = 256
@@ -37,11 +37,11 @@ _IMMUTABLE = "field is immutable"
 
 
 def check_definition(errors: ErrorList, new: Plain, old: Plain | None, release: Release) -> None:
-    """Add what is wrong with a definition of a good shape, which replaces another one."""
+    """Add the faults of a definition whose types are correct, and which replaces `old` if that is not None."""
     spec, names, status = new["spec"], new["spec"]["names"], new.get("status") or {}
     if old is not None and json_equal(spec, old["spec"]) and not json_equal(status, old.get("status") or {}):
         _check_names(errors, "status.acceptedNames", status.get("acceptedNames") or {})
-        return  # of a status that changes alone, a real server looks at no more
+        return  # as in a real server, nothing else is checked if only the status changes
     name = new["metadata"].get("name", "")
     if old is None and name != f"{names['plural']}.{spec['group']}":
         errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
@@ -90,7 +90,7 @@ def _check_spec(errors: ErrorList, spec: Plain, release: Release) -> None:
 
 
 def _has_default(schema: Any) -> bool:
-    """Whether a schema has a default anywhere; no name of a property is one."""
+    """Return whether a schema has a default anywhere. Properties that are named `default` do not count."""
     if isinstance(schema, list):
         return any(map(_has_default, schema))
     if not isinstance(schema, dict):
@@ -121,7 +121,7 @@ def _check_choice(errors: ErrorList, path: str, value: str, choices: list[str]) 
 
 
 def _label(text: str) -> str:
-    """What keeps a text from being a label that starts with a letter; empty where nothing does."""
+    """Why a text is not a label that starts with a letter; empty if it is."""
     return ",".join(dns_1035_label(text))
 
 
@@ -131,7 +131,7 @@ def _check_label(errors: ErrorList, path: str, text: str, rule: str = "") -> Non
 
 
 def _check_version(errors: ErrorList, path: str, own: Plain, version: Plain, release: Release) -> None:
-    """What is wrong with a version, of which `own` is what the others do not say as well."""
+    """Add the faults of a version. `own` has the members that not all versions share."""
     _check_label(errors, f"{path}.name", version.get("name") or "")
     warning = version.get("deprecationWarning")
     if warning is not None:
@@ -165,7 +165,7 @@ def _check_members(
     has_status: bool,
     schema_of: Plain,
 ) -> None:
-    """What a version, or the definition for all of them, says of schema, subresources, columns and fields to select."""
+    """Add the faults of schema, subresources, columns and selectable fields, of a version or of all together."""
     schema = (schema_of.get("schema") or {}).get("openAPIV3Schema")
     if schema is not None:
         where = f"{path}.{names['schema']}.openAPIV3Schema"
@@ -285,7 +285,7 @@ def _check_conversion(errors: ErrorList, spec: Plain) -> None:
 
 
 def _check_changes(errors: ErrorList, new: Plain, old: Plain) -> None:
-    """What may not change: what a definition is stored and found by."""
+    """Add the changes of immutable members: those that identify the definition and its stored objects."""
     spec, before = new["spec"], old["spec"]
     conditions = (old.get("status") or {}).get("conditions") or ()
     is_established = any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)
@@ -306,7 +306,7 @@ def _check_stored(errors: ErrorList, stored: list[str] | None, versions: Iterabl
     left = {name: index for index, name in enumerate(stored)}
     for each in versions:
         name = (each or {}).get("name") or ""
-        if (each or {}).get("storage") and name not in left:  # which the second version of a name is, too
+        if (each or {}).get("storage") and name not in left:  # also for a second version of the same name
             errors.invalid(path, stored, f"must have the storage version {name}")
         left.pop(name, None)
     for name, index in left.items():

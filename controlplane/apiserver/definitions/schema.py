@@ -1,7 +1,7 @@
-"""What the schema of a CustomResourceDefinition must be, worded and ordered as the reference does it.
+"""The rules of a CustomResourceDefinition's schema. The texts and their order are the reference's.
 
-Three readings: whether it is structural, whether its defaults fit, and what each place may say (lists, maps, rules);
-the expressions of rules are read where all else is right.
+There are three passes: whether the schema is structural, whether its defaults are valid, and what each place can
+contain (lists, maps, rules). Expressions are compiled only if everything else is correct.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,35 +46,35 @@ _AT_THE_ROOT = {
     OPEN: "XPreserveUnknownFields",
     "x-kubernetes-validations": "XValidations",
 }
-"""What the root of a schema may say where the status is written on its own, with Go's names."""
+"""The members that the schema's root can have if the status is a subresource, with Go's names."""
 
 
 class _Place(NamedTuple):
-    """What is known of a place of a schema from the places around it."""
+    """What the enclosing places determine for a place of a schema."""
 
     is_root: bool = False
     no_default: str = ""
-    """Why it may have no default."""
+    """Why a default is not allowed; empty if it is."""
     is_in_metadata: bool = False
     unknown: str = ""
-    """The place around it that cannot tell what its members were before."""
+    """The path of an enclosing part whose members cannot be correlated with their old values; empty if none."""
     asks_rules: bool = False
 
 
 class _Found(NamedTuple):
-    """What is wrong with a place and those below it: with its words, and with its expressions."""
+    """The faults at a place and below it: those found without compiling expressions, and those of expressions."""
 
     words: ErrorList
     programs: ErrorList
 
     def add(self, other: "_Found") -> None:
-        """What is wrong with a place below."""
+        """Add the faults of a place below."""
         self.words.extend(other.words)
         self.programs.extend(other.programs)
 
 
 def check_schema(errors: ErrorList, path: str, schema: Schema, release: Release, *, has_status: bool) -> None:
-    """Add what is wrong with the schema of a version, or of all of them. It has a good shape."""
+    """Add the faults of a schema, of one version or of all, whose types are correct."""
     wrong = ErrorList()
     if has_status:
         _check_root(wrong, path, schema)
@@ -94,7 +94,7 @@ def check_schema(errors: ErrorList, path: str, schema: Schema, release: Release,
 
 
 def _check_root(errors: ErrorList, path: str, schema: Schema) -> None:
-    values = ("default", "example")  # which say something whatever they are, as any list does
+    values = ("default", "example")  # they count even if they are empty, like lists
     lists = [name for name, item in schema.items() if isinstance(item, list)]
     for name in SCHEMA_MEMBERS:
         if not is_set(schema.get(name)) and name not in lists and not (name in values and name in schema):
@@ -150,7 +150,7 @@ def _check_supported(errors: ErrorList, path: str, schema: Schema, place: _Place
 
 
 def _below(path: str, schema: Schema, place: _Place) -> Iterator[tuple[str, Schema, _Place]]:
-    """The places below one, in the order in which they are read."""
+    """The places directly below a place, in the order in which they are checked."""
     is_root, place = place.is_root, place._replace(is_root=False)
     narrower = place._replace(asks_rules=False)
     if isinstance(schema.get("additionalProperties"), Mapping):
@@ -194,7 +194,7 @@ def _check_map_type(errors: ErrorList, path: str, schema: Schema) -> None:
 
 
 def _check_list_type(errors: ErrorList, path: str, schema: Schema) -> None:
-    """What is wrong with how a list is merged, and what its items are known by."""
+    """Add the faults of a list type and its keys."""
     kind, keys, items = schema.get(_LIST_TYPE), schema.get(_LIST_KEYS) or [], schema.get("items")
     if kind is not None and schema.get("type") != "array":
         needs_type(errors, path, schema, f"must be array if {_LIST_TYPE} is specified")
@@ -243,7 +243,7 @@ def _check_keys(errors: ErrorList, path: str, schema: Schema, keys: list[str]) -
 
 
 def _check_items_of_keyed(errors: ErrorList, path: str, schema: Schema) -> None:
-    """What items may not be where they are known by their keys, or by themselves."""
+    """Add the faults of items that are identified by keys or by themselves."""
     kind, items = schema.get(_LIST_TYPE), schema.get("items")
     if kind not in ("set", "map") or not isinstance(items, Mapping):
         return

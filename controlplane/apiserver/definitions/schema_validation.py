@@ -1,8 +1,8 @@
-"""Whether a value is what a schema asks for, in the words and the order of the reference.
+"""Validates a value by a schema, with the texts and the order of the reference.
 
-Each place asks one validator after the other: of the type, of what allOf and its like narrow, of texts, formats,
-numbers, lists, choices and objects; how many of them had something to ask decides which failure of an anyOf is told.
-Source: k8s.io/kube-openapi/pkg/validation; KEP-4008 for what an update leaves as it was.
+At each place the validators run in order: for the type, for allOf and the like, for strings, formats, numbers, lists,
+enums and objects. The number of those that had something to check decides which failure of an anyOf is reported.
+Source: k8s.io/kube-openapi/pkg/validation; KEP-4008 for values that an update does not change.
 """
 
 import json
@@ -26,7 +26,7 @@ _LIMITS = (("minimum", "exclusiveMinimum", "Minimum", "greater"), ("maximum", "e
 
 
 class _Fault(NamedTuple):
-    """Something that is wrong: where, of which kind, with which value, in which words."""
+    """A fault: its path, type, value and text."""
 
     name: str
     type: ErrorType
@@ -35,7 +35,7 @@ class _Fault(NamedTuple):
     choices: tuple[str, ...] = ()
 
     def error(self) -> FieldError:
-        """As the API server tells it."""
+        """Return the fault as the API server reports it."""
         path, errors = self.name.removeprefix(".") or "<nil>", ErrorList()
         match self.type:
             case ErrorType.REQUIRED:
@@ -56,14 +56,14 @@ class _Fault(NamedTuple):
 
 
 class _Result:
-    """What was found at a place and below it, each once, and how many validators had something to ask."""
+    """The distinct faults at a place and below it, and the number of validators that had something to check."""
 
     def __init__(self, *faults: _Fault) -> None:
         self.faults = {(each.name, each.text): each for each in faults}
         self.count = 0
 
     def merge(self, other: "_Result | None", *, counted: bool = False) -> None:
-        """Take in what another one found; `counted` as one more that had something to ask."""
+        """Add another result; `counted` adds one to the number of validators."""
         if other is not None:
             self.faults = self.faults | {key: each for key, each in other.faults.items() if key not in self.faults}
             self.count += other.count
@@ -71,10 +71,10 @@ class _Result:
 
 
 def check(errors: ErrorList, value: Any, schema: Schema, before: Any = NEW) -> None:
-    """Add what is wrong with the value.
+    """Add the faults of the value.
 
-    What an update leaves as it was `before` is right whatever it is, but for an item of a list that has no keys to
-    know it by.
+    A value that equals its old value `before` is valid in any case, except for items of lists without keys, which have
+    no old value.
     """
     errors.extend(each.error() for each in _update(value, schema, "", before).faults.values())
 
@@ -117,7 +117,7 @@ def _types(schema: Schema) -> tuple[str, ...]:
 
 
 def _format(schema: Schema) -> str:
-    """The format that a schema asks for; one that values of its type cannot have counts as none."""
+    """The format of a schema; empty if values of its type cannot have it."""
     name, types = schema.get("format") or "", _types(schema)
     kind = types[0] if len(types) == 1 else ""
     if kind in ("", "string"):
@@ -168,7 +168,7 @@ def _without_place(text: str) -> _Result:
 
 
 def _check_combined(value: Any, schema: Schema, path: str, before: Any) -> _Result:
-    """What allOf and its like ask of a value. These are new at their own place: only what is below may be as before."""
+    """Check allOf and the like. Ratcheting applies only below the place: the value itself is always checked."""
     result, shown = _Result(), quoted_text(path)
     any_of = schema.get("anyOf") or ()
     if any_of:
@@ -225,7 +225,7 @@ def _check_text(value: str, schema: Schema, path: str) -> _Result | None:
 
 
 def _mismatch(pattern: str, value: str) -> str | None:
-    """What a text should match and does not; one whose search takes too long counts as one that does not."""
+    """The pattern that a text does not match; None if it does. A search that takes too long counts as no match."""
     try:
         return None if compile_regex(pattern).is_match(value) else pattern
     except RegexTooExpensive:
@@ -265,7 +265,7 @@ def _check_number(value: float, schema: Schema, path: str) -> _Result:
 
 
 def _check_step(value: float, step: float, path: str) -> _Result | None:
-    """Whether a number is a multiple; of whole numbers steps are whole, too, as the reference has it."""
+    """Check that a number is a multiple. As in the reference, the step for a whole number is cut to a whole number."""
     factor = int(step) if isinstance(value, int) else step
     if factor <= 0:
         return _invalid(path, factor, f"factor MultipleOf declared for {path} must be positive: {go_text(factor)}")
@@ -277,7 +277,7 @@ def _check_step(value: float, step: float, path: str) -> _Result | None:
 
 
 def _out_of_range(value: float, kind: str, form: str, what: str, path: str) -> str:
-    """Why a number, or a limit of numbers, is none of its type; empty where it is one."""
+    """Why a number, or a limit of numbers, does not fit its type; empty if it does."""
     bits = 31 if form == "int32" else 63
     if kind == "integer":
         fits = (isinstance(value, int) or value.is_integer()) and -(2**bits) <= value < 2**bits
@@ -288,7 +288,7 @@ def _out_of_range(value: float, kind: str, form: str, what: str, path: str) -> s
 
 
 def _is_whole(value: float) -> bool:
-    """As the reference tells whole numbers: but for the last digits, and as far as a float is exact."""
+    """Return whether the reference takes a number for whole: within a tolerance, and in a float's exact range."""
     if not math.isfinite(value) or not -_MAX_EXACT - 1 <= value <= _MAX_EXACT:
         return False
     if value.is_integer():
@@ -320,7 +320,7 @@ def _check_choice(value: Any, schema: Schema, path: str) -> _Result | None:
 
 
 def _is_choice(value: Any, choice: Any) -> bool:
-    """Whether a value is a choice once it has its type: the reference makes a number a character, and cuts floats."""
+    """Return whether a value equals a choice after Go's conversion to its type: numbers to characters, floats cut."""
     if value is None or choice is None:
         return False
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -360,7 +360,7 @@ def _check_object(value: dict[str, Any], schema: Schema, path: str, before: Any)
 
 
 def _members(value: Mapping[str, Any], schema: Schema, path: str) -> Iterator[tuple[str, Schema, str]]:
-    """Members of an object that a schema knows, those that may have any name first."""
+    """The members of an object that have a schema, those of `additionalProperties` first."""
     known, extra = schema.get("properties") or {}, schema.get("additionalProperties")
     for name in sorted(value):
         if name not in known and isinstance(extra, Mapping):

@@ -1,6 +1,6 @@
-"""The types of a CustomResourceDefinition: what Go's decoder takes for one (400), and how Go shows its parts.
+"""The types of a CustomResourceDefinition: what Go's decoder accepts (otherwise 400), and how Go shows its parts.
 
-Source: apiextensions.k8s.io/v1 and the internal types beside it.
+Source: apiextensions.k8s.io/v1 and its internal types.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from resourceapi.objects import DecodeError
 class _Struct(NamedTuple):
     """A Go struct: its name, and the forms of its members.
 
-    A form is a type, a struct, a list or a map (`*`) of them; `object` is anything.
+    A form is a type, a struct, or a list or map (`*`) of them; `object` is any value.
     """
 
     name: str
@@ -95,7 +95,7 @@ _GO_NAMES: dict[Any, str] = {str: "string", bool: "bool", int: "int64", float: "
 
 
 def shaped(definition: Plain) -> Plain:
-    """The definition, if every value has the type of its member; null is good everywhere and left out.
+    """Return the definition if every value has the type of its member. Null is always allowed, and left out.
 
     Raises DecodeError.
     """
@@ -104,12 +104,12 @@ def shaped(definition: Plain) -> Plain:
 
 
 def as_go_has_it(value: Any, form: str) -> Any:
-    """A part of a definition as a refusal shows it: with Go's names for its members, and all of them."""
+    """Return a part of a definition as a refusal shows it: with all members of Go's type, under Go's names."""
     return _internal(value, _INTERNAL[form]) if isinstance(value, Mapping) else None
 
 
 def _formed(value: Any, form: Any, owner: str, path: str) -> Any:
-    if form is object:  # a value of any form is read and written again, and a member that Go does not know is dropped
+    if form is object:  # as if it was decoded and encoded; members that Go does not have are dropped
         return _sorted(numbers_as_read(value)) if owner == _PROPS.name else value
     if value is None:
         return {} if isinstance(form, dict | _Struct) else [] if isinstance(form, list) else form()
@@ -132,7 +132,7 @@ def _formed(value: Any, form: Any, owner: str, path: str) -> Any:
 
 
 def _may_be_other(value: Any, path: str) -> bool:
-    """`additionalProperties` may be a flag; a list of `items` is refused later, in other words."""
+    """Return whether a value can be no schema: a boolean `additionalProperties`; `items` as a list is refused later."""
     if path.endswith((".additionalProperties", ".additionalItems")):
         return isinstance(value, bool)
     return path.endswith(".items") and isinstance(value, list)
@@ -172,20 +172,20 @@ def _internal(value: Mapping[str, Any], members: Mapping[str, Any]) -> Plain:
 
 
 def _sorted(value: Any) -> Any:
-    """A value of any form, whose members Go shows by name."""
+    """A value of any form, with its members in Go's order: by name."""
     if isinstance(value, Mapping):
         return {name: _sorted(value[name]) for name in sorted(value)}
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 class _Form(NamedTuple):
-    """A member that holds another of Go's types, or a list or a map of them, or one type or another."""
+    """A member with another of Go's types, a list or a map of them, or one of two types."""
 
     name: str
     holds: str = ""
 
     def shown(self, value: Any) -> Any:
-        """The member as Go has it; null where it is empty."""
+        """Return the member as Go shows it; null if it is empty."""
         if self.holds == "either":
             return self._either(value)
         if not isinstance(value, Mapping | list):
@@ -215,7 +215,7 @@ class _Items(_Form):
 
 
 class _Dependencies(_Form):
-    """What a member asks for: another schema, or other members."""
+    """The requirements of a member: another schema, or other members."""
 
     def shown(self, value: Any) -> Any:
         return {name: self._each(value[name]) for name in sorted(value)} if isinstance(value, Mapping) else None
@@ -320,6 +320,6 @@ _INTERNAL: dict[str, dict[str, tuple[str, Any]]] = {
     "ExternalDocumentation": {"Description": ("description", ""), "URL": ("url", "")},
     "SelectableField": {"JSONPath": ("jsonPath", "")},
 }
-"""Go's internal types of a definition: the name of each member, its JSON name, and its type or what an empty one is."""
+"""Go's internal types of a definition: each member's name, its JSON name, and its type or its empty value."""
 SCHEMA_MEMBERS = tuple(name for name, _ in _INTERNAL["JSONSchemaProps"].values())
 """The JSON names of a schema's members, in the order of Go's type."""

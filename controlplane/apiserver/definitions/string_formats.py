@@ -1,7 +1,7 @@
-"""The formats of texts that a definition's schema may ask for.
+"""The formats of strings in a definition's schema.
 
-Source: k8s.io/apiextensions-apiserver supported formats; k8s.io/kube-openapi strfmt. Numbers of books, credit cards and
-the like are known by name and not checked; e-mail addresses are checked less thoroughly than Go does.
+Source: k8s.io/apiextensions-apiserver supported formats; k8s.io/kube-openapi strfmt. Formats such as ISBN and credit
+card numbers are accepted but not checked; e-mail addresses are checked less thoroughly than in Go.
 """
 
 import ipaddress
@@ -38,16 +38,16 @@ _UNITS = (
 )
 _UNCHECKED = ("bsonobjectid", "creditcard", "isbn", "isbn10", "isbn13", "password", "rgbcolor")
 FORMATS_OF_NUMBERS = {"integer": ("int32", "int64"), "number": ("float", "double")}
-"""By type; they bound the values."""
+"""Type -> formats that limit its values."""
 
 
 def is_known(name: str) -> bool:
-    """Whether a schema of a text may name the format; others are as if they were not there."""
+    """Return whether a format of strings is supported; others are ignored."""
     return _plain(name) in _CHECKS or _plain(name) in _UNCHECKED
 
 
 def is_formatted(text: str, name: str) -> bool:
-    """Whether a text is of a format; every text is of one that is not known or not checked."""
+    """Return whether a text has a format. True for formats that are not supported or not checked."""
     check = _CHECKS.get(_plain(name))
     return check is None or check(text)
 
@@ -77,7 +77,7 @@ def _is_hostname(text: str) -> bool:
 
 
 def _is_address(text: str) -> bool:
-    """As Kubernetes reads addresses: zeros may lead a decimal, a zone may not follow."""
+    """Return whether Kubernetes accepts an address: decimals can have leading zeros, a zone is not allowed."""
     head, colon, last = text.rpartition(":")
     plain = head + colon + re.sub(r"(^|\.)0+(?=[0-9])", r"\1", last) if "." in last else text
     try:

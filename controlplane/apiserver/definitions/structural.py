@@ -1,6 +1,6 @@
-"""Structural schemas: each place has a type, and what lies below allOf and its like only narrows what is known.
+"""Structural schemas: each place has a type, and allOf and the like only restrict values of known places.
 
-Source: kubernetes.io "Specifying a structural schema" of custom resources. The complaints come sorted by their text.
+Source: kubernetes.io "Specifying a structural schema" of custom resources. The errors are sorted by their text.
 """
 
 import re
@@ -33,7 +33,7 @@ _UNDEFINED = ("default", "x-kubernetes-list-type", "x-kubernetes-map-type")
 
 
 def unsupported(schema: Schema) -> str:
-    """Why a schema cannot be read as a structural one at all; empty where it can."""
+    """Return why a schema cannot be read as a structural schema; empty if it can."""
     for name in _UNSUPPORTED:
         if schema.get(name) or (name == "additionalItems" and schema.get(name) is not None):
             return f"OpenAPIV3Schema '{name.removeprefix('$') if name == '$schema' else name}' is not supported"
@@ -45,7 +45,7 @@ def unsupported(schema: Schema) -> str:
 
 
 def check_structural(errors: ErrorList, path: str, schema: Schema) -> None:
-    """Add what keeps a schema that can be read from being structural."""
+    """Add the faults because of which a readable schema is not structural."""
     found = ErrorList()
     _check_place(found, path, schema, _ROOT)
     _check_known(found, schema, schema, path, path)
@@ -53,7 +53,7 @@ def check_structural(errors: ErrorList, path: str, schema: Schema) -> None:
 
 
 def field_of(schema: Schema, path: str, *, with_brackets: bool = True) -> tuple[tuple[str, ...], Schema | None, str]:
-    """The place that a path as `.a['b']` leads to: its steps, its schema, or else why there is none."""
+    """Return the steps and the schema of a path such as `.a['b']`, or else why it leads nowhere."""
     tokens = [each for each in _TOKEN.findall(path) if each]
     steps: list[str] = []
     while tokens:
@@ -91,7 +91,7 @@ def _below(schema: Schema) -> Iterator[Schema]:
 
 
 def is_schema(value: Any) -> TypeGuard[Schema]:
-    """Whether a member of a schema is one, and not a flag, a list or nothing."""
+    """Return whether a member of a schema is a schema, not a boolean, a list or None."""
     return isinstance(value, Mapping)
 
 
@@ -142,7 +142,7 @@ def _check_place(errors: ErrorList, path: str, schema: Schema, level: str) -> No
 
 
 def needs_type(errors: ErrorList, path: str, schema: Schema, why: str) -> None:
-    """A schema has another type than what else it says asks for, or none."""
+    """Add the fault that a schema does not have the type that its other members require."""
     if schema.get("type"):
         errors.invalid(f"{path}.type", schema["type"], why)
     else:
@@ -160,8 +160,8 @@ def _check_type_meta(errors: ErrorList, path: str, properties: Plain) -> None:
 
 
 def _restricts(metadata: Schema) -> bool:
-    """Whether the schema of an object's own metadata asks for more than a name has to be."""
-    always_set = ("additionalProperties", "x-kubernetes-map-type", "x-kubernetes-list-type")  # whatever they say
+    """Return whether the schema of an object's own metadata requires more than a name."""
+    always_set = ("additionalProperties", "x-kubernetes-map-type", "x-kubernetes-list-type")  # even if they are empty
     named = {name for name, item in metadata.items() if is_set(item) or (item is not None and name in always_set)}
     named -= {"type", "default"}
     properties = set(metadata.get("properties") or {})
@@ -169,14 +169,14 @@ def _restricts(metadata: Schema) -> bool:
 
 
 def is_set(item: Any) -> bool:
-    """Whether a member of a schema says something: 0 does, and an object, too."""
+    """Return whether a member of a schema has a value; 0 and objects are values."""
     return item is not None and item is not False and item not in ("", [])
 
 
 def _check_values(
     errors: ErrorList, path: str, schema: Schema, *, may_choose: bool = False, first_may_choose: bool = False
 ) -> None:
-    """What is wrong with the rules about values of one place, of which `may_choose` an integer or a text."""
+    """Add the faults of a place's value rules. `may_choose`: its anyOf is that of int-or-string, and is skipped."""
     for index, child in enumerate(() if may_choose else schema.get("anyOf") or ()):
         _check_nested(errors, f"{path}.anyOf[{index}]", child)
     for index, child in enumerate(schema.get("allOf") or ()):
@@ -193,7 +193,7 @@ def _check_values(
 
 
 def _check_nested(errors: ErrorList, path: str, schema: Schema, *, may_choose: bool = False) -> None:
-    """What lies below allOf and its like only narrows values; it says nothing of types."""
+    """Check a schema below allOf or the like: it can only restrict values, and has no types."""
     _check_values(errors, path, schema, may_choose=may_choose)
     if is_schema(schema.get("items")):
         _check_nested(errors, f"{path}.items", schema["items"])
@@ -215,7 +215,7 @@ def _check_nested(errors: ErrorList, path: str, schema: Schema, *, may_choose: b
 
 
 def _check_known(errors: ErrorList, rules: Schema, schema: Schema, path: str, where: str) -> None:
-    """What the rules at `where` are about has a schema of its own, at `path`."""
+    """Check that everything that the rules at `where` restrict has a schema of its own at `path`."""
     nested = [(f"{where}.not", rules["not"])] if is_schema(rules.get("not")) else []
     for junctor in _JUNCTORS:
         nested += [(f"{where}.{junctor}[{index}]", each) for index, each in enumerate(rules.get(junctor) or ())]

@@ -1,4 +1,4 @@
-"""What a definition's schema is to expressions: its type, and its values as expressions see them.
+"""Types and values of a definition's schema in CEL.
 
 Source: kubernetes.io "Validation rules" of custom resources (types, escaped names).
 """
@@ -50,11 +50,11 @@ _ROOT: Schema = {
 }
 
 Fields = dict[str, Mapping[str, Type]]
-"""The fields of each object type, by its name."""
+"""The fields of each object type, by the type's name."""
 
 
 def type_of(schema: Schema, fields: Fields, name: str = "selfType", *, is_root: bool = False) -> Type:
-    """The type of a schema's values; what its objects have is added to `fields`."""
+    """Return the CEL type of a schema's values. The members of its object types are added to `fields`."""
     if schema.get("x-kubernetes-int-or-string"):
         return DYN
     match schema.get("type"):
@@ -75,7 +75,7 @@ def type_of(schema: Schema, fields: Fields, name: str = "selfType", *, is_root: 
 
 
 def value_of(value: Any, schema: Schema) -> Any:
-    """A value as expressions see it; one that is not of its schema's format stays as it is."""
+    """Return a value as CEL value. One that does not have its schema's format is not converted."""
     if isinstance(value, dict):
         known, extra = schema.get("properties") or {}, schema.get("additionalProperties")
         found = {}
@@ -99,7 +99,7 @@ def value_of(value: Any, schema: Schema) -> Any:
 
 
 def escaped(name: str) -> str:
-    """A member's name as an identifier."""
+    """Return a member's name as a CEL identifier."""
     if name in _KEYWORDS:
         return f"__{name}__"
     for found, instead in _ESCAPES:

@@ -1,6 +1,6 @@
-"""What is unwise in a definition: formats that nobody checks, and sets whose items are no plain values.
+"""Warnings for a definition: unsupported formats, and sets whose items are no scalars.
 
-An update is told of what it brings in alone. Source: k8s.io/apiextensions-apiserver, the strategy of definitions.
+An update warns only of what it adds. Source: k8s.io/apiextensions-apiserver, the strategy of definitions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _LISTS, _MAPS = ("allOf", "anyOf", "oneOf"), ("properties", "patternProperties",
 
 
 def definition_warnings(new: Plain, old: Plain | None, release: Release) -> list[str]:
-    """What to warn of when a definition is written."""
+    """Return the warnings for a definition that is written."""
     known = [list(_formats(each)) for each in (new, old or {})]
     found = [f"unrecognized format {quoted_text(name)}" for name in known[0] if name not in known[1]]
     if release.warns_of_sets:
@@ -45,7 +45,7 @@ def _sets(definition: Plain) -> Iterator[str]:
 
 
 def _schemas(definition: Plain) -> Iterator[Schema]:
-    """Each schema of a definition, and each place below it; what all versions have is the definition's."""
+    """All places of all schemas of a definition. A schema that several versions share is visited once."""
     wholes: dict[bytes, Any] = {}
     for version in (definition.get("spec") or {}).get("versions") or ():
         whole = (version.get("schema") or {}).get("openAPIV3Schema")

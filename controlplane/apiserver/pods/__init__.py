@@ -1,1 +1,1 @@
-"""Pods: what they must be, what they are given, what may change of them, and what is done with them."""
+"""Pods: the rules for them, their defaults, their immutable fields, and the subresources of a pod."""

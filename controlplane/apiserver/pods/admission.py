@@ -1,4 +1,4 @@
-"""What a new pod is given beside its defaults by those who look at it before it is stored.
+"""What admission sets in a new pod, in addition to its defaults.
 
 Source: kube-apiserver's admission plugins LimitRanger, Priority, RuntimeClass and DefaultTolerationSeconds;
 k8s.io/kubernetes pkg/registry/core/pod/strategy.go; kubernetes.io "Pod Quality of Service Classes".
@@ -32,11 +32,11 @@ _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 def admitted(store: Store, pod: Plain, now: str, *, release: Release) -> Plain:
-    """A new pod as the server's admission changes it, and as pending; `now` is a time as objects have it.
+    """Return a new pod after admission, with the phase Pending. `now` is a time in the format of objects.
 
-    Its containers get what limit ranges say, it its priority, what its runtime class says, tolerations for a node that
-    is away, and the labels that its selectors ask for. Raises ApiError: 403 for a class that is not there, or that says
-    something else than the pod.
+    It gets the defaults of limit ranges, its priority, what its runtime class sets, tolerations for an unreachable or
+    unready node, and the labels for its selectors. Raises ApiError 403 for a class that does not exist, or that
+    contradicts the pod.
     """
     pod = with_limits(store, with_own_labels(pod))
     spec = {**(pod.get("spec") or {})}
@@ -52,14 +52,14 @@ def admitted(store: Store, pod: Plain, now: str, *, release: Release) -> Plain:
 
 
 def quality_of(spec: Plain) -> str:
-    """The class of a pod's quality of service."""
+    """Return the quality of service class of a pod."""
     whole = spec.get("resources")
     containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())) if not whole else (spec,)
     return qos_class(map(_resources, containers))
 
 
 def _with_runtime(store: Store, pod: Plain, spec: Plain) -> Plain:
-    """A spec with what its runtime class costs, and with what that asks of nodes."""
+    """A spec with the overhead and the scheduling constraints of its runtime class."""
     name = spec.get("runtimeClassName")
     if name == "":
         raise ApiError(500, "resource name may not be empty")
@@ -92,9 +92,10 @@ def _same_amounts(one: Plain, other: Plain) -> bool:
 
 
 def check_admitted(store: Store, kind: str, new: Plain, old: Plain | None) -> None:
-    """Refuse what is right by itself, and not beside what else there is; `kind` is its plural and group.
+    """Refuse an object that is valid by itself but conflicts with others; `kind` is its plural and group.
 
-    Raises ApiError, 403: a pod with an overhead that its runtime class does not have, a second usual priority.
+    Raises ApiError 403 for a pod with an overhead that its runtime class lacks, and for a second default priority
+    class.
     """
     spec = new.get("spec") or {}
     if kind == PODS and old is None and spec.get("overhead") is not None:
@@ -110,12 +111,12 @@ def check_admitted(store: Store, kind: str, new: Plain, old: Plain | None) -> No
 
 
 def _usual_class(store: Store) -> Plain | None:
-    """That of pods which name none."""
+    """The priority class of pods that name none."""
     return min((each for each in store.objects(_CLASSES) if each.get("globalDefault")), key=_value, default=None)
 
 
 def readmitted(pod: Plain, old: Plain) -> Plain:
-    """A changed pod, which has its priority and its tolerations even where its author leaves them out."""
+    """Return a changed pod with its priority and its tolerations, even if the client left them out."""
     spec, before = {**(pod.get("spec") or {})}, old.get("spec") or {}
     for name in ("priority", "preemptionPolicy"):
         if spec.get(name) is None and before.get(name) is not None:

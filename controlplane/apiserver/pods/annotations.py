@@ -1,4 +1,4 @@
-"""Annotations of pods that mean something to Kubernetes.
+"""Annotations of pods with a meaning for Kubernetes.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidatePodSpecificAnnotations and its updates).
 """
@@ -11,7 +11,7 @@ from controlplane.apiserver.rules.paths import check_descending
 from resourceapi.objects import ErrorList, quoted_text
 
 MIRROR = "kubernetes.io/config.mirror"
-"""What a pod has that stands for one of a node's own."""
+"""The annotation of a pod that mirrors a static pod."""
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 SECCOMP, SECCOMP_OF = "seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/"
@@ -23,7 +23,7 @@ _COSTS = range(-(2**31), 2**31)
 
 
 def check_annotations(errors: ErrorList, pod: Plain, path: str) -> None:
-    """Those of a pod, or of a template of pods."""
+    """Check the annotations of a pod or a pod template."""
     annotations, spec = (pod.get("metadata") or {}).get("annotations") or {}, pod.get("spec") or {}
     mirrored, cost = annotations.get(MIRROR), annotations.get(_COST)
     if mirrored is not None and not spec.get("nodeName"):
@@ -47,7 +47,7 @@ def check_annotations(errors: ErrorList, pod: Plain, path: str) -> None:
 
 
 def check_changed_annotations(errors: ErrorList, new: Plain, old: Plain) -> None:
-    """That a pod keeps those which say what it is."""
+    """Check that a pod keeps its mirror annotation and AppArmor annotations."""
     after, before = ((each["metadata"].get("annotations") or {}) for each in (new, old))
     for key in sorted({*before, *after}):
         what = "mirror pod annotation" if key == MIRROR else "AppArmor annotations" if key.startswith(ARMOR) else ""

@@ -1,4 +1,4 @@
-"""Binding a pod to a node, and evicting it."""
+"""Binding and evicting pods."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ _COPIED = ("annotations", "labels")
 
 
 def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> Outcome:
-    """Put a pod on the node that a Binding names, say so in its status, and give it the Binding's labels.
+    """Bind a pod to the node of a Binding: set its condition, and add the Binding's labels.
 
-    That counts as no generation and makes no field manager, as on a real server. Raises ApiError, also for a pod that
-    is on a node, or that is another one than the Binding means by its uid.
+    As on a real server, this changes neither the generation nor the field managers. Raises ApiError, also if the pod
+    has a node, or another uid than the Binding.
     """
     metadata, where = (_object(binding.get(name)) for name in ("metadata", "target"))
     if metadata.get("name") != target.name:
@@ -69,16 +69,16 @@ def _check_node(kind: str, name: str, *, is_name_checked: bool) -> None:
 
 
 def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) -> Outcome:
-    """Delete a pod as an Eviction asks for; the pod says why. There are no PodDisruptionBudgets here.
+    """Delete a pod as an Eviction requests, after setting its condition. PodDisruptionBudgets are not respected.
 
-    Raises ApiError, also for another pod than the Eviction means by its uid.
+    Raises ApiError, also if the pod has another uid than the Eviction.
     """
     one = target._replace(subresource="")
     if _object(eviction.get("metadata")).get("name") != target.name:
         raise bad_request("name in URL does not match name in Eviction object")
     pod = rest.get(one)
     asked = delete_options({}, [], _object(eviction.get("deleteOptions")))
-    is_dry_run = options.dry_run or asked.dry_run  # `kubectl drain` says it within
+    is_dry_run = options.dry_run or asked.dry_run  # `kubectl drain` sets it there
     if asked.uid:
         check_uid(one, pod, asked.uid, is_dry_run=is_dry_run)
     if is_dry_run:
@@ -90,13 +90,13 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
 
 
 def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, manager: str) -> None:
-    """Have a pod's status say from now on that a condition is true."""
+    """Write a true condition to a pod's status."""
     changed = {**pod, "status": _with_condition(rest, pod.get("status") or {}, condition)}
     rest.update(target._replace(subresource="status"), changed, WriteOptions(), manager)
 
 
 def _with_condition(rest: Rest, status: Plain, condition: Plain) -> Plain:
-    """A status that says from now on that a condition is true."""
+    """A status with a true condition, whose transition time is now."""
     others = [each for each in status.get("conditions") or () if each.get("type") != condition["type"]]
     times = {"lastProbeTime": None, "lastTransitionTime": format_time(rest.clock())}
     return {**status, "conditions": [*others, {**condition, "status": "True", **times}]}

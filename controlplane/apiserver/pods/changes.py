@@ -1,4 +1,4 @@
-"""What a pod must be, and what may still change of it.
+"""The rules of pods, and what can change in a pod.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidatePodCreate, ValidatePodUpdate).
 """
@@ -29,14 +29,14 @@ _NO_OTHER_TERMS = "no additions/deletions to non-empty NodeSelectorTerms list ar
 
 
 def check_whole_pod(errors: ErrorList, pod: Plain) -> None:
-    """What a pod must be, whatever it was before."""
+    """Check a pod without regard to its old state."""
     check_annotations(errors, pod, "metadata.annotations")
     check_pod_spec(errors, pod["spec"], pod=pod["metadata"].get("name") or "")
     check_images(errors, pod["spec"], "spec")
 
 
 def check_pod(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
-    """A new pod, or one that changed."""
+    """Check a new or changed pod."""
     after, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     if old is None or not json_equal(after, before):
         check_whole_pod(errors, new)
@@ -74,7 +74,7 @@ def check_pod(errors: ErrorList, new: Plain, old: Plain | None, *, release: Rele
 
 
 def _check_deadline(errors: ErrorList, after: Plain, before: Plain) -> bool:
-    """Whether anything else is looked at: a pod's time may only become shorter."""
+    """Check the deadline, which can only become shorter. Return whether the other fields are checked too."""
     was, now, path = before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds"), "activeDeadlineSeconds"
     if now is None:
         if was is not None:
@@ -90,7 +90,7 @@ def _check_deadline(errors: ErrorList, after: Plain, before: Plain) -> bool:
 
 
 def _check_tolerations(errors: ErrorList, after: Plain, before: Plain) -> None:
-    """That those which were there are there, for whatever time."""
+    """Check that the old tolerations still exist, with any duration."""
     now, was = ({*map(_without_time, spec.get("tolerations") or ())} for spec in (after, before))
     if was - now:
         why = "existing toleration can not be modified except its tolerationSeconds"
@@ -102,7 +102,7 @@ def _without_time(toleration: Plain) -> frozenset[tuple[str, Any]]:
 
 
 def _check_placement(errors: ErrorList, after: Plain, before: Plain) -> None:
-    """A pod that waits for its gates may come to ask more of nodes, and not less."""
+    """Check that a pod with scheduling gates only gets more requirements of nodes, not fewer."""
     selector, was = after.get("nodeSelector") or {}, before.get("nodeSelector") or {}
     if any(selector.get(key) != value for key, value in was.items()):
         errors.invalid("spec.nodeSelector", selector, _ONLY_MORE)
@@ -135,7 +135,7 @@ def _is_extended(term: Plain, before: Plain) -> bool:
 
 
 def _as_it_was(spec: Plain, before: Plain) -> Plain:
-    """A spec in which everything that an update may change is as it was."""
+    """A spec with the old values of everything that an update can change."""
     free = {*_CHANGEABLE}
     if (before.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         free.add("terminationGracePeriodSeconds")
@@ -152,7 +152,7 @@ def _as_it_was(spec: Plain, before: Plain) -> Plain:
 
 
 def _affinity_as_it_was(affinity: Plain | None, before: Plain | None) -> Plain | None:
-    """The affinity with the rules for nodes that there were."""
+    """The affinity with its old node rules."""
     rules, was = ((each or {}).get("nodeAffinity") for each in (affinity, before))
     if json_equal(rules, was):
         return affinity

@@ -1,6 +1,6 @@
-"""What a container of a pod must be, be it an ordinary one, one that runs before the others, or one that joins later.
+"""The rules of a pod's containers: ordinary, init and ephemeral containers.
 
-Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateContainerCommon and those that call it).
+Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateContainerCommon and its callers).
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -32,14 +32,14 @@ _LATER = "cannot be set for an Ephemeral Container"
 
 
 def containers_of(spec: Plain, path: str) -> Iterator[tuple[str, Plain]]:
-    """All containers of a pod with their places, in upstream's order."""
+    """Return all containers of a pod with their paths, in upstream's order."""
     for member in ("initContainers", "containers", "ephemeralContainers"):
         for index, each in enumerate(spec.get(member) or ()):
             yield f"{path}.{member}[{index}]", each
 
 
 def check_containers(errors: ErrorList, spec: Plain, path: str, volumes: Volumes, claims: Set[str]) -> None:
-    """All containers of a pod; `claims` are the names by which they refer to its claims."""
+    """Check all containers of a pod. `claims` are the names of its claims in `spec.resourceClaims`."""
     around, here = _Around(spec, volumes, claims), f"{path}.containers"
     ordinary = spec.get("containers") or ()
     if not ordinary:
@@ -54,14 +54,14 @@ def check_containers(errors: ErrorList, spec: Plain, path: str, volumes: Volumes
     here = f"{path}.initContainers"
     for index, each in enumerate(spec.get("initContainers") or ()):
         _check_first(errors, each, f"{here}[{index}]", around, names)
-        _check_host_ports(errors, [each], here)  # they run one by one; upstream names the first of them
+        _check_host_ports(errors, [each], here)  # they run one by one; upstream has the index of the first
     others = {*names}
     for index, each in enumerate(spec.get("ephemeralContainers") or ()):
         _check_later(errors, each, f"{path}.ephemeralContainers[{index}]", around, names, others)
 
 
 def check_images(errors: ErrorList, spec: Plain, path: str) -> None:
-    """What is asked of the images of a pod, and not of those of a template."""
+    """Check the images of a pod, with rules that do not apply to a template."""
     for member in ("containers", "initContainers"):
         for index, each in enumerate(spec.get(member) or ()):
             _check_image(errors, each, f"{path}.{member}[{index}]")
@@ -89,7 +89,7 @@ def _check_once(errors: ErrorList, container: Plain, path: str, names: set[str])
 
 
 def _check_first(errors: ErrorList, container: Plain, path: str, around: _Around, names: set[str]) -> None:
-    """A container that runs before the ordinary ones, or beside them from then on."""
+    """Check an init container, which runs before the ordinary ones, or, as a sidecar, beside them."""
     _check_common(errors, container, path, around)
     is_beside = container.get("restartPolicy") == "Always"
     _check_restart(errors, container, path)
@@ -107,7 +107,7 @@ def _check_first(errors: ErrorList, container: Plain, path: str, around: _Around
 def _check_later(
     errors: ErrorList, container: Plain, path: str, around: _Around, names: set[str], others: set[str]
 ) -> None:
-    """A container that joins a pod which runs; `others` are those that it may join."""
+    """Check an ephemeral container; `others` are the containers that it can target."""
     _check_common(errors, container, path, around)
     _check_image(errors, container, path)
     _check_once(errors, container, path, names)
@@ -160,7 +160,7 @@ def _check_ports(errors: ErrorList, ports: Sequence[Plain], path: str) -> None:
 
 
 def _check_host_ports(errors: ErrorList, containers: Sequence[Plain], path: str) -> None:
-    """Ports of the host, each of which one container can have."""
+    """Check the host ports; each can be used by one container only."""
     seen: set[str] = set()
     for number, container in enumerate(containers):
         for index, port in enumerate(container.get("ports") or ()):
@@ -172,7 +172,7 @@ def _check_host_ports(errors: ErrorList, containers: Sequence[Plain], path: str)
 
 
 def _check_resizing(errors: ErrorList, container: Plain, path: str, *, is_final: bool) -> None:
-    """What happens when amounts change; `is_final`: the pod's containers never start again."""
+    """Check the resize policy; `is_final`: the pod's containers never restart."""
     seen: set[str] = set()
     for index, each in enumerate(container.get("resizePolicy") or ()):
         name, policy = each.get("resourceName") or "", each.get("restartPolicy") or ""
@@ -186,7 +186,7 @@ def _check_resizing(errors: ErrorList, container: Plain, path: str, *, is_final:
 
 
 def _check_restart(errors: ErrorList, container: Plain, path: str) -> None:
-    """When a container starts again that ended, which may depend on how it did."""
+    """Check the restart policy and the restart rules of a container."""
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
     if policy is None:
         if rules:

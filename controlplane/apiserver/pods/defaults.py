@@ -1,4 +1,4 @@
-"""What a pod's spec says where its author did not: a kubelet takes it for granted. Templates of pods say most of it.
+"""The defaults of a pod's spec, on which kubelets rely. Pod templates have most of them.
 
 Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go; kubernetes.io "Pod", the fields' defaults.
 """
@@ -28,7 +28,7 @@ _HANDLERS = ("postStart", "preStop")
 
 
 def with_pod_defaults(spec: Plain) -> Plain:
-    """A pod's spec with its defaults."""
+    """Return a pod's spec with its defaults."""
     filled = {"enableServiceLinks": True, **with_template_defaults(spec)}
     for name in ("containers", "initContainers"):
         if filled.get(name):
@@ -41,7 +41,7 @@ def with_pod_defaults(spec: Plain) -> Plain:
 
 
 def with_template_defaults(spec: Plain) -> Plain:
-    """The spec of a template of pods with its defaults; the pods made from it have the rest."""
+    """Return the spec of a pod template with its defaults. Its pods get the other defaults when they are created."""
     filled = {**_SPEC, **{name: item for name, item in spec.items() if item is not None}}
     account = filled.get("serviceAccountName") or filled.get("serviceAccount")
     if account:  # two names of one field
@@ -55,7 +55,7 @@ def with_template_defaults(spec: Plain) -> Plain:
 
 
 def _with_requests(container: Any) -> Any:
-    """Who is limited to an amount asks for it, unless it says otherwise."""
+    """Set missing requests of a container to its limits."""
     resources = container.get("resources") if isinstance(container, dict) else None
     if not isinstance(resources, dict) or not isinstance(resources.get("limits"), dict):
         return container
@@ -64,7 +64,7 @@ def _with_requests(container: Any) -> Any:
 
 
 def _with_host_ports(container: Any) -> Any:
-    """A container in the host's network has its ports there."""
+    """Set the host ports of a container in the host's network."""
     if not isinstance(container, dict) or not container.get("ports"):
         return container
     ports = [{**each, "hostPort": each.get("hostPort") or each.get("containerPort")} for each in container["ports"]]
@@ -98,7 +98,7 @@ def _probe(probe: Plain) -> Plain:
 
 
 def _handler(handler: Plain) -> Plain:
-    """What is done to a container, by HTTP or otherwise."""
+    """A handler of a container's lifecycle or probe, with defaults."""
     if not isinstance(handler.get("httpGet"), dict):
         return handler
     return {**handler, "httpGet": with_missing({"path": "/", "scheme": "HTTP"}, handler["httpGet"])}
@@ -115,7 +115,7 @@ def _variable(variable: Any) -> Any:
 
 
 def with_addresses_in_sync(status: Plain) -> Plain:
-    """A pod's status whose one address is the first of all; where they differ, the one counts."""
+    """Return a pod's status whose podIP is the first of its podIPs. If they differ, podIP counts."""
     one, several = status.get("podIP") or "", status.get("podIPs") or []
     if one and (not several or several[0].get("ip") != one):
         return {**status, "podIPs": [{"ip": one}]}

@@ -1,7 +1,7 @@
-"""Fields of pods whose features are off in a release: they are dropped, in silence, before an object is looked at.
+"""Fields of pods whose feature is off in a release: they are dropped silently, before an object is checked.
 
-Who sent them owns them all the same (`managedFields`), as on a real server. Source: k8s.io/kubernetes
-pkg/api/pod/util.go (DropDisabledPodFields), pkg/features/kube_features.go.
+As on a real server, their sender still owns them (`managedFields`). Source: k8s.io/kubernetes pkg/api/pod/util.go
+(DropDisabledPodFields), pkg/features/kube_features.go.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,12 +37,12 @@ _SINCE: dict[str, int | None] = {
     "volumes.projected.sources.podCertificate": 37,
     "hostnameOverride": 35,
 }
-"""The minor release whose servers keep a field first; None where none does yet."""
+"""Field -> the first minor release whose servers keep it; None if no release does yet."""
 _IMAGES_SINCE = _ANY_RESTART_SINCE = 35
 
 
 def without_disabled(spec: Plain, release: Release) -> Plain:
-    """A pod's spec, or that of a template, without what a release does not have."""
+    """Return the spec of a pod or a template without the fields that a release does not have."""
     off = [path for path, since in _SINCE.items() if since is None or release.minor < since]
     for path in off:
         spec = _without(spec, path.split("."))
@@ -57,7 +57,7 @@ def without_disabled(spec: Plain, release: Release) -> Plain:
 
 
 def _without(value: Any, steps: Sequence[str]) -> Any:
-    """A value without a field below it; the value itself where it is not there."""
+    """A value without the field at a path; the same value if it does not have the field."""
     if isinstance(value, list):
         found = [_without(item, steps) for item in value]
         return found if any(new is not old for new, old in zip(found, value, strict=True)) else value
@@ -73,14 +73,14 @@ def _without(value: Any, steps: Sequence[str]) -> Any:
 
 
 def _restarted(containers: Sequence[Plain], member: str) -> Iterator[Plain]:
-    """Containers of which only those that run before the others may say that they start again."""
+    """Containers without restart policies, except for sidecars."""
     for each in containers:
         is_kept = member == "initContainers" and each.get("restartPolicy") == "Always"
         yield each if is_kept else _without(each, ["restartPolicy"])
 
 
 def _without_images(spec: Plain) -> Plain:
-    """A spec without volumes that are images, and without their mounts."""
+    """A spec without image volumes and their mounts."""
     images = {each.get("name") for each in spec["volumes"] if each.get("image") is not None}
     if not images:
         return spec

@@ -1,4 +1,4 @@
-"""How long a pod has to end once it is deleted: its kubelet ends it, and deletes it for good with no time left.
+"""The grace period of a deleted pod: its kubelet stops it, and then deletes it with a grace period of 0.
 
 Source: k8s.io/kubernetes pkg/registry/core/pod/strategy.go, CheckGracefulDelete; kubernetes.io "Pod Lifecycle".
 """
@@ -13,14 +13,14 @@ _DEFAULT = 30
 
 
 def is_graceful(kind: Kind) -> bool:
-    """Whether objects get time to end: such a one says in its last state when it was to go, even at once."""
+    """Return whether objects have a grace period. Their last state has a deletion time, even if the period is 0."""
     return kind.id == PODS
 
 
 def seconds_to_end(store: Store, kind: Kind, obj: Plain, options: DeleteOptions) -> int:
-    """The seconds that an object has until it is removed; 0 for all but pods that a kubelet runs.
+    """Return the seconds until an object is removed; 0 for all objects except pods that a kubelet runs.
 
-    Nobody would end a pod on a node that is not there or that does not say it is ready: it is removed at once.
+    If a pod's node does not exist or is not ready, no kubelet would stop the pod, so it is removed at once.
     """
     if not is_graceful(kind):
         return 0

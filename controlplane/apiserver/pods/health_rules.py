@@ -1,4 +1,4 @@
-"""What a pod's status may say of the health of devices: of those that a container has, each once.
+"""The device health in a pod's status: each device of a container's resources at most once.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateContainerStatusAllocatedResourcesStatus).
 """
@@ -11,7 +11,7 @@ from resourceapi.objects import ErrorList, Quantity
 _CLAIM = "claim:"
 _STATES = ["Healthy", "Unhealthy", "Unknown"]
 _LONGEST = 1024
-"""Bytes of a message."""
+"""The most bytes of a message."""
 _NO_CLAIM = (
     "must match one of the container's resource claims as 'claim:<claimName>/<requestName>' when"
     " container.resources.claims[*].request is set or 'claim:<claimName>' when it is empty"
@@ -20,7 +20,7 @@ _NO_REQUEST = "must match one of the container's resource requests"
 
 
 def check_health(errors: ErrorList, spec: Plain, status: Plain) -> None:
-    """The health that a pod's status tells."""
+    """Check the device health in a pod's status."""
     for member, containers in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
         known = {each.get("name"): each for each in spec.get(containers) or ()}
         for index, each in enumerate(status.get(member) or ()):
@@ -49,7 +49,7 @@ def _check_name(errors: ErrorList, name: str, container: Plain, status: Plain, p
 
 
 def _of_extended(container: Plain, status: Plain) -> set[str]:
-    """The names of what a container was given for names of resources."""
+    """The names of the claim requests that a container got for extended resources."""
     extended = status.get("extendedResourceClaimStatus") or {}
     requests = (container.get("resources") or {}).get("requests") or {}
     return {

@@ -1,6 +1,6 @@
-"""Parts of a pod's spec that are written on their own: containers that join it, and what its containers may use.
+"""Parts of a pod's spec with their own subresource: ephemeral containers, and the resources of containers.
 
-What else a writer sends is left as it was. Source: k8s.io/kubernetes pkg/registry/core/pod/strategy.go,
+Other changes in such a write are ignored. Source: k8s.io/kubernetes pkg/registry/core/pod/strategy.go,
 pkg/apis/core/validation/validation.go (ValidatePodEphemeralContainersUpdate, ValidatePodResize).
 """
 
@@ -40,7 +40,7 @@ def _check_later(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def _is_static(errors: ErrorList, old: Plain | None, why: str) -> bool:
-    """Whether a pod is one of a node's own, of which nothing else is told then."""
+    """Return whether a pod is a static pod; if so, that is its only error."""
     if MIRROR not in ((old or {}).get("metadata") or {}).get("annotations", {}):
         return False
     errors.clear()
@@ -49,7 +49,7 @@ def _is_static(errors: ErrorList, old: Plain | None, why: str) -> bool:
 
 
 def _with_sizes(new: Plain, old: Plain) -> Plain:
-    """Other containers than there were are left to the rules, which refuse them."""
+    """The old pod with new resources. If the containers differ, the new spec is returned, and the rules refuse it."""
     spec, sent = {**(old.get("spec") or {})}, new.get("spec") or {}
     for member in ("containers", "initContainers"):
         before, after = spec.get(member) or [], sent.get(member) or []
@@ -106,7 +106,7 @@ def _check_kept(errors: ErrorList, after: Plain, before: Plain, path: str, what:
 
 
 def _check_order(errors: ErrorList, spec: Plain, before: Plain) -> bool:
-    """Whether the containers are those that there were."""
+    """Check that the containers are the same as before. Return whether they are."""
     count = len(errors)
     for member in ("containers", "initContainers"):
         now, was = spec.get(member) or [], before.get(member) or []
@@ -122,13 +122,13 @@ def _check_order(errors: ErrorList, spec: Plain, before: Plain) -> bool:
 
 
 def _is_supported(status: Plain) -> bool:
-    """Whether the node told what the first container that runs has, as those do that can change it."""
+    """Return whether the first running container's status has resources, as those of nodes that can resize have."""
     running = [x for x in status.get("containerStatuses") or () if (x.get("state") or {}).get("running") is not None]
     return not running or running[0].get("resources") is not None
 
 
 def _fixed(resources: Plain) -> dict[str, Any]:
-    """Resources without what may change of them."""
+    """Resources without the amounts that can change."""
     fixed = {name: item for name, item in resources.items() if name not in ("requests", "limits") and item}
     for member in ("requests", "limits"):
         amounts = resources.get(member) or {}
@@ -140,4 +140,4 @@ PARTS: Mapping[str, Part] = {
     "ephemeralcontainers": Part(_with_later, _check_later),
     "resize": Part(_with_sizes, _check_sizes),
 }
-"""By subresource."""
+"""Subresource -> part."""

@@ -1,4 +1,4 @@
-"""Where a pod may be: beside which others, on which nodes, spread how; and by which names it finds others.
+"""Where a pod can run: affinity, topology spread; and its DNS settings.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateAffinity, validateTopologySpreadConstraints,
 validatePodDNSConfig, ValidateHostAliases).
@@ -23,7 +23,7 @@ NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 
 
 def check_affinity(errors: ErrorList, affinity: Plain, path: str) -> None:
-    """Which nodes and which pods it is drawn to, or kept from."""
+    """Check the node affinity, pod affinity and pod anti-affinity."""
     nodes, here = affinity.get("nodeAffinity") or {}, f"{path}.nodeAffinity"
     if nodes.get(REQUIRED) is not None:
         node_selector(errors, f"{here}.{REQUIRED}", from_dict(NodeSelector, nodes[REQUIRED]))
@@ -32,7 +32,7 @@ def check_affinity(errors: ErrorList, affinity: Plain, path: str) -> None:
         node_selector(found, "", selector)
         for each in found:
             place = each.path.removeprefix(".nodeSelectorTerms[0]")
-            if not (".matchExpressions" in place and ".values[" in place):  # any value may be preferred
+            if not (".matchExpressions" in place and ".values[" in place):  # preferences can have any value
                 errors.append(each._replace(path=f"{where}{place}"))
     for way in ("podAffinity", "podAntiAffinity"):
         pods, here = affinity.get(way) or {}, f"{path}.{way}"
@@ -62,7 +62,7 @@ def _pod_term(errors: ErrorList, term: Plain, path: str) -> None:
 
 
 def _check_keys(errors: ErrorList, term: Plain, path: str) -> None:
-    """Labels of the pod itself that its selector takes the values of, or other values than them."""
+    """Check the keys of the pod's own labels that a selector has to match or to differ from."""
     selector, own = term.get("labelSelector"), term.get("matchLabelKeys") or []
     for member in ("matchLabelKeys", "mismatchLabelKeys"):
         if term.get(member) and selector is None:
@@ -83,7 +83,7 @@ def _check_keys(errors: ErrorList, term: Plain, path: str) -> None:
 
 
 def with_own_labels(pod: Plain) -> Plain:
-    """A new pod whose selectors take over the labels of its own that they name by `matchLabelKeys`."""
+    """Return a new pod whose selectors contain the pod's own labels that `matchLabelKeys` name."""
     labels, spec = pod["metadata"].get("labels") or {}, {**(pod.get("spec") or {})}
     if spec.get("topologySpreadConstraints"):
         spec["topologySpreadConstraints"] = [_selecting(x, labels) for x in spec["topologySpreadConstraints"]]
@@ -117,7 +117,7 @@ def _selecting(term: Plain, labels: Plain) -> Plain:
 
 
 def check_spread(errors: ErrorList, constraints: list[Plain], path: str) -> None:
-    """How evenly pods lie over nodes."""
+    """Check the topology spread constraints."""
     places = [(each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in constraints]
     last = {place: index for index, place in enumerate(places)}
     for index, each in enumerate(constraints):
@@ -145,7 +145,7 @@ def check_spread(errors: ErrorList, constraints: list[Plain], path: str) -> None
 
 
 def check_names(errors: ErrorList, spec: Plain, path: str) -> None:
-    """Where it asks for names."""
+    """Check the DNS policy and configuration."""
     config, here = spec.get("dnsConfig"), f"{path}.dnsConfig"
     if spec.get("dnsPolicy") == "None":
         if config is None:
@@ -174,7 +174,7 @@ def check_names(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def check_aliases(errors: ErrorList, aliases: list[Plain], path: str) -> None:
-    """Names that it knows of addresses."""
+    """Check the host aliases."""
     for index, each in enumerate(aliases):
         check_address(errors, f"{path}[{index}].ip", each.get("ip") or "")
         for number, name in enumerate(each.get("hostnames") or ()):
@@ -182,13 +182,13 @@ def check_aliases(errors: ErrorList, aliases: list[Plain], path: str) -> None:
 
 
 def check_address(errors: ErrorList, path: str, text: Any) -> None:
-    """An address."""
+    """Check an IP address."""
     if not is_address(text):
         errors.invalid(path, text, NO_ADDRESS)
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address, which Go reads without a zone."""
+    """Return whether a text is an IP address. As in Go, zones are not allowed."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Ports of a pod's containers that are in each other's way: of one number, or of one name.
+"""Warnings for conflicting ports of a pod's containers: the same number, or the same name.
 
 Source: k8s.io/kubernetes pkg/api/pod/warnings.go (warningsForPodSpecAndMeta, checkForOverlap).
 """
@@ -13,13 +13,13 @@ from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import quoted_text
 
 _MOST = 4096
-"""Pairs that are told of a pod: an answer has no more characters of warnings."""
+"""The most pairs that are reported for a pod; more do not fit into the warnings of an answer."""
 _Place = tuple[int, str]
-"""Where a port is: its number among all, and its path."""
+"""The position of a port: its index among all ports, and its path."""
 
 
 def port_warnings(ports: list[tuple[str, Plain]]) -> Iterator[str]:
-    """Of the ports of all containers, with their paths: those that are the same or may be, then names that are."""
+    """Return warnings for the ports of all containers, with their paths: first equal numbers, then equal names."""
     yield from itertools.islice(_of_numbers(ports), _MOST)
     names: dict[str, str] = {}
     for where, port in ports:
@@ -43,7 +43,7 @@ def _of_numbers(ports: list[tuple[str, Plain]]) -> Iterator[str]:
 
 
 class _Seen:
-    """Ports of one number and protocol, by their host's: those that clash are found without looking at the others."""
+    """Ports of one number and protocol, by host port and host IP, so that conflicts are found without comparing all."""
 
     def __init__(self) -> None:
         self._by_host: dict[int, dict[str, list[_Place]]] = defaultdict(lambda: defaultdict(list))
@@ -52,9 +52,10 @@ class _Seen:
         self._by_host[number][ip].append(place)
 
     def clashing(self, ip: str, number: int) -> Iterator[tuple[int, str, str]]:
-        """The places that are in the way of a port, in their order, and how they are.
+        """Yield the conflicting places of a port in order, each with the kind of conflict.
 
-        Who has no port of a host is in the way of all; of one port of hosts, an address is in the way of all addresses.
+        A port without a host port conflicts with all others. With equal host ports, a port without a host IP conflicts
+        with every host IP.
         """
         lists = [
             [(index, at, _clash(ip, number, other_ip, other)) for index, at in places]

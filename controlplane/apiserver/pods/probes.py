@@ -1,4 +1,4 @@
-"""How a container is asked whether it is well, and what is done around its life.
+"""The probes and lifecycle hooks of containers.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateProbe, validateHandler).
 """
@@ -18,7 +18,7 @@ _NO_PROBES = "may not be set for init containers without restartPolicy=Always"
 
 
 def check_life(errors: ErrorList, container: Plain, path: str, grace: Any) -> None:
-    """The hooks and probes of a container that lives as long as its pod; `grace`: seconds that the pod has to end."""
+    """Check the hooks and probes of a long-running container; `grace` is the pod's grace period in seconds."""
     for hook in ("postStart", "preStop"):
         handler = (container.get("lifecycle") or {}).get(hook)
         if handler is not None:
@@ -42,7 +42,7 @@ def check_life(errors: ErrorList, container: Plain, path: str, grace: Any) -> No
 
 
 def check_no_life(errors: ErrorList, container: Plain, path: str) -> None:
-    """That a container which runs before the others has neither hooks nor probes."""
+    """Check that an init container has neither hooks nor probes."""
     for name in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
         if container.get(name) is not None:
             errors.forbidden(f"{path}.{name}", _NO_PROBES)

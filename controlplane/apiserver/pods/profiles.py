@@ -1,4 +1,4 @@
-"""Profiles of AppArmor and seccomp, which pods once named by annotations: these fill AppArmor's fields, and fit them.
+"""AppArmor and seccomp profiles, which were once set by annotations: AppArmor's fields are filled from these.
 
 Source: k8s.io/kubernetes pkg/registry/core/pod/strategy.go (applyAppArmorVersionSkew), pkg/apis/core/validation/
 validation.go (validateSeccompAnnotationsAndFields, validateAppArmorAnnotationsAndFieldsMatchOnCreate).
@@ -18,7 +18,7 @@ _OLD = 'deprecated since v1.30; use the "appArmorProfile" field instead'
 
 
 def with_armor(pod: Plain) -> tuple[Plain, list[str]]:
-    """A new pod whose containers have the profiles that annotations name, and what is told of these."""
+    """Return a new pod with the AppArmor profiles of its annotations, and the warnings about these."""
     spec, warnings = pod["spec"], []
     changed = {**spec}
     for member in ("initContainers", "containers", "ephemeralContainers"):
@@ -38,7 +38,7 @@ def with_armor(pod: Plain) -> tuple[Plain, list[str]]:
 
 
 def armor_warning(template: Plain, container: Plain) -> str:
-    """What is told of the annotation of a container in a template of pods; empty where nothing is."""
+    """Return the warning about the AppArmor annotation of a template's container; empty if there is none."""
     key, profile = _named(template, container)
     is_same = bool(profile) and profile == _of(template.get("spec") or {}, "appArmorProfile")
     if profile is None or is_same or _of(container, "appArmorProfile"):
@@ -47,7 +47,7 @@ def armor_warning(template: Plain, container: Plain) -> str:
 
 
 def check_profiles(errors: ErrorList, pod: Plain) -> None:
-    """That annotations and fields of a new pod name the same profiles."""
+    """Check that annotations and fields of a new pod have the same profiles."""
     spec, annotations = pod.get("spec") or {}, pod["metadata"].get("annotations") or {}
     of_pod = _of(spec, "seccompProfile")
     _check_same(errors, annotations.get(SECCOMP), of_pod, "spec.securityContext.seccompProfile", _SECCOMPS)
@@ -72,7 +72,7 @@ def _check_same(errors: ErrorList, annotation: str | None, profile: Plain, path:
 
 
 def _named(pod: Plain, container: Plain) -> tuple[str, Plain | None]:
-    """A container's annotation, and the profile that it names: None without one, empty where it names none."""
+    """A container's annotation and its profile: None without an annotation, empty if it is not a profile."""
     key = f"{ARMOR}{container.get('name')}"
     annotation = ((pod.get("metadata") or {}).get("annotations") or {}).get(key)
     if annotation is None:
@@ -87,7 +87,7 @@ def _named(pod: Plain, container: Plain) -> tuple[str, Plain | None]:
 
 
 def _of(holder: Plain, name: str) -> Plain:
-    """What the security context of a pod's spec or of a container says of a profile."""
+    """The profile in the security context of a pod's spec or of a container."""
     return (holder.get("securityContext") or {}).get(name) or {}
 
 

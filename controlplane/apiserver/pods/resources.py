@@ -1,4 +1,4 @@
-"""What a pod asks for as a whole, where its author says what it may have at most as a whole.
+"""The resources of a pod as a whole: the requests, if only limits are set.
 
 Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go, KEP-2837 (pod level resources).
 """
@@ -15,14 +15,14 @@ Amounts = dict[str, Quantity]
 
 
 def with_pod_requests(spec: Plain) -> Plain:
-    """A spec whose containers have their requests, with those of the pod: what they need together, or the limit."""
+    """Return a spec with missing requests of the pod: what its containers need together, or the pod's limit."""
     resources: Plain = spec.get("resources") or {}
     limits = resources.get("limits") or {}
     if not limits:
         return spec
     try:
         needed = together(spec)
-    except QuantityError:  # told when the types of the spec are looked at
+    except QuantityError:  # reported when the types are checked
         return spec
     requests = {name: str(amount) for name, amount in needed.items() if name in _OF_PODS}
     requests |= {
@@ -35,9 +35,9 @@ def with_pod_requests(spec: Plain) -> Plain:
 
 
 def with_whole_resources(spec: Plain) -> Plain:
-    """A new pod's spec that says what it may have at the most, too, where all its containers say it.
+    """Return a new pod's spec with missing limits of the pod, if all its containers have limits.
 
-    That is as much as it asks for, or as its containers may have together. Raises QuantityError.
+    The limit is the pod's request, or what its containers can use together. Raises QuantityError.
     """
     resources: Plain = spec.get("resources") or {}
     requests, limits = (dict(resources.get(member) or {}) for member in ("requests", "limits"))
@@ -61,7 +61,7 @@ def with_whole_resources(spec: Plain) -> Plain:
 
 
 def check_pod_requests(errors: ErrorList, spec: Plain, path: str) -> None:
-    """What a pod asks for as a whole: no less than its containers do together, and no less than each is limited to."""
+    """Check a pod's resources: requests cover those of all containers together, limits those of each container."""
     resources, here = spec.get("resources"), f"{path}.resources"
     if resources is None:
         return
@@ -88,9 +88,9 @@ def check_pod_requests(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def amounts_of_pod(pod: Plain, member: str) -> Amounts:
-    """What a pod asks for, or may have at the most, with what it costs to run it; raises QuantityError.
+    """Return the requests or limits of a pod, with its overhead. Raises QuantityError.
 
-    What it says as a whole counts, where it does.
+    Resources of the pod as a whole take precedence over those of its containers.
     """
     spec = pod["spec"]
     whole = _amounts(spec, member).items()
@@ -100,12 +100,12 @@ def amounts_of_pod(pod: Plain, member: str) -> Amounts:
 
 
 def added(one: Amounts, other: Amounts) -> Amounts:
-    """The sum of amounts, by resource."""
+    """Return the sum of amounts, by resource."""
     return {**one, **{name: one[name] + amount if name in one else amount for name, amount in other.items()}}
 
 
 def together(spec: Plain, member: str = "requests") -> Amounts:
-    """What containers need at one time at the most, the initial ones among them."""
+    """Return the most that the containers need at one time, including the init containers."""
     sidecars: Amounts = {}
     most: Amounts = {}
     for each in _containers(spec, "initContainers"):

@@ -1,4 +1,4 @@
-"""With which rights a pod and its containers run.
+"""The security contexts of a pod and its containers.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidateSecurityContext,
 validatePodSpecSecurityContext); kubernetes.io "Using sysctls in a Kubernetes Cluster".
@@ -21,7 +21,7 @@ _SECCOMP = ["Localhost", "RuntimeDefault", "Unconfined"]
 _CHANGES = ["Always", "OnRootMismatch"]
 _GROUPS = ["Merge", "Strict"]
 _RELABELLING = ["MountOption", "Recursive"]
-_LONGEST_PROFILE = 4095  # bytes, a path on Linux
+_LONGEST_PROFILE = 4095  # bytes of a path on Linux
 _SYSCTL = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _IS_SYSCTL = re.compile(_SYSCTL)
 _LONGEST_SYSCTL = 253
@@ -38,7 +38,7 @@ _SHOWN_CONTEXT = (
 
 
 def check_pod_rights(errors: ErrorList, spec: Plain, path: str) -> None:
-    """The security context of a pod, which all of its containers have."""
+    """Check the security context of a pod, which applies to all of its containers."""
     context: Plain = spec.get("securityContext") or {}
     _check_ids(errors, context, path, _OF_PODS)
     for index, group in enumerate(context.get("supplementalGroups") or ()):
@@ -54,7 +54,7 @@ def check_pod_rights(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def _check_sysctls(errors: ErrorList, spec: Plain, sysctls: Sequence[Plain], path: str) -> None:
-    """Parameters of the kernel, those that a pod has for itself."""
+    """Check the sysctls, which have to be namespaced."""
     seen: set[str] = set()
     for index, each in enumerate(sysctls):
         here, name = f"{path}[{index}].name", each.get("name") or ""
@@ -74,7 +74,7 @@ def _check_sysctls(errors: ErrorList, spec: Plain, sysctls: Sequence[Plain], pat
 
 
 def check_armor(errors: ErrorList, profile: Plain | None, path: str) -> None:
-    """What AppArmor lets it do."""
+    """Check an AppArmor profile."""
     if profile is None:
         return
     kind, local, here = profile.get("type") or "", profile.get("localhostProfile"), f"{path}.localhostProfile"
@@ -94,7 +94,7 @@ def check_armor(errors: ErrorList, profile: Plain | None, path: str) -> None:
 
 
 def check_rights(errors: ErrorList, context: Plain, path: str, *, is_host_user: bool) -> None:
-    """The security context of a container; `is_host_user`: its users are those of the host."""
+    """Check the security context of a container; `is_host_user`: the pod is in the host's user namespace."""
     _check_ids(errors, context, path, ("runAsUser", "runAsGroup"))
     mount = context.get("procMount")
     if mount is not None:
@@ -115,7 +115,7 @@ def check_rights(errors: ErrorList, context: Plain, path: str, *, is_host_user: 
 
 
 def _check_ids(errors: ErrorList, context: Plain, path: str, names: tuple[str, ...]) -> None:
-    """Numbers of users and groups."""
+    """Check ids of users and groups."""
     for name in names:
         number = context.get(name)
         if number is not None and not 0 <= number <= _MOST_ID:
@@ -123,7 +123,7 @@ def _check_ids(errors: ErrorList, context: Plain, path: str, names: tuple[str, .
 
 
 def _check_seccomp(errors: ErrorList, profile: Plain | None, path: str) -> None:
-    """Which system calls may be made."""
+    """Check a seccomp profile."""
     if profile is None:
         return
     kind, local = profile.get("type") or "", profile.get("localhostProfile")
@@ -142,7 +142,7 @@ def _check_seccomp(errors: ErrorList, profile: Plain | None, path: str) -> None:
 
 
 def _shown(context: Plain) -> InOrder:
-    """As the API server's own struct is printed."""
+    """A security context as Go prints the API server's internal struct."""
     members = {name.lower(): item for name, item in context.items()}
     shown: Plain = {name: members.get(name.lower()) for name in _SHOWN_CONTEXT}
     if shown["Capabilities"] is not None:

@@ -1,4 +1,4 @@
-"""What a pod's spec, or that of a template of pods, must be: containers, volumes, claims, and the words it knows.
+"""The rules of the spec of a pod or a pod template: containers, volumes, claims, and enumerated values.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidatePodSpec).
 """
@@ -37,7 +37,7 @@ _TWO_CLAIMS = "at most one of `resourceClaimName` or `resourceClaimTemplateName`
 
 
 def check_node(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
-    """A node: its taints, how much it has, and its ranges of addresses, which stay once it has some."""
+    """Check a node: its taints, its amounts, and its address ranges, which are immutable once they are set."""
     spec, before = new.get("spec") or {}, ((old or {}).get("spec") or {})
     _check_taints(errors, spec.get("taints") or ())
     _check_node_status(errors, new.get("status") or {}, is_new=old is None)
@@ -62,7 +62,7 @@ def check_node(errors: ErrorList, new: Plain, old: Plain | None, *, release: Rel
 
 
 def is_network(text: str) -> bool:
-    """Whether a text is a range of addresses."""
+    """Return whether a text is an address range."""
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:
@@ -101,7 +101,7 @@ def _check_taints(errors: ErrorList, taints: Sequence[Plain]) -> None:
 
 
 def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec", *, pod: str = "") -> None:
-    """A pod's spec with its defaults, or that of a template at a path; `pod` is the name of the pod."""
+    """Check a pod's spec with its defaults, or that of a template at a path; `pod` is the name of the pod."""
     volumes = check_volumes(errors, spec.get("volumes") or (), f"{path}.volumes", pod)
     claims = _claims(errors, spec.get("resourceClaims") or (), f"{path}.resourceClaims")
     check_containers(errors, spec, path, volumes, claims)
@@ -148,7 +148,7 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec", *, pod: s
 
 
 def _gates(errors: ErrorList, spec: Plain, path: str) -> None:
-    """What a pod waits for before it counts as ready, or before it is placed."""
+    """Check the readiness gates and the scheduling gates."""
     for index, each in enumerate(spec.get("readinessGates") or ()):
         label_name(errors, f"{path}.readinessGates[{index}].conditionType", each.get("conditionType") or "")
     seen: set[str] = set()
@@ -161,7 +161,7 @@ def _gates(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def _host_name(errors: ErrorList, spec: Plain, path: str) -> None:
-    """The name that a pod's containers have as a host."""
+    """Check the host name override."""
     name = spec.get("hostnameOverride")
     if name is None:
         return
@@ -174,7 +174,7 @@ def _host_name(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> set[str]:
-    """The names by which containers refer to claims."""
+    """Check the claims. Return the names by which containers refer to them."""
     names: set[str] = set()
     for index, each in enumerate(claims):
         here, name = f"{path}[{index}]", each.get("name") or ""
@@ -198,7 +198,7 @@ def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> set[str]:
 
 
 def _host_ports(errors: ErrorList, container: Plain, path: str, *, is_pod: bool) -> None:
-    """With the host's network ports are the host's; a template may leave that to the pod."""
+    """Check that in the host's network host ports equal container ports. A template can leave them out."""
     for index, port in enumerate(container.get("ports") or ()):
         is_open = not is_pod and not port.get("hostPort")
         if not is_open and port.get("hostPort") != port.get("containerPort"):
@@ -207,7 +207,7 @@ def _host_ports(errors: ErrorList, container: Plain, path: str, *, is_pod: bool)
 
 
 def check_toleration(errors: ErrorList, toleration: Plain, path: str) -> None:
-    """What a pod takes of a node's taints."""
+    """Check a toleration."""
     key, operator = toleration.get("key") or "", toleration.get("operator") or ""
     value, effect = toleration.get("value") or "", toleration.get("effect") or ""
     if key:
@@ -223,7 +223,7 @@ def check_toleration(errors: ErrorList, toleration: Plain, path: str) -> None:
         if value:
             errors.invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'")
     else:
-        more = _COMPARED if operator in _COMPARED else []  # which are known, and off
+        more = _COMPARED if operator in _COMPARED else []  # known to Go, but disabled
         errors.not_supported(f"{path}.operator", operator, ["Equal", "Exists", *more])
     if effect and effect not in _EFFECTS:
         errors.not_supported(f"{path}.effect", effect, _EFFECTS)

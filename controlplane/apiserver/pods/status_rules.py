@@ -1,4 +1,4 @@
-"""What the status of a pod may say, and what may change of it.
+"""The rules of a pod's status, and of its changes.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidatePodStatusUpdate),
 pkg/registry/core/pod/strategy.go.
@@ -34,7 +34,7 @@ _NO_CONTAINER = "must match the name of an entry in spec.initContainers.name or 
 
 
 def _with_known(new: Plain, old: Plain, release: Release) -> Plain:
-    """A status that keeps what older kubelets leave out, and has nothing that the release does not have."""
+    """A status that keeps fields that older kubelets leave out, without fields that the release does not have."""
     before, status = old.get("status") or {}, {**(new.get("status") or {})}
     if not release.has_all_fields:
         status.pop(_EXTENDED, None)
@@ -76,7 +76,7 @@ def _check_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def _check_ends(errors: ErrorList, spec: Plain, status: Plain, before: Plain) -> None:
-    """That a container which has ended runs again only where it should."""
+    """Check that an ended container only runs again if its restart policy allows it."""
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     rules = [rule.get("action") for each in containers for rule in each.get("restartPolicyRules") or ()]
     for member, of in (
@@ -97,7 +97,7 @@ def _check_ends(errors: ErrorList, spec: Plain, status: Plain, before: Plain) ->
 
 
 def _restarts(container: Plain, spec: Plain, code: int) -> bool:
-    """Whether a container should run again after it has ended with a code."""
+    """Return whether a container restarts after it has ended with an exit code."""
     for rule in container.get("restartPolicyRules") or ():
         codes = rule.get("exitCodes") or {}
         is_listed = code in (codes.get("values") or ())
@@ -108,7 +108,7 @@ def _restarts(container: Plain, spec: Plain, code: int) -> bool:
 
 
 def _check_claims(errors: ErrorList, spec: Plain, statuses: Sequence[Plain]) -> None:
-    """The claims that were made for a pod, by the names that it has for them."""
+    """Check the claims that were made for a pod, by the pod's names for them."""
     known = {each.get("name") for each in spec.get("resourceClaims") or ()}
     seen: set[str] = set()
     for index, each in enumerate(statuses):
@@ -124,7 +124,7 @@ def _check_claims(errors: ErrorList, spec: Plain, statuses: Sequence[Plain]) -> 
 
 
 def _check_extended(errors: ErrorList, spec: Plain, status: Plain | None, path: str) -> None:
-    """The claim that was made for what a pod asks for by names of resources."""
+    """Check the claim that was made for a pod's extended resources."""
     if status is None:
         return
     mappings, claim = status.get("requestMappings") or (), status.get("resourceClaimName") or ""
@@ -151,7 +151,7 @@ def _check_extended(errors: ErrorList, spec: Plain, status: Plain | None, path: 
 
 
 def _check_addresses(errors: ErrorList, status: Plain, member: str, *, has_both: bool) -> None:
-    """One address, and all of them, of which it is the first; `has_both`: neither comes alone."""
+    """Check that the single address is the first of the list; `has_both`: neither can be missing."""
     one, path = status.get(member) or "", f"status.{member}s"
     several = [each.get("ip") or "" for each in status.get(f"{member}s") or ()]
     if not has_both and several and one != several[0]:
@@ -175,5 +175,5 @@ def _is_dual(texts: Sequence[str]) -> bool:
 
 
 def status_part(release: Release) -> Part:
-    """How the status is written."""
+    """Return how the status is written."""
     return Part(partial(_with_known, release=release), _check_status)

@@ -1,7 +1,7 @@
-"""What a server asks a pod's kubelet for: its logs, and streams into its containers. This one reaches no kubelet.
+"""Requests that a server forwards to a pod's kubelet: logs and streams. This server cannot reach a kubelet.
 
-What can be said without a kubelet is said as the reference says it; then the request is refused, with the reason.
-Source: the API's operations "get pod log" and "connect exec, attach, portforward"; the reference's words.
+Errors that need no kubelet are the reference's. Every other request is refused with the reason.
+Source: the API's operations "get pod log" and "connect exec, attach, portforward"; the reference's texts.
 """
 
 from controlplane.apiserver.kinds import Plain
@@ -12,9 +12,9 @@ STREAMS = frozenset({LOG, "exec", "attach", "portforward"})
 
 
 def refuse_stream(pod: Plain, part: str, method: str, container: str) -> None:
-    """Return where there is nothing to be had: the log of a pod that is on no node. Raises ApiError otherwise.
+    """Return if the answer is empty: the log of a pod without a node. Raises ApiError otherwise.
 
-    `container` is what the request names, if it does.
+    `container` is the container in the request, if it names one.
     """
     if method not in (("GET",) if part == LOG else ("GET", "POST")):
         raise method_not_allowed()

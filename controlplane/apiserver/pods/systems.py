@@ -1,4 +1,4 @@
-"""What the operating system of a pod, and the users that it runs as, forbid.
+"""Restrictions by the operating system of a pod, and by its user namespace.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateOS, validateLinux, validateWindows,
 validateWindowsHostProcessPod, validateHostUsers).
@@ -19,12 +19,12 @@ _NOT_OF_CONTAINER_ON_WINDOWS = (
     *("appArmorProfile", "seLinuxOptions", "seccompProfile", "capabilities", "readOnlyRootFilesystem", "privileged"),
     *("allowPrivilegeEscalation", "procMount", "runAsUser", "runAsGroup"),
 )
-_PLAIN = ("hostPID", "hostIPC")  # in Go, where false is nothing
+_PLAIN = ("hostPID", "hostIPC")  # no pointers in Go: false is the same as missing
 _HOST_USERS = "when `hostUsers` is false"
 
 
 def check_system(errors: ErrorList, spec: Plain, path: str) -> None:
-    """That a pod says nothing that its operating system lacks."""
+    """Check that a pod has no fields that its operating system does not support."""
     system = spec.get("os")
     if system is None:
         return
@@ -43,7 +43,7 @@ def check_system(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def _contexts(spec: Plain) -> list[tuple[str, Any]]:
-    """The security contexts of all containers, with their places in the spec."""
+    """The security contexts of all containers, with their paths in the spec."""
     return [(where, each.get("securityContext")) for where, each in containers_of(spec, "")]
 
 
@@ -62,7 +62,7 @@ def _check_windows(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def check_host_users(errors: ErrorList, spec: Plain, path: str) -> None:
-    """That a pod with users of its own shares nothing else with the host."""
+    """Check that a pod with its own user namespace shares no other namespace with the host."""
     if spec.get("hostUsers") is not False:
         return
     for name, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
@@ -74,7 +74,7 @@ def check_host_users(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def check_host_processes(errors: ErrorList, spec: Plain, path: str) -> None:
-    """Containers that are processes of a Windows host: all of a pod or none."""
+    """Check HostProcess containers on Windows: all containers of a pod, or none."""
     whole = ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess")
     found = []
     for where, context in _contexts(spec):

@@ -1,4 +1,4 @@
-"""What a template of pods must be, wherever one is.
+"""The rules of pod templates.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidatePodTemplateSpec).
 """
@@ -11,7 +11,7 @@ from resourceapi.objects import ErrorList
 
 
 def check_pod_template(errors: ErrorList, template: Plain, path: str) -> None:
-    """A template with its defaults."""
+    """Check a template with its defaults."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     check_labels(errors, f"{path}.labels", metadata.get("labels"))
     check_annotation_keys(errors, f"{path}.annotations", metadata.get("annotations"))

@@ -1,4 +1,4 @@
-"""What a container's variables are, and from where.
+"""The environment variables of containers, and their sources.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidateEnv, ValidateEnvFrom).
 """
@@ -35,7 +35,7 @@ _DIVIDED = {
 
 
 def check_variables(errors: ErrorList, container: Plain, path: str) -> None:
-    """Those that it names, and those that it takes over."""
+    """Check a container's `env` and `envFrom`."""
     for index, variable in enumerate(container.get("env") or ()):
         here, name, source = f"{path}.env[{index}]", variable.get("name") or "", variable.get("valueFrom")
         if not name:
@@ -87,7 +87,7 @@ def _source(errors: ErrorList, source: Plain, path: str, *, has_value: bool) -> 
 
 
 def _file(errors: ErrorList, source: Plain, path: str) -> None:
-    """A key in a file of a volume."""
+    """Check the reference to a key in a file of a volume."""
     key, volume, where = (source.get(name) or "" for name in ("key", "volumeName", "path"))
     if not key:
         errors.required(f"{path}.key")
@@ -104,7 +104,7 @@ def _file(errors: ErrorList, source: Plain, path: str) -> None:
 
 
 def check_files_of_variables(errors: ErrorList, container: Plain, path: str, volumes: dict[str, Plain]) -> None:
-    """That files with variables are in empty folders of the pod."""
+    """Check that files with variables are in emptyDir volumes of the pod."""
     for index, variable in enumerate(container.get("env") or ()):
         source = (variable.get("valueFrom") or {}).get("fileKeyRef")
         if source is None:
@@ -117,7 +117,7 @@ def check_files_of_variables(errors: ErrorList, container: Plain, path: str, vol
 
 
 def check_pod_field(errors: ErrorList, source: Plain, path: str, known: list[str]) -> None:
-    """A field of the pod; `known` are those that may be asked for here."""
+    """Check the reference to a field of the pod; `known` are the fields that are allowed here."""
     version, field = source.get("apiVersion") or "", source.get("fieldPath") or ""
     subscripted = _SUBSCRIPTED.fullmatch(field)
     why = ""
@@ -141,7 +141,7 @@ def check_pod_field(errors: ErrorList, source: Plain, path: str, known: list[str
 
 
 def check_container_amount(errors: ErrorList, source: Plain, path: str, *, is_named: bool = False) -> None:
-    """What a container asks for, or is limited to; `is_named`: one that is not the container itself."""
+    """Check the reference to a request or limit of a container; `is_named`: the reference names the container."""
     resource = source.get("resource") or ""
     if is_named and not source.get("containerName"):
         errors.required(f"{path}.containerName")

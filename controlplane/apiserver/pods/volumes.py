@@ -1,4 +1,4 @@
-"""The volumes of a pod: each has a name of its own and one source; and how containers use them.
+"""The volumes of a pod, each with its own name and one source, and their mounts in containers.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidateVolumes, ValidateVolumeMounts,
 ValidateVolumeDevices).
@@ -14,8 +14,8 @@ from resourceapi.objects.field_rules import complaints, dns_label
 from resourceapi.objects.names import dns_subdomain
 
 Volumes = Mapping[str, Plain]
-"""Those that are right, by name."""
-_SHOWN = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}  # where there is another source already
+"""The valid volumes by name."""
+_SHOWN = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}  # in errors about a second source
 _SHOWN_INSIDE = {"gcePersistentDisk": "persistentDisk"}
 _LONGEST_INITIATOR = 64
 _PROPAGATIONS = ["Bidirectional", "HostToContainer", "None"]
@@ -25,7 +25,7 @@ _CLAIMED = ("persistentVolumeClaim", "ephemeral")
 
 
 def check_volumes(errors: ErrorList, volumes: Sequence[Plain], path: str, pod: str = "") -> Volumes:
-    """The volumes that containers can refer to; `pod` is the name of the pod, where there is one."""
+    """Check the volumes; return those to which containers can refer. `pod` is the name of the pod, if there is one."""
     right: dict[str, Plain] = {}
     made = {f"{pod}-{each.get('name') or ''}" for each in volumes if pod and each.get("ephemeral") is not None}
     for index, volume in enumerate(volumes):
@@ -73,7 +73,7 @@ def _check_length(errors: ErrorList, name: str, portal: str, path: str) -> None:
 
 
 def check_mounts(errors: ErrorList, container: Plain, path: str, volumes: Volumes) -> None:
-    """Where a container sees volumes as files, or as block devices."""
+    """Check a container's mounts of volumes, as file systems or as block devices."""
     mounts, devices = container.get("volumeMounts") or (), container.get("volumeDevices") or ()
     is_privileged = bool((container.get("securityContext") or {}).get("privileged"))
     _check_mounts(errors, mounts, devices, f"{path}.volumeMounts", volumes, is_privileged=is_privileged)
@@ -112,7 +112,7 @@ def _check_mounts(
 
 
 def _check_part(errors: ErrorList, mount: Plain, path: str, mounts: str) -> None:
-    """Which part of a volume; upstream names the list of mounts alone."""
+    """Check the sub-path of a mount. As in upstream, some errors name only the list of mounts."""
     part, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
     if part:
         check_descending(errors, f"{mounts}.subPath", part)
@@ -123,7 +123,7 @@ def _check_part(errors: ErrorList, mount: Plain, path: str, mounts: str) -> None
 
 
 def _check_manner(errors: ErrorList, mount: Plain, path: str, *, is_privileged: bool) -> None:
-    """Whether mounts on one side are seen on the other, and what may be written; the list alone is named, too."""
+    """Check mount propagation and recursive read-only mounts. Some errors name only the list of mounts."""
     way, recursive = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
     if way is not None and way not in _PROPAGATIONS:
         errors.not_supported(f"{path}.mountPropagation", way, _PROPAGATIONS)

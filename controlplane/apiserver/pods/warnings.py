@@ -1,4 +1,4 @@
-"""What is unwise in a pod, or in a template of pods, and told to who writes it.
+"""Warnings for pods and pod templates.
 
 Source: k8s.io/kubernetes pkg/api/pod/warnings.go, pkg/api/node/util.go and the strategies of pkg/registry.
 """
@@ -55,19 +55,19 @@ _PODS_OF = "Pod names and hostnames"
 
 
 def pod_warnings(new: Plain, old: Plain | None) -> list[str]:
-    """Of a new pod; who changes one is told nothing."""
+    """Return the warnings for a new pod; there are none for a changed pod."""
     return [] if old is not None else [*_name(new, "the Pod's hostname"), *_of_pod(new, "")]
 
 
 def _name(obj: Plain, use: str) -> list[str]:
-    """Of a name that becomes that of a host."""
+    """The warning for a name that becomes a host name."""
     why = " ".join(dns_label(obj["metadata"].get("name") or ""))
     text = f"metadata.name: this is used in {use}, which can result in surprising behavior; a DNS label is recommended"
     return [f"{text}: [{why}]"] if why else []
 
 
 def _workload_warnings(new: Plain, old: Plain | None, *, kind: str) -> list[str]:
-    """Of what makes pods: of its name when it is new, of its template when it is another one."""
+    """The warnings for a workload: for a new one's name, and for a new or changed template."""
     found = _name(new, _PODS_OF) if old is None and kind in _NAMED else []
     if kind == "DaemonSet" and old is not None:
         is_other = new["spec"].get("template") != old["spec"].get("template")
@@ -87,7 +87,7 @@ def _workload_warnings(new: Plain, old: Plain | None, *, kind: str) -> list[str]
 
 
 def _of_pod(pod: Plain, path: str) -> Iterator[str]:
-    """Of a pod, or of a template at a path."""
+    """The warnings for a pod, or for a template at a path."""
     spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
     here = f"{path}spec"
     yield from (
@@ -135,19 +135,19 @@ def _of_pod(pod: Plain, path: str) -> Iterator[str]:
 
 
 def source_warnings(volume: Plain, path: str) -> list[str]:
-    """Of where a volume is from."""
+    """Return the warnings for a volume's source."""
     return [
         f"{path}.{_SHOWN.get(kind, kind)}: {text}" for kind, text in _VOLUMES.items() if volume.get(kind) is not None
     ]
 
 
 def claim_warnings(spec: Plain, path: str) -> Iterator[str]:
-    """Of the spec of a claim for storage at a path."""
+    """Return the warnings for the spec of a storage claim at a path."""
     return _fractions(spec, path, ("storage",), ("requests", "limits"))
 
 
 def _items(holder: Plain, path: str, name: str) -> Iterator[tuple[str, Plain]]:
-    """The items of a list with their places."""
+    """The items of a list with their paths."""
     return ((f"{path}.{name}[{index}]", each) for index, each in enumerate(holder.get(name) or ()))
 
 
@@ -187,7 +187,7 @@ def _twice(spec: Plain, path: str, name: str, key: str) -> Iterator[str]:
 
 
 def _fractions(holder: Plain, path: str, names: tuple[str, ...], members: tuple[str, ...]) -> Iterator[str]:
-    """Of amounts that a container, or a claim for storage, asks for."""
+    """The warnings for fractional amounts of a container or a storage claim."""
     resources = holder.get("resources") or {}
     for name in names:
         for member in members:
@@ -209,7 +209,7 @@ def _is_fraction(text: str) -> bool:
 
 
 def _hidden(container: Plain, path: str) -> Iterator[str]:
-    """Of variables that take another one's place without using it."""
+    """The warnings for variables that replace an earlier one without using its value."""
     seen: set[str] = set()
     for where, variable in _items(container, path, "env"):
         name, value = variable.get("name") or "", variable.get("value") or ""
@@ -224,4 +224,4 @@ def _hidden(container: Plain, path: str) -> Iterator[str]:
 WARNS: Mapping[str, Warn] = {
     kind: partial(_workload_warnings, kind=kind) for kind in (*_NAMED, "DaemonSet", "PodTemplate", "StatefulSet")
 }
-"""By kind."""
+"""Kind -> function that returns its warnings."""

@@ -1,4 +1,4 @@
-"""As whom a container runs on Windows.
+"""The Windows options of security contexts.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateWindowsSecurityContextOptions).
 """
@@ -21,7 +21,7 @@ _IS_BLANK = re.compile(r"[. ]+")
 
 
 def check_windows_options(errors: ErrorList, options: Plain | None, path: str) -> None:
-    """As whom something runs on Windows."""
+    """Check the Windows options of a security context."""
     name, text, user = (
         (options or {}).get(x) for x in ("gmsaCredentialSpecName", "gmsaCredentialSpec", "runAsUserName")
     )
@@ -37,7 +37,7 @@ def check_windows_options(errors: ErrorList, options: Plain | None, path: str) -
 
 
 def _why_no_user(text: str) -> list[str]:
-    """What is wrong with a user of Windows, with or without a domain."""
+    """Why a text is not the name of a Windows user, with or without a domain; empty if it is."""
     domain, *more = text.split("\\")
     if not text:
         return [" cannot be an empty string"]

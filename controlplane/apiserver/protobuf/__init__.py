@@ -1,4 +1,4 @@
-"""Kubernetes' protobuf: plain JSON-shaped values to the bytes that a real API server writes, and back."""
+"""Kubernetes' protobuf: JSON values to the bytes that a real API server writes, and back."""
 
 from controlplane.apiserver.protobuf.codec import as_go_writes
 from controlplane.apiserver.protobuf.envelope import MEDIA_TYPE, MessageError, decode, encode, watch_frame

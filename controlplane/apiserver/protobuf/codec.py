@@ -1,7 +1,7 @@
-"""Between JSON-shaped values and protobuf messages, driven by the table of upstream's Go types.
+"""Converts between JSON values and protobuf messages, by the table of upstream's Go types.
 
-Writing does what upstream's generated marshallers do: fields by number, plain values always, pointers only where there
-is something, maps by key; so the bytes are those of a real server. Reading gives what Go would write in JSON.
+Writing does what upstream's generated marshallers do: fields by number, scalars always, pointers only if they are set,
+maps by key; so the bytes are those of a real server. Reading returns what Go would write in JSON.
 """
 
 import functools
@@ -23,7 +23,7 @@ _FIRST, _SECOND = tag(1, LENGTH), tag(2, LENGTH)
 
 
 class _Step(NamedTuple):
-    """A field at work: `write` gives all its bytes, `read` its value; `absent` is what JSON has without it."""
+    """A field with its codec: `write` returns all its bytes, `read` its value, `absent` its JSON value if missing."""
 
     field: Field
     wire_type: int
@@ -33,7 +33,7 @@ class _Step(NamedTuple):
 
 
 def encode_message(message: str, value: Plain) -> bytes:
-    """The bytes of a message; raises DecodeError for a value that its type does not hold."""
+    """Return the bytes of a message. Raises DecodeError for a value that its type cannot hold."""
     try:
         return _encode(message, value)
     except Mismatch as mismatch:
@@ -43,7 +43,7 @@ def encode_message(message: str, value: Plain) -> bytes:
 
 
 def decode_message(message: str, data: bytes) -> Plain:
-    """The value of a message; raises ProtobufError."""
+    """Return the value of a message. Raises ProtobufError."""
     try:
         return _decode(message, data)
     except RecursionError:
@@ -51,7 +51,7 @@ def decode_message(message: str, data: bytes) -> Plain:
 
 
 def as_go_writes(message: str, value: Plain) -> Plain:
-    """The value as Go's type holds it: without what is empty, with what JSON has even then; raises DecodeError."""
+    """Return the value as Go writes its type: without empty members that JSON omits. Raises DecodeError."""
     return _decode(message, encode_message(message, value))
 
 
@@ -99,7 +99,7 @@ def _decode(message: str, data: bytes) -> Plain:
 @functools.cache
 def _steps(message: str) -> tuple[_Step, ...]:
     fields_ = fields_of(message)
-    if message.startswith(_CORE):  # whose lists of resources Go rounds when it reads them
+    if message.startswith(_CORE):  # Go rounds the quantities in its resource lists when it reads them
         fields_ = tuple(each._replace(type=_AMOUNTS) if each.type == _QUANTITIES else each for each in fields_)
     return tuple(map(_step, fields_))
 
@@ -144,7 +144,7 @@ def _pointer_step(field: Field, form: Form) -> _Step:
 
 
 def _one(form: Form, items: list[Any]) -> Any:
-    """A value that came once, as a rule."""
+    """The value of a field that occurs once, as a rule."""
     return form.read(b"".join(items) if form.merges else items[-1])
 
 
@@ -178,7 +178,7 @@ def _map_step(field: Field, form: Form) -> _Step:
             is_of_resources = field.type in (_QUANTITIES, _AMOUNTS)
             raise Mismatch(value, _RESOURCES if is_of_resources else f"map[string]{form.go_type}")
         written = {}
-        for key, item in value.items():  # the first that is wrong is told
+        for key, item in value.items():  # the first fault is reported
             entry = _FIRST + form_of_key.write(key)
             if item is not None or not form.nullable:
                 try:
@@ -200,13 +200,13 @@ def _map_step(field: Field, form: Form) -> _Step:
 
 
 def is_message(type_name: str) -> bool:
-    """Whether a type of the table is a message with fields."""
+    """Return whether a type of the table is a message with fields."""
     is_plain = type_name.partition("=")[0] in FORMS or type_name in _SCHEMA_FORMS
     return not is_plain and not type_name.startswith((_LIST, _MAP, _POINTER))
 
 
 def zero_of(type_name: str) -> Any:
-    """What stands for a null in a list or a map: Go's zero value of a plain type; a message stays null."""
+    """Return what a null in a list or map becomes: Go's zero value of a scalar; a message stays null."""
     is_one = type_name.partition("=")[0] in FORMS
     return _form(type_name).zero() if is_one else None
 
@@ -231,7 +231,7 @@ def _form(type_name: str) -> Form:
 
 
 def _called(form: Form, go_type: str) -> Form:
-    """A form under another name."""
+    """A form with another name in errors."""
 
     def write(value: Any) -> bytes:
         try:

@@ -1,4 +1,4 @@
-"""What is around a message: the magic and runtime.Unknown, which says its kind; the frames of a watch."""
+"""The envelope of a message: the magic, runtime.Unknown with the kind, and the frames of a watch."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _API_VERSION, _KIND = _TYPE_META, _RAW
 
 
 class MessageError(ProtobufError):
-    """A message that cannot be read, of an object whose type could be."""
+    """A message that cannot be read, although its kind could be."""
 
     def __init__(self, message: str, api_version: str, kind: str) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class MessageError(ProtobufError):
 
 
 def encode(value: dict[str, Any]) -> bytes:
-    """A value with its kind as a real server sends it; raises DecodeError for what its message cannot say.
+    """Return a value with its kind as a real server sends it. Raises DecodeError if its message cannot represent it.
 
     Members that the message does not have are left out.
     """
@@ -37,10 +37,10 @@ def encode(value: dict[str, Any]) -> bytes:
 
 
 def decode(data: bytes, api_version: str, kind: str) -> dict[str, Any]:
-    """The value in a body, as Go writes it in JSON; raises ProtobufError.
+    """Return the value in a body, as Go writes it in JSON. Raises ProtobufError.
 
-    `api_version` and `kind` are those of a body that does not say. A kind without a message is given back as its type
-    alone. Fields that the message does not have are skipped, as upstream's decoders do.
+    `api_version` and `kind` apply to a body without a kind. For a kind without a message, only apiVersion and kind are
+    returned. As in upstream's decoders, fields that the message does not have are skipped.
     """
     if not data:
         raise ProtobufError("empty data")
@@ -63,7 +63,7 @@ def decode(data: bytes, api_version: str, kind: str) -> dict[str, Any]:
 
 
 def watch_frame(event: dict[str, Any]) -> bytes:
-    """An event of a watch, `type` and `object`, with its length before it; raises DecodeError."""
-    raw = _TYPE_META + sized(encode(event["object"]))  # runtime.RawExtension has its bytes in field 1
+    """Return an event of a watch (`type` and `object`), preceded by its length. Raises DecodeError."""
+    raw = _TYPE_META + sized(encode(event["object"]))  # field 1 of runtime.RawExtension has the bytes
     frame = _TYPE_META + sized(event["type"].encode()) + _RAW + sized(raw)
     return len(frame).to_bytes(4, "big") + frame

@@ -1,4 +1,4 @@
-"""How a single value stands in a message: Go's plain types, and those that have a form of their own in JSON."""
+"""The encoding of single values: Go's scalar types, and types with their own form in JSON."""
 
 import base64
 import re
@@ -30,17 +30,17 @@ _FIRST, _THIRD = tag(1, LENGTH), tag(3, LENGTH)
 _BASE64 = frozenset(string.ascii_letters.encode() + string.digits.encode() + b"+/")
 _IS_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _NEWLINES, _PADDING = b"\r\n", ord("=")
-_SHORT = 1e21  # numbers below are written without an exponent
+_SHORT = 1e21  # smaller numbers are written without an exponent
 _ZERO = b"\0"
-"""Of no length."""
+"""The length 0."""
 
 
 class Form(NamedTuple):
-    """`write` gives what stands behind the tag, of a value that is not None or `zero`; it raises Mismatch.
+    """`write` returns the bytes after the tag, for a value that is neither None nor `zero`; it raises Mismatch.
 
-    `read` gives the value of what stood there and raises ProtobufError; `zero` is what JSON has for Go's zero value;
-    `go_type` is Go's name. What is `nullable` is left out where there is none of it. What comes twice `merges`, or else
-    the last one counts.
+    `read` returns the value of these bytes, and raises ProtobufError. `zero` is the JSON form of Go's zero value.
+    `go_type` is Go's name. A `nullable` value is left out if it is missing. If a field occurs twice, the values of a
+    form that `merges` are joined; otherwise the last one counts.
     """
 
     wire_type: int
@@ -53,7 +53,7 @@ class Form(NamedTuple):
 
 
 def text_of(data: bytes) -> str:
-    """A string's text; Go puts a sign in the place of what is not UTF-8, too."""
+    """Return a string's text. Like Go, it replaces bytes that are not UTF-8."""
     return data.decode("utf-8", "replace")
 
 
@@ -75,11 +75,11 @@ def _write_float(value: Any) -> bytes:
 
 def _read_float(data: bytes) -> float:
     value: float = struct.unpack("<d", data)[0]
-    return int(value) if value.is_integer() and abs(value) < _SHORT else value  # JSON has no other form of it, in Go
+    return int(value) if value.is_integer() and abs(value) < _SHORT else value  # the form that Go writes in JSON
 
 
 def _write_bytes(value: Any) -> bytes:
-    if isinstance(value, list):  # Go takes the bytes one by one, too
+    if isinstance(value, list):  # Go accepts a list of bytes too
         return sized(bytes(map(_byte, value)))
     if not isinstance(value, str):
         raise Mismatch(value, "[]uint8")
@@ -99,8 +99,8 @@ def _byte(value: Any) -> int:
 
 
 def _illegal_at(text: bytes) -> int:
-    """Where Go's base64 package gives up in a text that it cannot read."""
-    held = 0  # of the four characters that belong together
+    """The position at which Go's base64 package fails in an invalid text."""
+    held = 0  # characters of the current group of four
     for at, byte in enumerate(text):
         if byte in _BASE64:
             held = (held + 1) % 4
@@ -219,6 +219,7 @@ FORMS = {
     "Raw": Form(LENGTH, _write_raw, _read_raw, _none, ""),
     "Strings": Form(LENGTH, _write_texts, _read_texts, _none, "[]string", nullable=True),
 }
-"""By the names of the table; `Amount` is a quantity of a list of resources, which holds nothing less than thousandths.
-Those of CustomResourceDefinitions' schemas are in `codec`.
+"""The forms by the table's names. `Amount` is a quantity in a resource list, which is rounded to thousandths.
+
+The forms in schemas of CustomResourceDefinitions are in `codec`.
 """

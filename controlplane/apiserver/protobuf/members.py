@@ -1,4 +1,4 @@
-"""Which members of a JSON object upstream's type has: others are dropped, and strict field validation names them."""
+"""Members of a JSON object that upstream's type has. Others are dropped, and strict field validation reports them."""
 
 import re
 from collections.abc import Iterator, Set
@@ -13,10 +13,10 @@ INDEX = re.compile(r"\[\d+\]")
 
 
 def known_members(message: str, value: Any, problems: list[str], kept: Set[str] = frozenset(), path: str = "") -> Any:
-    """The value without what the message has no field for, but for the members at the paths `kept`.
+    """Return the value without members that are no fields of the message, except those at the paths `kept`.
 
-    What is null has no place. To `problems` come texts as `unknown field "spec.x"`, in the order of the document. A
-    value that is no object is left as it is.
+    Null members are dropped. Texts such as `unknown field "spec.x"` are added to `problems`, in the order of the
+    document. A value that is not an object is returned unchanged.
     """
     if not isinstance(value, dict):
         return value
@@ -55,7 +55,7 @@ def _known(form: str, value: Any, problems: list[str], kept: Set[str], path: str
 
 
 def _fields(message: str) -> Iterator[tuple[str, Field]]:
-    """The fields by their names in JSON, with those of a message that JSON has inline."""
+    """The fields by their JSON names. Fields of a message that JSON has inline are included."""
     for field in fields_of(message):
         if field.name:
             yield field.name, field

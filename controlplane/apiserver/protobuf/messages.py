@@ -1,11 +1,11 @@
-"""Which messages there are: upstream's Go types as a table, `messages.txt`, that `proto/kubernetes` prints.
+"""The messages: upstream's Go types as a table, `messages.txt`, which `proto/kubernetes` prints.
 
-A message is a line with its name (apiVersion and kind), below it a line for each field, in the order of JSON: number,
-name in JSON, type in Go's notation. `name!` is in JSON even when it is empty, `.` stands for a message whose members
-JSON has inline. `string=v1.SecretType` is a text whose type Go's errors call so. What follows says how the value is
-merged. By server-side apply: as a list with `keys=A,B` (of items with one owner, if `whole`), as a `set`, or as an
-`atomic` map; a list that says nothing is atomic; a key may have a `default=`. By a strategic merge patch:
-`patch=STRATEGY`, `by=KEY`.
+A message is a line with its name (apiVersion and kind), followed by a line for each field, in the order of JSON:
+number, JSON name, type in Go's notation. A field `name!` is in JSON even if it is empty. `.` is a message whose members
+are inline in JSON. `string=v1.SecretType` is a string whose type has that name in Go's errors. The rest of the line is
+how the value is merged. By server-side apply: as a list with `keys=A,B` (whose items have one owner, if `whole`), as a
+`set`, or as an `atomic` map; a list without any of these is atomic; a key can have a `default=`. By a strategic merge
+patch: `patch=STRATEGY`, `by=KEY`.
 """
 
 import functools
@@ -17,14 +17,14 @@ _META = "meta.k8s.io/v1"
 
 
 TYPED_PARTS = frozenset({"v1.PersistentVolumeClaim"})
-"""Messages of objects that are a part of others, where they say what kind they are."""
+"""Messages of objects that are parts of other objects, and have their own apiVersion and kind there."""
 TYPE_MEMBERS = ("apiVersion", "kind")
 
 
 class Field(NamedTuple):
-    """A field: `type` is Go's, `always` whether JSON has it even when it is empty. An inline one has no name.
+    """A field: `type` is Go's; `always`: JSON has it even if it is empty. An inline field has no name.
 
-    `merging` are the words on how it is merged, with their values.
+    `merging` has the table's words for how it is merged, with their values.
     """
 
     number: int
@@ -52,7 +52,7 @@ def _sections() -> dict[str, list[str]]:
 
 @functools.cache
 def fields_of(message: str) -> tuple[Field, ...]:
-    """The fields of a message, by number."""
+    """Return the fields of a message, by number."""
     found = []
     for line in _sections()[message]:
         number, name, form, *words = line.split()
@@ -63,6 +63,6 @@ def fields_of(message: str) -> tuple[Field, ...]:
 
 @functools.cache
 def message_of(api_version: str, kind: str) -> str | None:
-    """The name of a kind's message; those of meta.k8s.io are at home in every group. None: it has no message."""
+    """Return the name of a kind's message; None if it has none. Kinds of meta.k8s.io belong to every group."""
     names = (f"{api_version}.{kind}", f"{_META}.{kind}")
     return next((name for name in names if name in _sections()), None)

@@ -1,6 +1,6 @@
-"""What Go makes of a value without types where it wants one with them: after a strategic patch, and of what is applied.
+"""Go's conversion of an untyped value to a type: after a strategic merge patch, and for applied configurations.
 
-It is another reader than that of JSON: it converts numbers, follows the order of the type, and has words of its own.
+It differs from decoding JSON: it converts numbers, follows the order of the type, and has other error texts.
 Source: k8s.io/apimachinery pkg/runtime/converter.go (FromUnstructured).
 """
 
@@ -18,14 +18,14 @@ _LIST, _MAP = "[]", "map[string]"
 _INTEGERS = {"int32": 32, "int64": 64}
 _PLAIN = ("string", "bool", "float64", *_INTEGERS)
 _OVERFLOWN = -(2**63)
-"""What a machine makes of a number that its integers do not hold."""
+"""The result of Go's conversion of a float beyond 64 bits to an integer."""
 
 
 def converted(message: str, value: Any, problems: list[str], kept: Set[str] = frozenset(), path: str = "") -> Any:
-    """The value with the members that the message has. Raises DecodeError for what its type is not made from.
+    """Return the value with the members that the message has. Raises DecodeError for values that cannot be converted.
 
-    To `problems` come texts as `unknown field "spec.x"`; keys of maps are no part of these paths. Members at the paths
-    `kept` stay.
+    Texts such as `unknown field "spec.x"` are added to `problems`; their paths do not contain keys of maps. Members at
+    the paths `kept` stay.
     """
     if not isinstance(value, dict):
         raise DecodeError(f"cannot restore struct from: {_kind(value)}")
@@ -81,7 +81,7 @@ def _value(form: str, value: Any, problems: list[str], kept: Set[str], path: str
 
 
 def _plain(form: str, named: str, value: Any) -> Any:
-    """A value of one of Go's plain types; `named` is what Go calls it."""
+    """A value of one of Go's scalar types; `named` is Go's name of the type."""
     kind = _kind(value)
     if form == "float64" and kind in ("int64", "float64"):
         return value
@@ -91,20 +91,20 @@ def _plain(form: str, named: str, value: Any) -> Any:
         return _wrapped(int(value), _INTEGERS[form])
     if form == kind:
         return value
-    if form == "string" and kind == "int64":  # which Go would make a character of
+    if form == "string" and kind == "int64":  # Go would make a character of it
         raise DecodeError(f"cannot convert int64 to {named}")
     raise DecodeError(f"unrecognized type: {form}")
 
 
 def _wrapped(number: int, bits: int) -> int:
-    """A number in so many bits, as a machine cuts it."""
+    """A number cut to a number of bits, as the processor does it."""
     number = number if -(2**63) <= number < 2**63 else _OVERFLOWN
     number &= 2**bits - 1
     return number - 2**bits if number >> (bits - 1) else number
 
 
 def _kind(value: Any) -> str:
-    """Go's kind of a value of JSON."""
+    """Go's kind of a JSON value."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):

@@ -1,6 +1,6 @@
-"""Protobuf's wire format: tags, varints and what lies between them.
+"""Protobuf's wire format: tags, varints and the values between them.
 
-Refusals are in the words of the decoders that upstream generates.
+The error texts are those of the decoders that upstream generates.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ _FIXED = {FIXED64: 8, FIXED32: 4}
 
 
 class ProtobufError(ValueError):
-    """Bytes that are not the message that they should be."""
+    """The bytes are not a valid message."""
 
 
 def varint(number: int) -> bytes:
-    """A number as a varint, negative ones in two's complement of 64 bits."""
+    """Return a number as a varint, negative numbers in two's complement of 64 bits."""
     number %= _UINT64
     if number < 0x80:
         return bytes((number,))
@@ -28,23 +28,23 @@ def varint(number: int) -> bytes:
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """What stands before a field's value."""
+    """Return the tag of a field, which precedes its value."""
     return varint(number << 3 | wire_type)
 
 
 def sized(data: bytes) -> bytes:
-    """Bytes with their length before them."""
+    """Return bytes preceded by their length."""
     return varint(len(data)) + data
 
 
 def signed(number: int, bits: int) -> int:
-    """What a varint says to a signed field of so many bits."""
+    """Return the value of a varint for a signed field of so many bits."""
     number &= (1 << bits) - 1
     return number - (1 << bits) if number >> (bits - 1) else number
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it; raises ProtobufError."""
+    """Return the number at a position, and the position after it. Raises ProtobufError."""
     number = shift = 0
     while True:
         if shift >= 64:
@@ -59,7 +59,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """The fields of a message as number, wire type and value: a number, or bytes. Groups are skipped.
+    """Yield the fields of a message as number, wire type and value: a number, or bytes. Groups are skipped.
 
     Raises ProtobufError.
     """

@@ -1,4 +1,4 @@
-"""What a HorizontalPodAutoscaler must be.
+"""The rules of HorizontalPodAutoscalers.
 
 Source: k8s.io/kubernetes pkg/apis/autoscaling/validation/validation.go.
 """
@@ -26,7 +26,7 @@ _BOTH_UTILIZATIONS = "may not set both a target raw value and a target utilizati
 
 
 def check_autoscaler(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
-    """An autoscaler."""
+    """Check an autoscaler."""
     spec, before, path = new["spec"], (old or {}).get("spec") or {}, "spec"
     least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
     fewest = 0 if release.scales_to_zero or before.get("minReplicas") == 0 else 1
@@ -57,7 +57,7 @@ def check_autoscaler(errors: ErrorList, new: Plain, old: Plain | None, *, releas
 
 
 def check_autoscaler_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """What an autoscaler has found."""
+    """Check the status of an autoscaler."""
     del old
     status = new["status"]
     for index, condition in enumerate(status.get("conditions") or ()):

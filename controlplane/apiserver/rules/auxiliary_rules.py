@@ -1,4 +1,4 @@
-"""What new and changed objects of some kinds of the cluster must be; most of the others are stored as they come.
+"""The rules of some other kinds. Most kinds without rules here are stored as they are sent.
 
 Source: k8s.io/kubernetes pkg/apis/apps/validation, policy/validation and flowcontrol/validation;
 kube-aggregator pkg/apis/apiregistration/validation.
@@ -25,7 +25,7 @@ _MOST_PRECEDENCE = 10000
 _MOST_OF_GROUP, _MOST_OF_VERSION = 20000, 1000
 _PORTS = range(1, 65536)
 _EVICTION = ["AlwaysAllow", "IfHealthyBudget"]
-_DIGITS = 18  # of a share that is counted; any that has more is above all
+_DIGITS = 18  # of a percentage that are read; one with more digits exceeds 100% anyway
 _PERCENT = re.compile(r"[0-9]+%", re.ASCII)
 _NO_PERCENT = (
     "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for"
@@ -35,26 +35,26 @@ _BY_USER = ["ByNamespace", "ByUser"]
 
 
 def not_negative(errors: ErrorList, path: str, value: Any) -> None:
-    """A number that may be 0."""
+    """Check that a number is at least 0."""
     if isinstance(value, int) and value < 0:
         errors.invalid(path, value, "must be greater than or equal to 0")
 
 
 def int_or_percent(errors: ErrorList, path: str, value: Any) -> None:
-    """A number that may be 0, or a share of all."""
+    """Check a number that is at least 0, or a percentage."""
     if isinstance(value, str) and not _PERCENT.fullmatch(value):
         errors.invalid(path, Token(value), _NO_PERCENT)
     not_negative(errors, path, value)
 
 
 def not_above_all(errors: ErrorList, path: str, value: Any) -> None:
-    """A number, or a share of all that is at most all."""
+    """Check that a percentage is at most 100%."""
     if isinstance(value, str) and _PERCENT.fullmatch(value) and percent(value) > 100:
         errors.invalid(path, value, "must not be greater than 100%")
 
 
 def percent(value: Any) -> int:
-    """The number of an int, or of a share; 0 where it is neither."""
+    """Return the value of an int or a percentage; 0 for any other value."""
     if isinstance(value, str):
         return int(value[:-1][:_DIGITS]) if _PERCENT.fullmatch(value) else 0
     return int(value or 0)
@@ -183,7 +183,7 @@ def _limited(errors: ErrorList, limited: Plain, release: Release) -> None:
 
 
 def checks(release: Release) -> Mapping[str, Check]:
-    """By kind, as a release has them."""
+    """Return the rules by kind, as a release has them."""
     return {
         "APIService": _api_service,
         "ControllerRevision": _revision,

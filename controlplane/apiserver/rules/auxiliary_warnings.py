@@ -1,7 +1,7 @@
-"""What is unwise in services, ways into them and storage, and told to who writes it.
+"""Warnings for services, ingresses and storage.
 
 Source: k8s.io/kubernetes pkg/api/service/warnings.go, pkg/api/persistentvolume/util.go, persistentvolumeclaim/util.go
-and the strategy of pkg/registry/networking/ingress. Of addresses that are written in an old way nothing is told.
+and the strategy of pkg/registry/networking/ingress. There are no warnings for old notations of addresses.
 """
 
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ def _driver(new: Plain, old: Plain | None) -> list[str]:
 
 
 def warns(release: Release) -> Mapping[str, Warn]:
-    """By kind, as a release has them."""
+    """Return the warnings by kind, as a release has them."""
     of_drivers: Mapping[str, Warn] = {"CSIDriver": _driver} if release.warns_of_tokens else {}
     return {
         **pod_warnings.WARNS,

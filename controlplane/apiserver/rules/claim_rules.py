@@ -1,4 +1,4 @@
-"""What a claim for storage must be, on its own or as a template in a pod.
+"""The rules of storage claims, and of claim templates in pods.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidatePersistentVolumeClaimSpec).
 """
@@ -30,7 +30,7 @@ _RESIZES = [
 
 
 def check_claim(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """A claim. One that is bound may come to ask for more, and for another class of volumes."""
+    """Check a storage claim. A bound claim can change to a larger request, and to another class."""
     before = (old or {}).get("spec") or {}
     check_claim_spec(errors, new["spec"], "spec", had_source="dataSource" in before or "dataSourceRef" in before)
     if old is not None:
@@ -38,7 +38,7 @@ def check_claim(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def _check_changes(errors: ErrorList, new: Plain, old: Plain) -> None:
-    """What may change of a claim; ValidatePersistentVolumeClaimUpdate."""
+    """Check the changes of a claim (ValidatePersistentVolumeClaimUpdate)."""
     spec, was = {**new["spec"]}, {**old["spec"]}
     if not was.get("volumeName"):
         was["volumeName"] = spec.get("volumeName")
@@ -73,7 +73,7 @@ def _check_changes(errors: ErrorList, new: Plain, old: Plain) -> None:
 
 
 def check_claim_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """What is said of a claim's storage."""
+    """Check the status of a claim."""
     del old
     for member in ("capacity", "allocatedResources"):
         for name, amount in (new["status"].get(member) or {}).items():
@@ -89,13 +89,13 @@ def _amount(spec: Plain) -> str:
 
 
 def check_claim_template(errors: ErrorList, template: Plain, path: str) -> None:
-    """A claim that is made for a pod."""
+    """Check the claim template of an ephemeral volume."""
     template_metadata(errors, from_dict(ObjectMeta, template.get("metadata") or {}), f"{path}.metadata")
     check_claim_spec(errors, template.get("spec") or {}, f"{path}.spec")
 
 
 def check_claim_spec(errors: ErrorList, spec: Plain, path: str, *, had_source: bool = False) -> None:
-    """How storage is to be; `had_source`: it had a source before, whose group may be anything."""
+    """Check the spec of a claim; `had_source`: the old spec had a data source, so its group can be any."""
     modes = spec.get("accessModes") or []
     if not modes:
         errors.required(f"{path}.accessModes", "at least 1 access mode is required")
@@ -133,14 +133,14 @@ def _check_amount(errors: ErrorList, resources: Plain, path: str) -> None:
         return
     try:
         is_positive = Quantity.parse(str(amount)) > Quantity.parse("0")
-    except QuantityError:  # the types of the object were looked at before
+    except QuantityError:  # reported when the types are checked
         return
     if not is_positive:
         errors.invalid(path, str(amount), "must be greater than zero")
 
 
 def _check_sources(errors: ErrorList, spec: Plain, path: str, *, is_any_group: bool) -> None:
-    """What storage holds from the start, which has two names."""
+    """Check the data sources, `dataSource` and `dataSourceRef`."""
     for name in ("dataSource", "dataSourceRef"):
         source, here = spec.get(name), f"{path}.{name}"
         if source is None:
@@ -159,6 +159,6 @@ def _check_sources(errors: ErrorList, spec: Plain, path: str, *, is_any_group: b
     if one is not None and other is not None:
         if other.get("namespace"):
             why = "may not be specified when dataSourceRef.namespace is specified"
-            errors.invalid(path, InOrder({}), why)  # Go shows a path, which has no fields to show
+            errors.invalid(path, InOrder({}), why)  # Go shows a struct without exported fields
         elif not json_equal(one, other):
             errors.invalid(path, InOrder({}), "must match dataSourceRef")

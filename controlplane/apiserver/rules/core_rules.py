@@ -1,4 +1,4 @@
-"""What maps, secrets, leases and classes must be.
+"""The rules of ConfigMaps, Secrets, Leases and PriorityClasses.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation, coordination/validation and scheduling/validation.
 """
@@ -25,7 +25,7 @@ _NO_KEY = (
     " or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
 _LONGEST_KEY = 253
-_MOST_BYTES = 1024 * 1024  # of all values of a map or a secret
+_MOST_BYTES = 1024 * 1024  # of all values together
 _SET = "field is immutable when `immutable` is set"
 _ACCOUNT = "kubernetes.io/service-account.name"
 _NEEDED = {
@@ -47,7 +47,7 @@ def _keys(errors: ErrorList, path: str, data: Plain | None) -> None:
 
 
 def config_key(errors: ErrorList, path: str, key: str) -> None:
-    """A key of a ConfigMap or a Secret."""
+    """Check a key of a ConfigMap or a Secret."""
     if len(key) > _LONGEST_KEY:
         errors.invalid(path, key, f"must be no more than {_LONGEST_KEY} characters")
     if not _KEY.fullmatch(key):
@@ -69,7 +69,7 @@ def _stays_as_it_is(errors: ErrorList, new: Plain, old: Plain | None, *members: 
 
 
 def check_config_map(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """A ConfigMap."""
+    """Check a ConfigMap."""
     _stays_as_it_is(errors, new, old, "data", "binaryData")
     _keys(errors, "data", new.get("data"))
     for key in new.get("data") or {}:
@@ -78,16 +78,16 @@ def check_config_map(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     _keys(errors, "binaryData", new.get("binaryData"))
     texts, bytes_ = (new.get(name) or {} for name in ("data", "binaryData"))
     if sum(len(text.encode()) for text in texts.values()) + _decoded_size(bytes_) > _MOST_BYTES:
-        errors.too_long("[]", _MOST_BYTES)  # which is how Go writes the path of the whole
+        errors.too_long("[]", _MOST_BYTES)  # Go's form of the root path
 
 
 def _decoded_size(data: Plain) -> int:
-    """Bytes of values in base64."""
+    """The decoded size of base64 values, in bytes."""
     return sum(len(text) // 4 * 3 - text[-2:].count("=") for text in data.values())
 
 
 def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """A Secret."""
+    """Check a Secret."""
     kind, data = new.get("type"), new.get("data") or {}
     if old is not None and kind != old.get("type"):
         errors.invalid("type", Token(kind or ""), _FIXED)
@@ -109,7 +109,7 @@ def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def _why_no_object(data: bytes) -> str:
-    """What is wrong with a JSON object, in Go's words; nothing where it is one."""
+    """Why data is not a JSON object, with Go's message; empty if it is one."""
     try:
         value = msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -144,4 +144,4 @@ def _priority_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 CHECKS: Mapping[str, Check] = {"Lease": _lease, "PriorityClass": _priority_class}
-"""By kind."""
+"""Kind -> rules."""

@@ -1,4 +1,4 @@
-"""When a CronJob runs: what is wrong with its schedule or its time zone, in the words of the reference's parser.
+"""The schedules and time zones of CronJobs, with the error texts of the reference's parser.
 
 Source: github.com/robfig/cron v3 parser.go, k8s.io/kubernetes pkg/apis/batch/validation (validateTimeZone).
 """
@@ -35,7 +35,7 @@ _ZONE_PART = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 
 
 def why_no_schedule(schedule: str) -> str:
-    """What is wrong with a schedule that is not empty; nothing where it can be read."""
+    """Return why a non-empty schedule cannot be read; empty if it can."""
     if schedule.startswith(("TZ=", "CRON_TZ=")):
         zone, blank, schedule = schedule.partition("=")[2].partition(" ")
         if not blank:
@@ -58,7 +58,7 @@ def why_no_schedule(schedule: str) -> str:
 
 
 def why_no_zone(zone: str) -> list[str]:
-    """What is wrong with the name of a time zone."""
+    """Return the faults in the name of a time zone."""
     if not zone:
         return ["timeZone must be nil or non-empty string"]
     unknown = f"unknown time zone {zone}"
@@ -70,13 +70,13 @@ def why_no_zone(zone: str) -> list[str]:
     return [] if _is_zone(zone) else [unknown]
 
 
-_MOST_STEPS = 2  # in the name of a zone, as America/Argentina/Salta
+_MOST_STEPS = 2  # slashes in the name of a zone, such as America/Argentina/Salta
 
 
 def _is_zone(zone: str) -> bool:
     if zone in ("", "UTC", "Local"):
         return True
-    if zone.count("/") > _MOST_STEPS:  # each of which would be imported as a package
+    if zone.count("/") > _MOST_STEPS:  # ZoneInfo would import each part as a package
         return False
     try:
         ZoneInfo(zone)
@@ -98,7 +98,7 @@ def _why_not_named(schedule: str) -> str:
 
 
 def _read_range(text: str, bounds: _Bounds) -> None:
-    """Part of a field, as `1`, `1-5`, `*/2`. Raises ValueError."""
+    """Check a part of a field, such as `1`, `1-5`, `*/2`. Raises ValueError."""
     span, *steps = text.split("/")
     first, *rest = span.split("-")
     if first in ("*", "?"):

@@ -1,4 +1,4 @@
-"""What the places of a service's pods must be.
+"""The rules of EndpointSlices and Endpoints.
 
 Source: k8s.io/kubernetes pkg/apis/discovery/validation/validation.go, and pkg/apis/core/validation for Endpoints.
 """
@@ -112,7 +112,7 @@ def _check_address(errors: ErrorList, path: str, index: int, text: str, kind: st
 
 
 def _check_domain(errors: ErrorList, path: str, text: str) -> None:
-    """A whole domain, that may end with a dot."""
+    """Check a fully qualified domain name, which can end with a dot."""
     name = text.removesuffix(".")
     if not text:
         errors.required(path)
@@ -168,5 +168,5 @@ def _check_port(errors: ErrorList, port: Plain, path: str, *, is_alone: bool) ->
 
 
 def checks(release: Release) -> Mapping[str, Check]:
-    """By kind, as a release has them."""
+    """Return the rules by kind, as a release has them."""
     return {"EndpointSlice": partial(_slice, release=release), "Endpoints": _endpoints}

@@ -1,6 +1,6 @@
-"""What an event must be, and what may change of it: little in core/v1, as of old, and more in its own group.
+"""The rules of events and of their changes: few in core/v1, for historical reasons, more in events.k8s.io.
 
-Objects are under core's names, places as each group calls them.
+Objects have core's member names; paths in errors have the names of each group.
 Source: k8s.io/kubernetes pkg/apis/core/validation/events.go.
 """
 
@@ -14,7 +14,7 @@ _LONGEST = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1
 _TYPES = ("Normal", "Warning")
 _UNSET = ("firstTimestamp", "lastTimestamp", "count")
 _ABOUT = ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath")
-_FIXED = (  # in their order, `reason` twice, as upstream tells them
+_FIXED = (  # in upstream's order, with `reason` twice
     *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reason", "type"),
     *("eventTime", "action", "related", "reportingComponent", "reportingInstance"),
 )
@@ -24,13 +24,13 @@ _OTHER = "does not match event.namespace"
 
 
 def check_event(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """One that is written through core/v1."""
+    """Check an event that is written through core/v1."""
     del old
     _check_old_rules(errors, new, "reportingComponent")
 
 
 def check_strict_event(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """One that is written through its own group."""
+    """Check an event that is written through events.k8s.io."""
     _check_old_rules(errors, new, "reportingController")
     if old is not None:
         if not json_equal(new.get("series"), old.get("series")):
@@ -83,7 +83,7 @@ def _check_series(errors: ErrorList, event: Plain) -> None:
 
 
 def _shown(name: str, value: object) -> object:
-    """A value as upstream's internal type has it."""
+    """A value in the form of upstream's internal type."""
     if not isinstance(value, dict):
         return "" if value is None and name not in ("related", "eventTime") else value
     names = ("Component", "Host") if name == "source" else _ABOUT

@@ -1,4 +1,4 @@
-"""Which name an image has, as Go's parser of references reads it: one that it refuses has no tag either.
+"""Names of images, as Go's parser of references reads them. An invalid name has no tag.
 
 Source: the grammar in github.com/distribution/reference, reference.go.
 """
@@ -14,17 +14,17 @@ _TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 _DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
 _REFERENCE = re.compile(rf"{_HOST}/(?P<path>{_STEP}(?:/{_STEP})*)(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?")
 _LONGEST_PATH = 255
-_DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}  # hexadecimal ones of each algorithm
+_DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}  # algorithm -> number of hexadecimal digits
 _IS_HEXADECIMAL = re.compile(r"[0-9a-f]+")
 
 
 def pull_policy(image: str) -> str:
-    """When an image is pulled if nobody says so: without a tag, or with the tag `latest`, always."""
+    """Return the default pull policy: `Always` for the tag `latest`, which an image without a tag has too."""
     return "Always" if tag_of(image) == "latest" else "IfNotPresent"
 
 
 def tag_of(image: str) -> str:
-    """The tag of an image, `latest` where its name ends before it; empty with a digest alone, or if it is no name."""
+    """Return the tag of an image, `latest` if it has none; empty with only a digest, or for an invalid name."""
     found = None if _IS_IDENTIFIER.fullmatch(image) else _REFERENCE.fullmatch(_whole(image))
     if found is None or len(found["path"]) > _LONGEST_PATH:
         return ""
@@ -35,7 +35,7 @@ def tag_of(image: str) -> str:
 
 
 def _whole(image: str) -> str:
-    """With the host that a name without one stands for."""
+    """The name with the host and path that a short name stands for."""
     first, slash, rest = image.partition("/")
     if not slash:
         return f"{_DOCKER}/{_OFFICIAL}{image}"

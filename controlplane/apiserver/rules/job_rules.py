@@ -1,4 +1,4 @@
-"""What a Job must be, on its own or as one that is made at given times.
+"""The rules of Jobs, including those in CronJobs.
 
 Source: k8s.io/kubernetes pkg/apis/batch/validation/validation.go.
 """
@@ -29,13 +29,13 @@ _STATUSES = ["False", "True", "Unknown"]
 _REPLACEMENTS = ["Failed", "TerminatingOrFailed"]
 _MOST_RULES, _MOST_CODES, _MOST_PATTERNS, _LONGEST_MANAGER = 20, 255, 20, 63
 _MOST_AT_ONCE, _MANY, _FEW = 100_000, 100_000, 10_000
-"""Pods of an indexed Job at once; completions that count as many; what there may be of other things then."""
+"""Most parallel pods of an indexed Job; completions that count as many; limit of other values with that many."""
 _WITH_MANY = f"when completions are above {_MANY} and used with backoff limit per index"
 _FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
 
 
 def check_job_spec(errors: ErrorList, spec: Plain, path: str, release: Release) -> None:
-    """How many pods are to end well, what becomes of those that fail, and what they are."""
+    """Check the spec of a Job: its counts, its policies for failed pods, and its pod template."""
     for name in _COUNTS:
         not_negative(errors, f"{path}.{name}", spec.get(name))
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
@@ -66,7 +66,7 @@ def check_job_spec(errors: ErrorList, spec: Plain, path: str, release: Release) 
 
 
 def check_names_of_pods(errors: ErrorList, name: str, spec: Plain) -> None:
-    """That the last pod of an indexed Job can have a name."""
+    """Check that the last pod of an indexed Job can have a valid name."""
     completions = spec.get("completions") or 0
     last = f"{name}-{completions - 1}"
     if spec.get("completionMode") == "Indexed" and completions > 0 and dns_label(last):
@@ -74,7 +74,7 @@ def check_names_of_pods(errors: ErrorList, name: str, spec: Plain) -> None:
 
 
 def check_job_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """How many pods have ended, and how; a Job that counts may become smaller, and its pods with it."""
+    """Check the status of a Job. Its succeeded count can only decrease if it is indexed and can shrink."""
     spec, status, before = new["spec"], new["status"], (old or {}).get("status") or {}
     for name in ("active", "succeeded", "failed", "ready", "terminating"):
         not_negative(errors, f"status.{name}", status.get(name))
@@ -131,7 +131,7 @@ def _check_failures(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def _listed(words: list[str]) -> str:
-    """Words as Go prints a list of them."""
+    """Words as Go prints a list."""
     return f"[{' '.join(map(quoted_text, words))}]"
 
 
@@ -187,7 +187,7 @@ def _check_success(errors: ErrorList, rules: list[Plain], completions: int, path
 
 
 def _check_pod(errors: ErrorList, spec: Plain, path: str) -> None:
-    """The pod, which ends."""
+    """Check the pod template, whose pods have to end."""
     template = spec.get("template") or {}
     check_pod_template(errors, template, path)
     policy, here = (template.get("spec") or {}).get("restartPolicy", _ALWAYS), f"{path}.spec.restartPolicy"
@@ -200,7 +200,7 @@ def _check_pod(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def check_job_change(errors: ErrorList, new: Plain, old: Plain, release: Release) -> None:
-    """What may not change of a Job; an indexed one may come to want more, with as many at once."""
+    """Check the immutable fields of a Job. Completions of an indexed Job can change together with its parallelism."""
     shown = internal_form("batch.JobSpec", new, release)
     completions, before = new.get("completions"), old.get("completions")
     is_changed = completions != before

@@ -1,4 +1,4 @@
-"""What labels, and selectors of labels, must be. Source: k8s.io/apimachinery pkg/apis/meta/v1/validation."""
+"""The rules of labels and label selectors. Source: k8s.io/apimachinery pkg/apis/meta/v1/validation."""
 
 from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import ErrorList
@@ -8,20 +8,20 @@ from resourceapi.objects.names import label_key, label_value
 
 
 def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
-    """Labels that something else has."""
+    """Check labels."""
     for name, value in (labels or {}).items():
         label_name(errors, path, name)
         complaints(errors, path, value, label_value(value))
 
 
 def check_annotation_keys(errors: ErrorList, path: str, annotations: Plain | None) -> None:
-    """Annotations that something else has."""
+    """Check the keys of annotations."""
     for key in annotations or ():
         complaints(errors, path, key, label_key(key.lower()))
 
 
 def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None:
-    """A selector of labels."""
+    """Check a label selector."""
     check_labels(errors, f"{path}.matchLabels", (selector or {}).get("matchLabels"))
     for index, each in enumerate((selector or {}).get("matchExpressions") or ()):
         here, values, operator = f"{path}.matchExpressions[{index}]", each.get("values") or [], each.get("operator")

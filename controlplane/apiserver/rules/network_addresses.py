@@ -1,4 +1,4 @@
-"""Addresses and ranges of them, as fields have them that were there before anybody was strict.
+"""IP addresses and ranges in fields that existed before validation became strict.
 
 Source: k8s.io/apimachinery pkg/util/validation/ip.go; k8s.io/kubernetes pkg/apis/core/validation (ValidateEndpointIP).
 """
@@ -15,7 +15,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def network_of(text: str) -> Network | None:
-    """The range that a text means; None if it means none. Masks are not numbers for Go, and there is no zone."""
+    """Return the range of a text; None if it is not valid in Go, where netmasks and zones are not allowed."""
     address, _, bits = text.partition("/")
     if not (bits.isdecimal() and bits.isascii()) or "%" in address:
         return None
@@ -26,7 +26,7 @@ def network_of(text: str) -> Network | None:
 
 
 def check_range(errors: ErrorList, path: str, text: str, release: Release) -> None:
-    """A range of addresses."""
+    """Check an address range."""
     network = network_of(text)
     if network is None:
         errors.invalid(path, text, NO_NETWORK)
@@ -35,7 +35,7 @@ def check_range(errors: ErrorList, path: str, text: str, release: Release) -> No
 
 
 def check_reachable(errors: ErrorList, path: str, text: str) -> None:
-    """An address that others can reach; `text` is one."""
+    """Check that an address can be reached from other hosts; `text` is a valid address."""
     address = ipaddress.ip_address(text)
     if address.is_unspecified:
         errors.invalid(path, text, f"may not be unspecified ({text})")

@@ -1,4 +1,4 @@
-"""Files of a volume that are in each other's way: two of one path, or one below another.
+"""Warnings for conflicting files of a volume: two with the same path, or one below another.
 
 Source: k8s.io/kubernetes pkg/api/pod/warnings.go (warningsForOverlappingVirtualPaths).
 """
@@ -12,12 +12,12 @@ from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import quoted_text
 
 _MOST = 4096
-"""Pairs that are told of a volume: an answer has no more characters of warnings."""
+"""The most pairs that are reported for a volume; more do not fit into the warnings of an answer."""
 _CERTIFICATE = {"certificateChainPath": "chain", "keyPath": "key", "credentialBundlePath": "credential bundle"}
 
 
 class _File(NamedTuple):
-    """A path in a volume, and what it is of where there are several sources."""
+    """A path in a volume, and its source if the volume has several."""
 
     path: str
     source: str
@@ -27,7 +27,7 @@ class _File(NamedTuple):
 
 
 def overlap_warnings(volumes: Sequence[Plain]) -> Iterator[str]:
-    """What is told of a pod's volumes."""
+    """Yield the warnings for a pod's volumes."""
     for volume in volumes:
         name = quoted_text(volume.get("name") or "")
         for member, what, key in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
@@ -49,7 +49,7 @@ def _items(source: Plain, shown: str) -> list[_File]:
 
 
 def _projected(source: Plain) -> list[_File]:
-    """The files of one source; of several in one the first counts."""
+    """The files of one projected source. If it has several kinds, the first counts."""
     for member, what in (("configMap", "ConfigMap"), ("secret", "Secret")):
         if (source.get(member) or {}).get("items"):
             return _items(source[member], f"{what} {quoted_text(source[member].get('name') or '')}")
@@ -69,13 +69,13 @@ def _projected(source: Plain) -> list[_File]:
 
 
 def _overlaps(volume: str, shown: str, files: Sequence[_File]) -> Iterator[str]:
-    """What is told of a volume's files, the first of it."""
+    """The warnings for a volume's files, up to the limit."""
     for file, other in itertools.islice(_pairs(files), _MOST):
         yield f"volume {volume} ({shown}): overlapping paths: {file} with {other}"
 
 
 def _pairs(files: Sequence[_File]) -> Iterator[tuple[_File, _File]]:
-    """Each with those before it; without a look at each pair of a hundred thousand."""
+    """Each file with the conflicting ones before it, without comparing all pairs of a hundred thousand files."""
     places: dict[str, list[int]] = {}
     for index, file in enumerate(files):
         if file.path:
@@ -94,7 +94,7 @@ def _pairs(files: Sequence[_File]) -> Iterator[tuple[_File, _File]]:
 
 
 def _above(paths: Sequence[str]) -> dict[str, str]:
-    """The nearest path that each one begins with; what begins with a path follows it."""
+    """For each path, the longest earlier path with which it begins; empty if there is none. `paths` is sorted."""
     found: dict[str, str] = {}
     last = ""
     for path in paths:
@@ -106,7 +106,7 @@ def _above(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _below(paths: Sequence[str], path: str, places: Mapping[str, Iterable[int]]) -> Iterator[int]:
-    """The places of those that begin with a path, and are longer."""
+    """The indexes of longer paths that begin with a path."""
     for number in range(bisect(paths, path), len(paths)):
         if not paths[number].startswith(path):
             return

@@ -1,4 +1,4 @@
-"""Owners that are named twice: a server keeps the first and warns.
+"""Duplicate owner references: a server keeps the first and warns.
 
 Source: k8s.io/apiserver pkg/endpoints/handlers/rest.go.
 """
@@ -12,9 +12,9 @@ _DUPLICATES = (
 
 
 def without_repeated_owners(decoded: Decoded, *, is_patched: bool) -> Decoded:
-    """What was decoded with each owner once, and what is told about those that came again."""
+    """Return the decoded object with each owner once, and with warnings for the duplicates."""
     metadata, repeated = decoded.object["metadata"], list[str]()
-    kept: dict[frozenset[tuple[str, object]], Plain] = {}  # by their members, which are texts and flags
+    kept: dict[frozenset[tuple[str, object]], Plain] = {}  # by their members, which are strings and booleans
     for each in metadata.get("ownerReferences") or ():
         members = frozenset(each.items())
         if members in kept:

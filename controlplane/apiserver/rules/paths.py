@@ -1,4 +1,4 @@
-"""What a path in an object may be: one that leads down from where it begins.
+"""The rules of relative paths in objects, which must not lead out of their folder.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateLocalDescendingPath,
 ValidateLocalNonReservedPath).
@@ -10,20 +10,20 @@ _UP = ".."
 
 
 def check_no_steps_back(errors: ErrorList, path: str, text: str) -> None:
-    """A path that never leads up."""
+    """Check that a path does not contain `..`."""
     if _UP in text.split("/"):
         errors.invalid(path, text, "must not contain '..'")
 
 
 def check_descending(errors: ErrorList, path: str, text: str) -> None:
-    """A path that leads down from where it begins."""
+    """Check that a path is relative and does not contain `..`."""
     if text.startswith("/"):
         errors.invalid(path, text, "must be a relative path")
     check_no_steps_back(errors, path, text)
 
 
 def check_local(errors: ErrorList, path: str, text: str) -> None:
-    """A path of a file in a volume, whose names with two dots are the kubelet's own."""
+    """Check the path of a file in a volume. Names that begin with two dots are reserved for the kubelet."""
     check_descending(errors, path, text)
     if text.startswith(_UP) and not text.startswith(f"{_UP}/"):
         errors.invalid(path, text, "must not start with '..'")

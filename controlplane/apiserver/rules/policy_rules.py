@@ -1,4 +1,4 @@
-"""What ValidatingAdmissionPolicies and their bindings must be.
+"""The rules of ValidatingAdmissionPolicies and their bindings.
 
 Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go.
 """
@@ -39,7 +39,7 @@ _RESERVED = (
 
 
 def check_policy(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """A policy, whose expressions must compile."""
+    """Check a policy, whose expressions must compile."""
     spec, path = new["spec"], "spec"
     if spec.get("failurePolicy") not in _FAILURES:
         errors.not_supported(f"{path}.failurePolicy", spec.get("failurePolicy") or "", _FAILURES)
@@ -70,7 +70,7 @@ def check_policy(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def check_binding(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
-    """Where a policy counts, and what is done about who breaks it."""
+    """Check a policy's binding."""
     del old
     spec, path = new["spec"], "spec"
     name = spec.get("policyName") or ""
@@ -110,7 +110,7 @@ def _check_param_kind(errors: ErrorList, kind: Plain, path: str) -> None:
 
 
 def _check_matched(errors: ErrorList, matched: Plain, path: str) -> None:
-    """Which requests something is about."""
+    """Check the match constraints of a policy or the match resources of a binding."""
     if matched.get("matchPolicy") not in _MATCHES:
         errors.not_supported(f"{path}.matchPolicy", matched.get("matchPolicy") or "", _MATCHES)
     for member in ("namespaceSelector", "objectSelector"):
@@ -121,7 +121,7 @@ def _check_matched(errors: ErrorList, matched: Plain, path: str) -> None:
 
 
 def check_rule(errors: ErrorList, rule: Plain, path: str) -> None:
-    """Requests that something is about."""
+    """Check a rule that selects requests."""
     names: set[str] = set()
     for index, name in enumerate(rule.get("resourceNames") or ()):
         complaints(errors, f"{path}.resourceNames[{index}]", name, path_segment(name))
@@ -145,7 +145,7 @@ def check_rule(errors: ErrorList, rule: Plain, path: str) -> None:
 
 
 def _check_all(errors: ErrorList, values: list[str], path: str, what: str) -> None:
-    """A list in which a star stands alone."""
+    """Check a list in which `*` excludes other values."""
     if not values:
         errors.required(path)
     if len(values) > 1 and "*" in values:
@@ -180,7 +180,7 @@ def _check_resources(errors: ErrorList, resources: list[str], path: str) -> None
 
 
 def check_conditions(errors: ErrorList, spec: Plain, path: str) -> None:
-    """Expressions that must all hold before something is about a request."""
+    """Check the match conditions, which all have to be true for a request."""
     conditions, seen = spec.get("matchConditions") or (), set[str]()
     if len(conditions) > _MOST_CONDITIONS:
         errors.too_many(path, len(conditions), _MOST_CONDITIONS)
@@ -201,7 +201,7 @@ def check_conditions(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def _check_variables(errors: ErrorList, spec: Plain, path: str) -> dict[str, Type]:
-    """The variables with their types, each of which the next ones can name."""
+    """Check the variables; return their types. Each variable can use those before it."""
     known: dict[str, Type] = {}
     for index, each in enumerate(spec.get("variables") or ()):
         here, name, source = f"{path}[{index}]", each.get("name") or "", each.get("expression") or ""
@@ -294,7 +294,7 @@ def _check_actions(errors: ErrorList, actions: list[str], path: str) -> None:
 
 
 def _check_expression(errors: ErrorList, path: str, source: str, environment: Environment, *wanted: Type) -> Type:
-    """The type of an expression; what is wrong with it goes to the errors."""
+    """Return the type of an expression; add its faults to the errors."""
     try:
         return compiled_as(source, environment, *wanted).type
     except CelError as error:

@@ -1,4 +1,4 @@
-"""What the number or the name of a port must be. Source: k8s.io/apimachinery pkg/util/validation."""
+"""The rules of port numbers and port names. Source: k8s.io/apimachinery pkg/util/validation."""
 
 import re
 from typing import Any
@@ -8,13 +8,13 @@ from resourceapi.objects.field_rules import complaints
 
 
 def check_port(errors: ErrorList, path: str, port: Any) -> None:
-    """A number of a port."""
+    """Check a port number."""
     if not isinstance(port, int) or not 0 < port < 65536:
         errors.invalid(path, port, "must be between 1 and 65535, inclusive")
 
 
 def check_port_or_name(errors: ErrorList, path: str, port: Any) -> None:
-    """A number of a port, or the name that a container has for one."""
+    """Check a port number, or the name of a container's port."""
     if isinstance(port, str):
         complaints(errors, path, port, port_name(port))
     else:
@@ -22,7 +22,7 @@ def check_port_or_name(errors: ErrorList, path: str, port: Any) -> None:
 
 
 def port_name(name: str) -> list[str]:
-    """What is wrong with the name of a port."""
+    """Return the faults in the name of a port."""
     found = []
     if len(name.encode()) > 15:
         found.append("must be no more than 15 characters")

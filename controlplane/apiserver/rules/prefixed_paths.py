@@ -1,4 +1,4 @@
-"""A path below a domain, as names of controllers are. Source: k8s.io/apimachinery pkg/util/validation/validation.go."""
+"""Domain-prefixed paths, such as controller names. Source: k8s.io/apimachinery pkg/util/validation/validation.go."""
 
 import re
 
@@ -11,7 +11,7 @@ _IS_PATH = re.compile(_PATH)
 
 
 def check_prefixed(errors: ErrorList, path: str, text: str) -> None:
-    """A domain and a path below it."""
+    """Check a domain-prefixed path."""
     domain, _, rest = text.partition("/")
     if not text:
         errors.required(path)

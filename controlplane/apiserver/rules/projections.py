@@ -1,4 +1,4 @@
-"""Files that a volume makes of other objects: keys of maps and secrets, fields of the pod, tokens, certificates.
+"""Files that a volume makes from other objects: keys of ConfigMaps and Secrets, pod fields, tokens, certificates.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateProjectionSources, validateKeyToPath,
 validateDownwardAPIVolumeFile).
@@ -26,13 +26,13 @@ _SHOWN_BUNDLE = ("Name", "SignerName", "LabelSelector", "Optional", "Path", "Use
 
 
 def check_mode(errors: ErrorList, path: str, mode: Any) -> None:
-    """The rights of a file."""
+    """Check the mode of a file."""
     if mode is not None and not 0 <= mode <= _MOST_RIGHTS:
         errors.invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive")
 
 
 def check_items(errors: ErrorList, source: Plain, path: str) -> None:
-    """Which keys of a map or a secret become which files."""
+    """Check which keys of a ConfigMap or a Secret become which files."""
     for index, each in enumerate(source.get("items") or ()):
         here = f"{path}.items[{index}]"
         for member in ("key", "path"):
@@ -43,7 +43,7 @@ def check_items(errors: ErrorList, source: Plain, path: str) -> None:
 
 
 def check_variables_as_files(errors: ErrorList, file: Plain, path: str) -> None:
-    """A file that has a field of the pod, or an amount that one of its containers asks for."""
+    """Check a downward API file: a field of the pod, or a resource of one of its containers."""
     field, amount, where = file.get("fieldRef"), file.get("resourceFieldRef"), file.get("path") or ""
     if not where:
         errors.required(f"{path}.path")
@@ -61,7 +61,7 @@ def check_variables_as_files(errors: ErrorList, file: Plain, path: str) -> None:
 
 
 def check_projected(errors: ErrorList, projected: Plain, path: str) -> None:
-    """Files of several sources in one volume."""
+    """Check a projected volume, which has files of several sources."""
     check_mode(errors, f"{path}.defaultMode", projected.get("defaultMode"))
     seen: set[str] = set()
 
@@ -107,7 +107,7 @@ def _token(errors: ErrorList, token: Plain, path: str, volume: str) -> None:
     elif seconds > _LONGEST_TOKEN:
         errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
     if not token.get("path"):
-        errors.required(f"{volume}.path")  # upstream says so of the volume
+        errors.required(f"{volume}.path")  # upstream's path is that of the volume
     else:
         check_local(errors, f"{volume}.path", token["path"])
 

@@ -1,4 +1,4 @@
-"""What an amount must be. Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go."""
+"""The rules of amounts. Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ ZERO = Quantity.parse("0")
 
 
 def not_below_zero(errors: ErrorList, path: str, amount: Any) -> None:
-    """An amount that may be none at all."""
+    """Check that an amount is at least 0."""
     if amount is not None and quantity(amount) < ZERO:
         errors.invalid(path, str(quantity(amount)), "must be greater than or equal to 0")
 
 
 def positive(errors: ErrorList, path: str, amount: Any, why: str = "must be greater than zero") -> None:
-    """An amount that is more than nothing."""
+    """Check that an amount is greater than 0."""
     if amount is not None and not quantity(amount) > ZERO:
         errors.invalid(path, str(quantity(amount)), why)

@@ -1,4 +1,4 @@
-"""What a namespace may use up, and what its pods may ask for, must be.
+"""The rules of ResourceQuotas and LimitRanges.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go and pkg/apis/core/helper/helpers.go.
 """
@@ -41,7 +41,7 @@ _MEASURED: Mapping[str, tuple[str, ...]] = {
     "BestEffort": ("pods",),
     "VolumeAttributesClass": ("persistentvolumeclaims", "requests.storage"),
 }
-"""By scope, which of the standard resources it goes with; any for a scope that there is not."""
+"""Scope -> standard resources that can be used with it. Unknown scopes allow all."""
 _EXISTS = (
     "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating,"
     " ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
@@ -64,7 +64,7 @@ def _quota(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def check_quota_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """What of a quota is used."""
+    """Check the status of a quota."""
     del old
     for member in ("hard", "used"):
         _check_amounts(errors, new["status"].get(member) or {}, f"status.{member}")
@@ -96,7 +96,7 @@ def _check_scopes(errors: ErrorList, scopes: list[str], spec: Plain, path: str, 
 
 
 def _unmeasured(spec: Plain) -> dict[str, int]:
-    """By scope, how many standard resources of a quota it does not go with."""
+    """Scope -> how many standard resources of the quota cannot be used with it."""
     names = [name for name in spec.get("hard") or () if _is_of_quotas(name)]
     return {scope: sum(name not in known for name in names) for scope, known in _MEASURED.items()}
 
@@ -129,7 +129,7 @@ def _check_selector(errors: ErrorList, spec: Plain, path: str) -> None:
 
 
 def named_limits(new: Plain, old: Plain | None) -> Plain:
-    """New limits, which get a name where they have none: pkg/registry/core/limitrange/strategy.go."""
+    """Return a LimitRange; a new one gets a name if it has none (pkg/registry/core/limitrange/strategy.go)."""
     if old is not None or new["metadata"].get("name"):
         return new
     return {**new, "metadata": {**new["metadata"], "name": str(uuid.uuid4())}}
@@ -169,7 +169,7 @@ def _check_limit(errors: ErrorList, limit: Plain, kind: str, path: str) -> None:
 
 
 def _compare(errors: ErrorList, name: str, amounts: Mapping[str, Quantity | None], path: str) -> None:
-    """That each amount of a resource is within the others."""
+    """Check the amounts of a resource against each other."""
     for lower, upper, member, shown, labels in _ORDER:
         one, other = amounts[lower], amounts[upper]
         if one is not None and other is not None and one > other:
@@ -198,7 +198,7 @@ _ORDER = (
     ("min", "default", "default", "min", ("min value", "default value")),
     ("default", "max", "default", "max", ("default value", "max value")),
 )
-"""What may not be above what, where that is told, which of them is shown, and what they are called."""
+"""Lower and upper member, the member whose path is reported, the member whose value is shown, and their names."""
 
 CHECKS: Mapping[str, Check] = {"LimitRange": _limits, "ResourceQuota": _quota}
-"""By kind."""
+"""Kind -> rules."""

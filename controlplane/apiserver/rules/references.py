@@ -1,4 +1,4 @@
-"""What names an object of any kind, by its kind and its name.
+"""References to objects of any kind, by kind and name.
 
 Source: k8s.io/kubernetes pkg/apis/autoscaling/validation, pkg/apis/networking/validation.
 """
@@ -10,7 +10,7 @@ from resourceapi.objects.names import path_segment
 
 
 def check_reference(errors: ErrorList, reference: Plain, path: str) -> None:
-    """Both must be there, and be a step of a path."""
+    """Check that kind and name exist, and are valid as a part of a path."""
     for member in ("kind", "name"):
         if reference.get(member):
             complaints(errors, f"{path}.{member}", reference[member], path_segment(reference[member]))

@@ -1,4 +1,4 @@
-"""How much of what a container, a pod or what comes with it asks for, and to how much it is limited.
+"""The rules of resource requests and limits of containers, pods and other objects.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateResourceRequirements), helper.go.
 """
@@ -27,7 +27,7 @@ NameRule = Callable[[ErrorList, str, str], None]
 
 
 def container_resource(errors: ErrorList, path: str, name: str) -> None:
-    """A resource that a container can ask for."""
+    """Check the name of a container's resource."""
     standard_resource(errors, path, name)
     if "/" not in name:
         if name not in _OF_CONTAINERS and not name.startswith(HUGE_PAGES):
@@ -37,7 +37,7 @@ def container_resource(errors: ErrorList, path: str, name: str) -> None:
 
 
 def pod_resource(errors: ErrorList, path: str, name: str) -> None:
-    """A resource that a pod can ask for as a whole."""
+    """Check the name of a resource of a pod as a whole."""
     before = len(errors)
     standard_resource(errors, path, name)
     if len(errors) == before and name not in _PLAIN and not name.startswith(HUGE_PAGES):
@@ -45,7 +45,7 @@ def pod_resource(errors: ErrorList, path: str, name: str) -> None:
 
 
 def standard_resource(errors: ErrorList, path: str, name: str) -> None:
-    """A resource that there is, or one of somebody's own."""
+    """Check the name of a resource: a standard name, or a qualified one."""
     found = label_key(name)
     complaints(errors, path, name, found)
     is_known = name in _STANDARD or name.removeprefix(REQUESTS_PREFIX).startswith(HUGE_PAGES)
@@ -56,7 +56,7 @@ def standard_resource(errors: ErrorList, path: str, name: str) -> None:
 def check_requirements(
     errors: ErrorList, resources: Plain, path: str, claims: Set[str], name_rule: NameRule = container_resource
 ) -> None:
-    """Requests and limits, and the claims that are asked for by their names in the pod."""
+    """Check requests and limits, and the references to the pod's claims, whose names are `claims`."""
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     for name, amount in limits.items():
         _check_amount(errors, f"{path}.limits[{name}]", name, amount, name_rule)
@@ -77,7 +77,7 @@ def check_requirements(
 
 
 def check_amount(errors: ErrorList, path: str, name: str, text: Any) -> None:
-    """An amount of a resource: not below zero, and of what is counted a whole one (ValidateResourceQuantityValue)."""
+    """Check an amount: not negative, and whole for resources that are counted (ValidateResourceQuantityValue)."""
     amount = quantity(text)
     if amount < quantity("0"):
         errors.invalid(path, str(amount), "must be greater than or equal to 0")
@@ -102,9 +102,9 @@ def _is_multiple(amount: Quantity, size: str) -> bool:
 
 
 def _check_claims(errors: ErrorList, claims: Sequence[Plain], path: str, known: Set[str]) -> None:
-    """References to claims of the pod, or to requests of one, each of them once."""
+    """Check the references to claims of the pod, or to requests of one. Each can occur once."""
     seen: set[str] = set()
-    requested: dict[str, int] = {}  # how many requests of a claim
+    requested: dict[str, int] = {}  # claim -> number of its requests
     for index, each in enumerate(claims):
         here, name, request = f"{path}[{index}]", each.get("name") or "", each.get("request") or ""
         if not name:
@@ -127,7 +127,7 @@ def _check_claims(errors: ErrorList, claims: Sequence[Plain], path: str, known: 
 
 
 def quantity(text: Any) -> Quantity:
-    """An amount of an object whose types were looked at; nothing where it is none."""
+    """Return an amount of an object whose types were checked; 0 if it is invalid."""
     try:
         return Quantity.parse(str(text))
     except QuantityError:

@@ -1,4 +1,4 @@
-"""What roles and their bindings must be. Source: k8s.io/kubernetes pkg/apis/rbac/validation/validation.go."""
+"""The rules of roles and their bindings. Source: k8s.io/kubernetes pkg/apis/rbac/validation/validation.go."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -55,7 +55,7 @@ def _check_rule(errors: ErrorList, rule: Plain, path: str, release: Release, *, 
 
 
 def _binding(errors: ErrorList, new: Plain, old: Plain | None, *, kinds: list[str], release: Release) -> None:
-    """`kinds` of roles that it can mean; those of a namespace can mean two."""
+    """`kinds` are the kinds of roles to which it can refer; a RoleBinding can refer to two."""
     role = new.get("roleRef") or {}
     if role.get("apiGroup") != GROUP:
         errors.not_supported("roleRef.apiGroup", role.get("apiGroup") or "", [GROUP], is_named=False)
@@ -90,7 +90,7 @@ def _check_subject(errors: ErrorList, subject: Plain, path: str, *, is_namespace
 
 
 def checks(release: Release) -> Mapping[str, Check]:
-    """By kind, as a release has them."""
+    """Return the rules by kind, as a release has them."""
     return {
         "ClusterRole": partial(_role, release=release, is_namespaced=False),
         "ClusterRoleBinding": partial(_binding, release=release, kinds=["ClusterRole"]),

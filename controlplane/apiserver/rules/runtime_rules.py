@@ -1,4 +1,4 @@
-"""What a RuntimeClass must be. Source: k8s.io/kubernetes pkg/apis/node/validation/validation.go."""
+"""The rules of RuntimeClasses. Source: k8s.io/kubernetes pkg/apis/node/validation/validation.go."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -24,7 +24,7 @@ def _runtime(errors: ErrorList, new: Plain, old: Plain | None, *, release: Relea
     if is_changed:
         errors.invalid("handler", None if release.has_declared_rules else name, "field is immutable")
     if name:
-        is_declared = release.has_declared_rules and not is_changed  # a change is where declared rules end
+        is_declared = release.has_declared_rules and not is_changed  # after a change, declared rules are not evaluated
         complaints(errors, "handler", name, dns_label(name, "bytes" if is_declared else "characters"))
     else:
         errors.required("handler")
@@ -42,5 +42,5 @@ def _runtime(errors: ErrorList, new: Plain, old: Plain | None, *, release: Relea
 
 
 def checks(release: Release) -> Mapping[str, Check]:
-    """By kind, as a release has them."""
+    """Return the rules by kind, as a release has them."""
     return {"RuntimeClass": partial(_runtime, release=release)}

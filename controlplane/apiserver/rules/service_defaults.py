@@ -1,4 +1,4 @@
-"""What kinds around pods, of networks, storage and access, say where their author did not.
+"""The defaults of kinds for networks, storage, access and admission.
 
 Source: k8s.io/kubernetes pkg/apis/core/v1, discovery/v1, networking/v1, storage/v1, rbac/v1, autoscaling/v2,
 flowcontrol/v1 and admissionregistration/v1, defaults.go; kube-aggregator pkg/apis/apiregistration/v1.
@@ -29,7 +29,7 @@ _CPU: Plain = {
 
 _DOUBLE: Plain = {"type": "Percent", "value": 100, "periodSeconds": 15}
 _PRECEDENCE = 1000
-_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))  # of claims, at first
+_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))  # allowed in `dataSource`
 _EXEMPT: Plain = {"nominalConcurrencyShares": 0, "lendablePercent": 0}
 _LIMITED: Plain = {"nominalConcurrencyShares": 30, "lendablePercent": 0}
 _QUEUING: Plain = {"queues": 64, "handSize": 8, "queueLengthLimit": 50}
@@ -44,7 +44,7 @@ _BEHAVIOR: Plain = {
 
 
 def with_claim_defaults(claim: Plain) -> Plain:
-    """A claim for storage."""
+    """Return a storage claim with its defaults."""
     return {
         **claim,
         "spec": {"volumeMode": "Filesystem", **claim["spec"]},
@@ -53,11 +53,11 @@ def with_claim_defaults(claim: Plain) -> Plain:
 
 
 def with_sources(new: Plain, old: Plain | None) -> Plain:
-    """A claim for storage that names what the storage holds from the start by both names."""
+    """Return a storage claim whose `dataSource` and `dataSourceRef` agree."""
     spec, before = {**new["spec"]}, (old or {}).get("spec") or {}
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if (reference or {}).get("namespace") and not (before.get("dataSourceRef") or {}).get("namespace"):
-        del spec["dataSourceRef"]  # of another namespace, which is off in every release
+        del spec["dataSourceRef"]  # cross-namespace sources are disabled in every release
         reference = None
     had_one = "dataSource" in before or "dataSourceRef" in before
     if (
@@ -66,7 +66,7 @@ def with_sources(new: Plain, old: Plain | None) -> Plain:
         and not had_one
         and (source.get("apiGroup") or "", source.get("kind")) not in _SOURCES
     ):
-        del spec["dataSource"]  # which other kinds never were
+        del spec["dataSource"]  # other kinds are ignored, as they always were
     elif source is not None and reference is None:
         spec["dataSourceRef"] = source
     elif reference is not None and source is None and not reference.get("namespace"):
@@ -93,7 +93,7 @@ def _service(obj: Plain) -> Plain:
 
 
 def _balanced(service: Plain) -> Plain:
-    """A service whose addresses outside are its own, where nobody says that they are of something in front of it."""
+    """A service whose load balancer addresses have an IP mode; the default is VIP."""
     balancer = (service.get("status") or {}).get("loadBalancer") or {}
     if not balancer.get("ingress"):
         return service
@@ -103,7 +103,7 @@ def _balanced(service: Plain) -> Plain:
 
 def _autoscaler(obj: Plain) -> Plain:
     spec = {"minReplicas": 1, "metrics": [_CPU], **obj["spec"]}
-    if spec.get("behavior") is not None:  # each way has its rules then
+    if spec.get("behavior") is not None:  # then both directions have defaults
         spec["behavior"] = {way: {**rules, **(spec["behavior"].get(way) or {})} for way, rules in _BEHAVIOR.items()}
     return {**obj, "spec": spec}
 
@@ -130,7 +130,7 @@ def _api_service(obj: Plain) -> Plain:
 
 
 def with_availability(new: Plain, old: Plain | None) -> Plain:
-    """A new APIService, which is available if no other server is to be asked."""
+    """Return a new APIService; it is available if this server serves it itself."""
     if old is not None or new["spec"].get("service"):
         return new
     condition = {
@@ -163,7 +163,7 @@ def _network_policy(obj: Plain) -> Plain:
 
 
 def _with_protocols(holder: Plain) -> Plain:
-    """What holds ports, each with its protocol."""
+    """An object with ports, each with its protocol."""
     if not holder.get("ports"):
         return holder
     return {**holder, "ports": [{"protocol": "TCP", **port} for port in holder["ports"]]}
@@ -192,7 +192,7 @@ def _limit_range(obj: Plain) -> Plain:
 
 
 def _limits(item: Plain) -> Plain:
-    """What a container may have at most it has by default, and asks for by default."""
+    """A limit whose defaults for containers are filled in: the limits from `max`, the requests from the limits."""
     if item.get("type") != "Container":
         return item
     limits = {**(item.get("max") or {}), **(item.get("default") or {})}
@@ -202,7 +202,7 @@ def _limits(item: Plain) -> Plain:
 
 
 def with_node_defaults(obj: Plain) -> Plain:
-    """A node whose range of addresses is the first of its ranges, and which gives all that it has."""
+    """Return a node whose podCIDR is the first of its podCIDRs, and whose capacity is allocatable."""
     spec, status = obj["spec"], obj.get("status") or {}
     one, several = spec.get("podCIDR"), spec.get("podCIDRs") or []
     if one and (not several or several[0] != one):
@@ -231,7 +231,7 @@ def _role_binding(obj: Plain) -> Plain:
 
 
 def with_policy_defaults(obj: Plain) -> Plain:
-    """A ValidatingAdmissionPolicy."""
+    """Return a ValidatingAdmissionPolicy with its defaults."""
     spec = {"failurePolicy": "Fail", **obj["spec"]}
     if spec.get("matchConstraints") is not None:
         spec["matchConstraints"] = _matched(spec["matchConstraints"])
@@ -239,7 +239,7 @@ def with_policy_defaults(obj: Plain) -> Plain:
 
 
 def with_binding_defaults(obj: Plain) -> Plain:
-    """A ValidatingAdmissionPolicyBinding."""
+    """Return a ValidatingAdmissionPolicyBinding with its defaults."""
     spec = obj["spec"]
     if spec.get("matchResources") is None:
         return obj
@@ -259,7 +259,7 @@ def _webhook(webhook: Plain) -> Plain:
 
 
 def _matched(match: Plain) -> Plain:
-    """Which requests a policy or a webhook is about."""
+    """The match rules of a policy or a webhook, with their defaults."""
     filled = {"namespaceSelector": {}, "objectSelector": {}, "matchPolicy": "Equivalent", **match}
     for name in ("rules", "resourceRules", "excludeResourceRules"):
         if filled.get(name):
@@ -292,6 +292,6 @@ _FILLS: Mapping[str, Callable[[Plain], Plain]] = {
 
 
 def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
-    """By kind."""
+    """Return the functions that fill in defaults, by kind."""
     driver = {**_DRIVER, **({"preventPodSchedulingIfMissing": False} if release.fills_missing_drivers else {})}
     return {**_FILLS, "CSIDriver": lambda obj: {**obj, "spec": {**driver, **obj["spec"]}}}

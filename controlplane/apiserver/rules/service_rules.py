@@ -1,4 +1,4 @@
-"""What a service must be: ports, names of its kind, addresses and their families, and what belongs to which type.
+"""The rules of services: ports, names, addresses and their families, and the fields of each type.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go, ValidateServiceCreate and ValidateServiceUpdate.
 """
@@ -38,7 +38,7 @@ _STAYS = "may not change once set"
 
 
 def check_service(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """A service that has its addresses, new or changed."""
+    """Check a new or changed service that has its addresses."""
     spec, before = new["spec"], (old or {}).get("spec") or {}
     if old is not None:
         _check_changes(errors, spec, before)
@@ -65,7 +65,7 @@ def check_service(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def check_service_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """Where a service is balanced from; ValidateLoadBalancerStatus."""
+    """Check the load balancer status of a service (ValidateLoadBalancerStatus)."""
     before = {each.get("ip") for each in _ingress(old or {})}
     path = "status.loadBalancer.ingress"
     if _ingress(new) and new["spec"].get("type") != "LoadBalancer":
@@ -92,23 +92,23 @@ def _ingress(service: Plain) -> Sequence[Plain]:
 
 
 def is_headless(spec: Plain) -> bool:
-    """Whether nobody looks after the addresses of a service."""
+    """Return whether a service is headless."""
     return spec.get("clusterIPs") == [NO_CLUSTER_IP]
 
 
 def is_outside(spec: Plain) -> bool:
-    """Whether a service can be reached from outside of the cluster."""
+    """Return whether a service can be reached from outside of the cluster."""
     is_addressed = spec.get("type") == "ClusterIP" and bool(spec.get("externalIPs"))
     return spec.get("type") in ("NodePort", "LoadBalancer") or is_addressed
 
 
 def needs_health(spec: Plain) -> bool:
-    """Whether a balancer asks each node whether it has pods of the service."""
+    """Return whether a load balancer checks on each node whether it has pods of the service."""
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
 
 def check_addresses(errors: ErrorList, spec: Plain, before: Plain) -> None:
-    """Addresses in the cluster, their families, and how many (ValidateServiceClusterIPsRelatedFields)."""
+    """Check the cluster IPs, their families, and their number (ValidateServiceClusterIPsRelatedFields)."""
     if spec.get("type") == "ExternalName":
         return
     address, addresses, path = spec.get("clusterIP") or "", spec.get("clusterIPs") or [], "spec.clusterIPs"
@@ -140,7 +140,7 @@ def check_addresses(errors: ErrorList, spec: Plain, before: Plain) -> None:
 
 
 def family_of(address: str) -> str:
-    """The family of an address."""
+    """Return the family of an address."""
     return "IPv6" if ":" in address else "IPv4"
 
 
@@ -160,7 +160,7 @@ def _are_addresses(errors: ErrorList, addresses: Sequence[str], were: Sequence[s
 
 
 def _check_changes(errors: ErrorList, spec: Plain, before: Plain) -> None:
-    """What stays of a service that keeps its addresses."""
+    """Check the immutable fields of a service that keeps its addresses."""
     if "ExternalName" not in (spec.get("type"), before.get("type")):
         if not (is_headless(spec) and is_headless(before)):
             _check_changed_addresses(errors, spec, before)
@@ -221,7 +221,7 @@ def _check_annotations(errors: ErrorList, annotations: Plain) -> None:
 
 
 def _check_elsewhere(errors: ErrorList, spec: Plain) -> None:
-    """A service that is another name."""
+    """Check a service of type ExternalName."""
     for member in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if spec.get(member):
             errors.forbidden(f"spec.{member}", _NEITHER)
@@ -334,7 +334,7 @@ def _check_traffic(errors: ErrorList, spec: Plain) -> None:
 
 
 def without_other_types_fields(new: Plain, old: Plain | None) -> Plain:
-    """A changed service without what only its old type had a use for, unless a client changed that, too."""
+    """Return a changed service without fields that only its old type uses, unless the client changed them."""
     before = (old or {}).get("spec") or {}
     if not before:
         return new

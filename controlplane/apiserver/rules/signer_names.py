@@ -1,4 +1,4 @@
-"""What a signer of certificates may be called: a domain and a path, `example.com/name`.
+"""The rules of signer names: a domain and a path, `example.com/name`.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/names.go.
 """
@@ -11,7 +11,7 @@ _OWN = "kubernetes.io"
 
 
 def check_signer(errors: ErrorList, path: str, name: str) -> None:
-    """A name of a signer, which must be there."""
+    """Check the name of a signer, which is required."""
     if not name:
         errors.required(path)
         return
@@ -29,6 +29,6 @@ def check_signer(errors: ErrorList, path: str, name: str) -> None:
 
 
 def is_own_signer(name: str) -> bool:
-    """Whether a signer is one of Kubernetes itself."""
+    """Return whether a signer belongs to Kubernetes itself."""
     domain = name.partition("/")[0]
     return domain == _OWN or domain.endswith(f".{_OWN}")

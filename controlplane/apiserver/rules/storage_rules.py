@@ -1,4 +1,4 @@
-"""What classes of storage, their drivers, and what these say of nodes and of what is left must be.
+"""The rules of storage classes, CSI drivers, CSINodes, storage capacities and volume attachments.
 
 Source: k8s.io/kubernetes pkg/apis/storage/validation/validation.go and pkg/registry/storage/csidriver/strategy.go.
 """
@@ -70,7 +70,7 @@ def _check_size(errors: ErrorList, path: str, texts: Plain) -> None:
 
 
 def _check_topologies(errors: ErrorList, terms: list[Plain]) -> None:
-    seen: set[frozenset[Any]] = {frozenset()} if terms else set()  # upstream begins with some that are empty
+    seen: set[frozenset[Any]] = {frozenset()} if terms else set()  # as in upstream, an empty term counts as a duplicate
     for index, term in enumerate(terms):
         path, found = f"allowedTopologies[{index}].matchLabelExpressions", dict[str, frozenset[str]]()
         for number, each in enumerate(term.get("matchLabelExpressions") or ()):
@@ -136,7 +136,7 @@ def _driver(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def with_driver_generation(new: Plain, old: Plain | None) -> Plain:
-    """A CSIDriver, whose generation counts the changes since it was made."""
+    """Return a CSIDriver whose generation counts the changes since it was created."""
     before = (old or {}).get("metadata", {}).get("generation", 0)
     generation = before + (old is not None and not json_equal(new["spec"], old["spec"]))
     return {**new, "metadata": {**new["metadata"], "generation": generation}} if generation else new
@@ -169,7 +169,7 @@ def _node(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release)
 
 
 def _check_known_drivers(errors: ErrorList, spec: Plain, before: Plain, release: Release) -> None:
-    """A driver that is there already only comes to have room for more, or less."""
+    """Check that only the allocatable count of an existing driver changes."""
     known = {each.get("name"): each for each in before.get("drivers") or ()}
     for driver in spec.get("drivers") or ():
         now, was = ({**(each or {}), "allocatable": None} for each in (driver, known.get(driver.get("name"))))
@@ -224,7 +224,7 @@ def _check_attached(errors: ErrorList, status: Plain, release: Release) -> None:
     for member in ("attachError", "detachError"):
         error = status.get(member) or {}
         if len((error.get("message") or "").encode()) > _LONGEST_MESSAGE:
-            most = _LONGEST_MESSAGE if release.has_declared_rules else _MOST_BYTES  # which was a slip
+            most = _LONGEST_MESSAGE if release.has_declared_rules else _MOST_BYTES  # a mistake in older upstream rules
             errors.too_long(f"status.{member}.message", most)
         if (error.get("errorCode") or 0) < 0:
             errors.invalid(
@@ -233,7 +233,7 @@ def _check_attached(errors: ErrorList, status: Plain, release: Release) -> None:
 
 
 def checks(release: Release) -> Mapping[str, Check]:
-    """By kind, as a release has them."""
+    """Return the rules by kind, as a release has them."""
     return {
         "CSIDriver": _driver,
         "CSINode": partial(_node, release=release),

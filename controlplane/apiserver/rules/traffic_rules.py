@@ -1,4 +1,4 @@
-"""What ways into services, and policies of who talks to pods, must be.
+"""The rules of ingresses and network policies.
 
 Source: k8s.io/kubernetes pkg/apis/networking/validation/validation.go.
 """
@@ -112,14 +112,14 @@ def _check_service(errors: ErrorList, service: Plain, path: str, release: Releas
 
 
 def _reference(errors: ErrorList, reference: Plain, path: str) -> None:
-    """An object of any kind, of its group."""
+    """Check a reference to an object of any kind, with its group."""
     if reference.get("apiGroup") is not None:
         complaints(errors, f"{path}.apiGroup", reference["apiGroup"], dns_subdomain(reference["apiGroup"]))
     check_reference(errors, reference, path)
 
 
 def check_ingress_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """Where the way begins."""
+    """Check the load balancer status of an ingress."""
     known = {each.get("ip") for each in _balanced(old or {})}
     for index, each in enumerate(_balanced(new)):
         path, address, host = f"status.loadBalancer.ingress[{index}]", each.get("ip"), each.get("hostname")
@@ -194,7 +194,7 @@ def _policy_port(errors: ErrorList, port: Plain, path: str, release: Release) ->
     else:
         check_port(errors, f"{path}.port", number)
         if last is not None and last < number:
-            shown = last if release.has_declared_rules else number  # which was a slip
+            shown = last if release.has_declared_rules else number  # a mistake in older upstream rules
             errors.invalid(f"{path}.endPort", shown, "must be greater than or equal to `port`")
         if last is not None:
             check_port(errors, f"{path}.endPort", last)
@@ -215,7 +215,7 @@ def _peer(errors: ErrorList, peer: Plain, path: str, known: set[str], release: R
 
 
 def _block(errors: ErrorList, block: Plain, path: str, known: set[str], release: Release) -> None:
-    """`known` are those of the older policy, which may be as they are."""
+    """`known` are the ranges of the old policy, which are valid in any case."""
     text = block.get("cidr") or ""
     if not text:
         errors.required(f"{path}.cidr")
@@ -237,7 +237,7 @@ def _is_within(other: Any, network: Any) -> bool:
 
 
 def checks(release: Release) -> Mapping[str, Check]:
-    """By kind, as a release has them."""
+    """Return the rules by kind, as a release has them."""
     return {
         "Ingress": partial(_ingress, release=release),
         "IngressClass": _class,

@@ -1,4 +1,4 @@
-"""What a pod's volumes say where their author did not.
+"""The defaults of volumes.
 
 Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go; kubernetes.io "Volumes", the fields' defaults.
 """
@@ -21,19 +21,19 @@ _SOURCES: Mapping[str, Plain] = {
     "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
     "secret": _MODE,
 }
-_OF_POINTERS = ("azureDisk",)  # which may say that something is empty
+_OF_POINTERS = ("azureDisk",)  # pointers in Go, so that an empty value is no missing value
 _TOKEN_SECONDS = 3600
 
 
 def with_field_version(holder: Any) -> Any:
-    """What may refer to a field of the pod: in the version that fields have."""
+    """Return an object with the default version of its reference to a pod's field."""
     if not isinstance(holder, dict) or not isinstance(holder.get("fieldRef"), dict):
         return holder
     return {**holder, "fieldRef": with_missing({"apiVersion": "v1"}, holder["fieldRef"])}
 
 
 def with_missing(defaults: Plain, value: Plain) -> Plain:
-    """A value with defaults for what it does not say; an empty text says nothing."""
+    """Return a value with defaults for members that are missing or an empty text."""
     return {**value, **{name: item for name, item in defaults.items() if value.get(name) in (None, "")}}
 
 
@@ -44,7 +44,7 @@ def _with_defaults(kind: str, source: Plain) -> Plain:
 
 
 def with_volume_defaults(volume: Plain) -> Plain:
-    """A volume of a pod with its defaults; one of no kind is an empty folder."""
+    """Return a pod's volume with its defaults. Without a source it is an emptyDir."""
     if not any(item is not None for name, item in volume.items() if name != "name"):
         return {**volume, "emptyDir": {}}
     filled = with_source_defaults(volume)
@@ -62,7 +62,7 @@ def with_volume_defaults(volume: Plain) -> Plain:
 
 
 def with_source_defaults(holder: Plain) -> Plain:
-    """What has a volume's source, a volume of a pod or one of the cluster, with the defaults of that source."""
+    """Return a volume, of a pod or persistent, with the defaults of its source."""
     return {
         name: _with_defaults(name, item) if name in _SOURCES and isinstance(item, dict) else item
         for name, item in holder.items()

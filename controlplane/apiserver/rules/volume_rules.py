@@ -1,4 +1,4 @@
-"""What storage of the cluster must be, on its own or as it is attached for a pod.
+"""The rules of persistent volumes, and of inline volumes in attachments.
 
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (ValidatePersistentVolumeSpec and its update).
 """
@@ -47,7 +47,7 @@ _EXPANDING = "controllerExpandSecretRef"
 
 
 def check_volume(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
-    """A PersistentVolume, which stays what it is."""
+    """Check a PersistentVolume, whose source is immutable."""
     spec = new["spec"]
     check_volume_spec(errors, spec, "spec", new["metadata"].get("name", ""))
     is_mounted = any(spec.get(member) is not None for member in _WITH_OPTIONS)
@@ -71,7 +71,7 @@ def check_volume(errors: ErrorList, new: Plain, old: Plain | None, *, release: R
 
 
 def _renamed(affinity: Plain | None, before: Plain) -> Plain:
-    """What a volume asked of nodes before, with the names that labels have now where they are used."""
+    """The old node affinity, with the new names of renamed labels if the new affinity uses them."""
     now = [each.get("key") or "" for each in _requirements(affinity or {})]
     renamed = copy.deepcopy(before)
     for index, each in enumerate(_requirements(renamed)[: len(now)]):
@@ -86,12 +86,12 @@ def _requirements(affinity: Plain) -> list[Plain]:
 
 
 def no_check(errors: ErrorList, new: Plain, old: Plain | None) -> None:
-    """What a status says of a PersistentVolume may be anything."""
+    """Accept any status of a PersistentVolume."""
     del errors, new, old
 
 
 def with_phase_time(new: Plain, old: Plain | None, clock: Callable[[], datetime]) -> Plain:
-    """A PersistentVolume that says since when it is in its phase, unless its writer says so."""
+    """Return a PersistentVolume with the time since it has its phase, unless the client set that."""
     status, before = new.get("status") or {}, (old or {}).get("status") or {}
     since, was = status.get(_SINCE), before.get(_SINCE)
     if old is not None and status.get("phase") == before.get("phase"):
@@ -102,7 +102,7 @@ def with_phase_time(new: Plain, old: Plain | None, clock: Callable[[], datetime]
 
 
 def _source_of(spec: Plain, known: Plain, release: Release) -> Plain:
-    """Where it is, as Go has it; a driver may come to know who may make it larger."""
+    """The source as Go prints it, without a secret for expansion that the old source lacks, which can be added."""
     source = spec.get("csi")
     if source is not None and known.get("csi") is not None and _EXPANDING not in known["csi"]:
         spec = {**spec, "csi": {name: item for name, item in source.items() if name != _EXPANDING}}
@@ -110,7 +110,7 @@ def _source_of(spec: Plain, known: Plain, release: Release) -> Plain:
 
 
 def check_volume_spec(errors: ErrorList, spec: Plain, path: str, name: str, *, is_inline: bool = False) -> None:
-    """What storage is, and who may have it; `is_inline`: it is for one pod."""
+    """Check the spec of a persistent volume; `is_inline`: it is part of an attachment."""
     if is_inline:
         for member in ("claimRef", "capacity"):
             if spec.get(member):
@@ -232,7 +232,7 @@ def _local(errors: ErrorList, source: Plain, path: str) -> None:
 
 
 def _with_secret(errors: ErrorList, source: Plain, path: str) -> None:
-    """One whose secret, if it has one, is named with its namespace."""
+    """Check a source whose secret, if it has one, needs a name and a namespace."""
     for member in ("name", "namespace") if source.get("secretRef") is not None else ():
         if not source["secretRef"].get(member):
             errors.required(f"{path}.secretRef.{member}")
@@ -289,4 +289,4 @@ _RULES: Mapping[str, Rule] = {
     "storageos": _storage_os,
     "csi": _csi,
 }
-"""By the member that has the source, in the order in which they are looked at."""
+"""Member -> rules of its source, in the order in which they are checked."""

@@ -1,6 +1,6 @@
-"""What a volume's source must be, by kind: folders of the node, disks, shares, and files of objects.
+"""The rules of volume sources by kind: folders of the node, disks, shares, and files of objects.
 
-Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateVolumeSource and those that it calls).
+Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go (validateVolumeSource and the functions it calls).
 """
 
 import re
@@ -36,7 +36,7 @@ Rule = Callable[[ErrorList, Plain, str], None]
 
 
 def _needs(*members: str, then: Rule | None = None) -> Rule:
-    """A source with members that must be there."""
+    """A rule for a source with required members."""
 
     def check(errors: ErrorList, source: Plain, path: str) -> None:
         for member in members:
@@ -56,7 +56,7 @@ def _empty_dir(errors: ErrorList, source: Plain, path: str) -> None:
 def _is_negative(amount: Any) -> bool:
     try:
         return amount is not None and Quantity.parse(str(amount)) < Quantity.parse("0")
-    except QuantityError:  # the types of the object were looked at before
+    except QuantityError:  # reported when the types are checked
         return False
 
 
@@ -81,7 +81,7 @@ def _partition(errors: ErrorList, source: Plain, path: str) -> None:
 
 
 def _named_files(errors: ErrorList, source: Plain, path: str) -> None:
-    """The keys of a map or a secret as files."""
+    """Check a ConfigMap or a Secret as files."""
     check_mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
     check_items(errors, source, path)
 
@@ -149,7 +149,7 @@ def _quobyte(errors: ErrorList, source: Plain, path: str) -> None:
 def _downward(errors: ErrorList, source: Plain, path: str) -> None:
     check_mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
     for each in source.get("items") or ():
-        check_variables_as_files(errors, each, path)  # upstream names the list alone
+        check_variables_as_files(errors, each, path)  # upstream's path is that of the list
 
 
 def _fc(errors: ErrorList, source: Plain, path: str) -> None:
@@ -243,4 +243,4 @@ RULES: Mapping[str, Rule] = {
     "ephemeral": _ephemeral,
     "image": _needs("reference", then=_image),
 }
-"""By the member of a volume that has the source, in the order in which they are looked at."""
+"""Member of a volume -> rules of its source, in the order in which they are checked."""

@@ -1,4 +1,4 @@
-"""Where a webhook is asked, and in which versions. Source: k8s.io/apiserver pkg/util/webhook/validation.go."""
+"""The rules of a webhook's client configuration. Source: k8s.io/apiserver pkg/util/webhook/validation.go."""
 
 import re
 
@@ -7,13 +7,13 @@ from resourceapi.objects import ErrorList, quoted_text
 from resourceapi.objects.names import dns_1035_label, dns_subdomain
 
 REVIEWS = ("v1", "v1beta1")
-# Source: RFC 3986, appendix B. Python's own reader refuses some that Go's takes, and takes some that Go's refuses.
+# Source: RFC 3986, appendix B. Python's parser and Go's accept different URLs.
 _URL = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?[^?#]*(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_client(errors: ErrorList, path: str, client: Plain) -> None:
-    """A URL, or a service of the cluster."""
+    """Check a URL, or a service of the cluster."""
     if (client.get("url") is None) == (client.get("service") is None):
         errors.required(path, "exactly one of url or service is required")
     elif client.get("url") is not None:
@@ -49,7 +49,7 @@ def _check_url(errors: ErrorList, path: str, text: str) -> None:
 
 
 def _check_service(errors: ErrorList, path: str, service: Plain) -> None:
-    # The reference takes the name for the namespace and the other way round.
+    # The reference's paths are interchanged.
     if not service.get("namespace"):
         errors.required(f"{path}.name")
     if not service.get("name"):
@@ -73,7 +73,7 @@ def _check_service(errors: ErrorList, path: str, service: Plain) -> None:
 
 
 def check_reviews(errors: ErrorList, path: str, reviews: list[str], missing: str = "", unit: str = "bytes") -> None:
-    """The versions of reviews that it takes, one of ours at least; `unit` is that of their length."""
+    """Check the versions of reviews, one of which must be supported; `unit` is the unit of their length in errors."""
     if not reviews:
         errors.required(path, missing)
         return

@@ -1,4 +1,4 @@
-"""What configurations of webhooks must be, which nobody here asks.
+"""The rules of webhook configurations. This server does not call webhooks.
 
 Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go.
 """
@@ -43,7 +43,7 @@ def _webhooks(errors: ErrorList, new: Plain, old: Plain | None, *, is_mutating: 
 
 
 def _check_name(errors: ErrorList, path: str, name: str) -> None:
-    """A domain of three parts at least."""
+    """Check a domain with at least three parts."""
     if not name:
         errors.required(path)
     elif found := dns_subdomain(name):
@@ -72,4 +72,4 @@ CHECKS: Mapping[str, Check] = {
     "MutatingWebhookConfiguration": partial(_webhooks, is_mutating=True),
     "ValidatingWebhookConfiguration": partial(_webhooks, is_mutating=False),
 }
-"""By kind."""
+"""Kind -> rules."""

@@ -1,4 +1,4 @@
-"""A field that knows some words: it must have one of them."""
+"""Checks of enumerated values."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from resourceapi.objects import ErrorList
 
 
 def check_known(errors: ErrorList, path: str, value: Any, words: list[str]) -> None:
-    """One of the words, which are shown in their order."""
+    """Check a required value, which must be one of the words. Errors show the words in this order."""
     if not value:
         errors.required(path)
     elif value not in words:
@@ -14,6 +14,6 @@ def check_known(errors: ErrorList, path: str, value: Any, words: list[str]) -> N
 
 
 def check_optional(errors: ErrorList, path: str, value: Any, words: list[str]) -> None:
-    """One of the words, or none at all; an empty one is another one."""
+    """Check an optional value, which must be one of the words. An empty text is a value too."""
     if value is not None and value not in words:
         errors.not_supported(path, value, words)

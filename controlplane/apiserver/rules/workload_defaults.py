@@ -1,4 +1,4 @@
-"""What kinds that make pods say where their author did not.
+"""The defaults of workloads.
 
 Source: k8s.io/kubernetes pkg/apis/apps/v1/defaults.go, batch/v1/defaults.go and core/v1/defaults.go.
 """
@@ -34,22 +34,22 @@ _JOB: Plain = {
 _NO_LIMIT = 2**31 - 1
 NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
-_LABELLED = ("Job", "ReplicationController")  # as their pods, if nobody says otherwise
+_LABELLED = ("Job", "ReplicationController")  # labels default to those of their pods
 
 
 def with_template_generation(new: Plain, old: Plain | None) -> Plain:
-    """A DaemonSet whose annotation counts the changes of its template."""
+    """Return a DaemonSet whose annotation counts the changes of its template."""
     count = 1
     if old is not None:
         before = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "")
-        is_count = before.isdecimal() and len(before) < _DIGITS  # who writes the status may have written anything
+        is_count = before.isdecimal() and len(before) < _DIGITS  # a client can have written any text
         count = (int(before) if is_count else 0) + (new["spec"]["template"] != old["spec"]["template"])
     annotations = {**(new["metadata"].get("annotations") or {}), TEMPLATE_GENERATION: str(count)}
     return {**new, "metadata": {**new["metadata"], "annotations": annotations}}
 
 
 def with_selector(new: Plain, old: Plain | None) -> Plain:
-    """A Job that finds its pods by its uid, unless its author says by what."""
+    """Return a Job that selects its pods by its uid, unless it has a manual selector."""
     spec, metadata = new["spec"], new["metadata"]
     if old is not None or spec["manualSelector"]:
         return new
@@ -63,7 +63,7 @@ def with_selector(new: Plain, old: Plain | None) -> Plain:
     matched = {UID_LABELS[0]: uid, **(selector.get("matchLabels") or {})}
     return {
         **new,
-        # labels that are the template's are the same map for a real server, which then writes into both
+        # If they equal the template's, a real server has one map for both, and changes both.
         "metadata": {**metadata, "labels": labels} if _has_labels_of(template, metadata) else metadata,
         "spec": {
             **spec,
@@ -78,7 +78,7 @@ def _has_labels_of(template: Plain, metadata: Plain) -> bool:
 
 
 def with_first_generation(new: Plain, old: Plain | None) -> Plain:
-    """A new object of a kind whose generation stays."""
+    """Return a new object with generation 1, for kinds whose generation never changes."""
     return new if old is not None else {**new, "metadata": {**new["metadata"], "generation": 1}}
 
 
@@ -89,7 +89,7 @@ ADVANCES: Mapping[str, Callable[[Plain, Plain | None], Plain]] = {
     "DaemonSet": with_template_generation,
     "Job": with_selector,
 }
-"""By kind, what the server writes into an object that it makes or changes."""
+"""Kind -> function that sets what the server determines in a new or changed object."""
 
 
 def _daemon_set(spec: Plain) -> Plain:
@@ -107,7 +107,7 @@ def _deployment(spec: Plain) -> Plain:
 def _stateful_set(spec: Plain, *, rolling: Plain) -> Plain:
     filled = {"replicas": 1, "podManagementPolicy": "OrderedReady", **_HISTORY, **spec}
     strategy = spec.get("updateStrategy") or {}
-    if not strategy.get("type") or strategy.get("rollingUpdate") is not None:  # who names it alone says nothing more
+    if not strategy.get("type") or strategy.get("rollingUpdate") is not None:  # a type alone gets no other defaults
         filled["updateStrategy"] = _strategy(strategy, rolling)
     retained = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     filled["persistentVolumeClaimRetentionPolicy"] = {**_RETAINED, **retained}
@@ -143,7 +143,7 @@ def _with_failure_rules(spec: Plain) -> Plain:
 
 
 def _failure_rule(rule: Plain) -> Plain:
-    """A rule of a Job's for pods that fail; their conditions are true unless it says otherwise."""
+    """A Job's rule for failed pods, whose conditions default to True."""
     if not rule.get("onPodConditions"):
         return rule
     return {**rule, "onPodConditions": [with_missing({"status": "True"}, each) for each in rule["onPodConditions"]]}
@@ -180,7 +180,7 @@ def _filled(kind: str, fill: Callable[[Plain], Plain], obj: Plain) -> Plain:
 
 
 def _with_template(holder: Plain) -> Plain:
-    """What holds a template of pods, with the defaults of that."""
+    """An object with a pod template, with the template's defaults."""
     template = holder.get("template")
     if template is None:
         return dict(holder)
@@ -188,7 +188,7 @@ def _with_template(holder: Plain) -> Plain:
 
 
 def _without_disabled(obj: Plain, *, kind: str, release: Release) -> Plain:
-    """A workload whose template has no fields that the release does not have."""
+    """A workload whose template lacks the fields that the release does not have."""
     if kind == "PodTemplate":
         return _dropped(obj, release)
     spec = _dropped(obj["spec"], release)
@@ -206,19 +206,19 @@ def _dropped(holder: Plain, release: Release) -> Plain:
 
 
 def drops(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
-    """By kind, what takes away fields of pods that a release does not have."""
+    """Return the functions that drop a template's fields that a release does not have, by kind."""
     kinds = (*_SPECS, "StatefulSet", "PodTemplate")
     return {kind: partial(_without_disabled, kind=kind, release=release) for kind in kinds}
 
 
 def _labels(spec: Plain) -> Plain:
-    """Those of the pods."""
+    """The labels of the pods."""
     labels: Plain = (spec.get("template") or {}).get("metadata", {}).get("labels") or {}
     return labels
 
 
 def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
-    """By kind."""
+    """Return the functions that fill in defaults, by kind."""
     rolling = {"partition": 0, **({"maxUnavailable": 1} if release.fills_max_unavailable else {})}
     specs: Mapping[str, Callable[[Plain], Plain]] = {**_SPECS, "StatefulSet": partial(_stateful_set, rolling=rolling)}
     return {**{kind: partial(_filled, kind, fill) for kind, fill in specs.items()}, "PodTemplate": _with_template}

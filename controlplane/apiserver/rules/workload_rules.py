@@ -1,4 +1,4 @@
-"""Which pods a workload is about: its selector, that its own pods are among them, and that it stays so.
+"""The rules of workloads: the selector has to match the labels of the template, and is immutable.
 
 Source: k8s.io/kubernetes pkg/apis/apps/validation, batch/validation and the strategies of pkg/registry/apps.
 """
@@ -41,16 +41,16 @@ _FIXED_SET = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy',"
     " 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 )
-_LONGEST_OF_CRON_JOB = 52  # characters of a name, to which its jobs add eleven
+_LONGEST_OF_CRON_JOB = 52  # characters of a name, to which its jobs' names add eleven
 _ORDERS = ("OrderedReady", "Parallel")
 
 
 def _copies(errors: ErrorList, new: Plain, old: Plain | None, *, kind: str) -> None:
-    """A Deployment or a ReplicaSet."""
+    """Check a Deployment or a ReplicaSet."""
     spec, is_deployment = new["spec"], kind == "Deployment"
     not_negative(errors, "spec.replicas", spec.get("replicas"))
     not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
-    _check_own_selector(errors, spec, "deployment")  # upstream says so of replica sets, too
+    _check_own_selector(errors, spec, "deployment")  # upstream has this text for replica sets too
     _check_template(errors, spec, "ReplicaSet")
     if is_deployment:
         not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
@@ -64,7 +64,7 @@ def _copies(errors: ErrorList, new: Plain, old: Plain | None, *, kind: str) -> N
 
 
 def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fields: bool) -> None:
-    """`names_fields`: each field that may not change is named, not those that may."""
+    """`names_fields`: the error names each immutable field that changed, not the fields that can change."""
     spec, before = new["spec"], (old or {}).get("spec") or {}
     if spec.get("podManagementPolicy") not in _ORDERS:
         policy = spec.get("podManagementPolicy") or ""
@@ -91,7 +91,7 @@ def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fie
 
 
 def _check_sets_strategy(errors: ErrorList, strategy: Plain, path: str) -> None:
-    """How pods of a StatefulSet are replaced."""
+    """Check the update strategy of a StatefulSet."""
     kind, rolling, here = strategy.get("type"), strategy.get("rollingUpdate"), f"{path}.rollingUpdate"
     if not kind:
         errors.required(path)
@@ -113,7 +113,7 @@ def _check_sets_strategy(errors: ErrorList, strategy: Plain, path: str) -> None:
 
 
 def _with_claims(spec: Plain) -> Plain:
-    """A StatefulSet whose pods have the volumes that their controller gives them, and no names of their own."""
+    """A StatefulSet with the claims' volumes that its controller adds to the pods, without the pods' own host names."""
     template = spec.get("template") or {}
     pod = {name: item for name, item in (template.get("spec") or {}).items() if name not in ("hostname", "subdomain")}
     names = [(claim.get("metadata") or {}).get("name") or "" for claim in spec.get("volumeClaimTemplates") or ()]
@@ -134,7 +134,7 @@ def _check_own_selector(errors: ErrorList, spec: Plain, kind: str) -> None:
 
 
 def _check_strategy(errors: ErrorList, strategy: Plain) -> None:
-    """How pods of a Deployment are replaced."""
+    """Check the strategy of a Deployment."""
     kind, rolling, path = strategy.get("type"), strategy.get("rollingUpdate"), "spec.strategy"
     if kind == "Recreate":
         if rolling is not None:
@@ -166,7 +166,7 @@ def _daemons(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def _check_daemons_strategy(errors: ErrorList, strategy: Plain) -> None:
-    """How pods of a DaemonSet are replaced."""
+    """Check the update strategy of a DaemonSet."""
     kind, rolling, path = strategy.get("type"), strategy.get("rollingUpdate"), "spec.updateStrategy"
     if kind == "RollingUpdate":
         away, more = ((rolling or {}).get(name) for name in ("maxUnavailable", "maxSurge"))
@@ -188,13 +188,13 @@ def _check_template(errors: ErrorList, spec: Plain, kind: str) -> None:
     labels = (template.get("metadata") or {}).get("labels")
     if kind == "DaemonSet" or _is_read(selector):
         if _is_read(selector) and (selector is None or not is_selected(selector, labels or {})):
-            errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)  # without one, nothing is selected
+            errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)  # a missing selector selects nothing
         check_pod_template(errors, template, "spec.template")
     elif kind == "StatefulSet":
         errors.invalid("spec.selector", selector, "")
     else:
         errors.invalid("spec.selector", selector, "invalid label selector")
-        return  # what it should select is not looked at
+        return  # its match with the labels is not checked
     pod = template.get("spec") or {}
     policy = pod.get("restartPolicy", _ALWAYS)
     if policy != _ALWAYS:
@@ -233,7 +233,7 @@ def _pod_template(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 
 def _is_read(selector: Plain | None) -> bool:
-    """Whether Go makes a selector of it."""
+    """Return whether Go accepts the selector."""
     found = ErrorList()
     check_selector(found, "", selector)
     return not found
@@ -296,7 +296,7 @@ def _check_schedule(errors: ErrorList, spec: Plain, before: Plain) -> None:
 
 
 def _check_generated(errors: ErrorList, spec: Plain, metadata: Plain) -> None:
-    """That the labels and the selector that the server makes are there, as they are made."""
+    """Check that the labels and the selector that the server generates are unchanged."""
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     uid, name_of_job = str(metadata["uid"]), str(metadata.get("name", ""))
     expected = {UID_LABELS[0]: uid, UID_LABELS[1]: uid, NAME_LABELS[0]: name_of_job, NAME_LABELS[1]: name_of_job}
@@ -317,7 +317,7 @@ def _stays(errors: ErrorList, path: str, new: Any, old: Any) -> None:
 
 
 def checks(release: Release) -> Mapping[str, Check]:
-    """By kind, as a release has them."""
+    """Return the rules by kind, as a release has them."""
     return {
         "CronJob": partial(_cron_job, release=release),
         "DaemonSet": _daemons,

@@ -1,4 +1,4 @@
-"""What may be said of how many pods a workload has.
+"""The rules of the pod counts in workloads' statuses.
 
 Source: k8s.io/kubernetes pkg/apis/apps/validation/validation.go and policy/validation.
 """
@@ -14,13 +14,13 @@ _REPLICAS = "cannot be greater than status.replicas"
 
 
 class _Counts:
-    """The counts of a kind: none is negative, some are part of all, and who is available is ready."""
+    """The counts of a kind: none is negative, some do not exceed the replicas, available ones the ready ones."""
 
     def __init__(self, counts: Sequence[str], parts: Sequence[str] = (), of_ready: str = "") -> None:
         self._counts, self._parts, self._of_ready = counts, parts, of_ready
 
     def check(self, errors: ErrorList, new: Plain, old: Plain | None) -> None:
-        """The status of an object."""
+        """Check the status of an object."""
         status, before = new.get("status") or {}, (old or {}).get("status") or {}
         for name in self._counts:
             not_negative(errors, f"status.{name}", status.get(name))
@@ -71,4 +71,4 @@ _COUNTS = {
 }
 
 CHECKS: Mapping[str, Check] = {kind: counts.check for kind, counts in _COUNTS.items()}
-"""By kind."""
+"""Kind -> rules."""
