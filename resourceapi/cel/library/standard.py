@@ -33,7 +33,7 @@ _INT_OVERFLOW = "integer overflow"
 _UINT_OVERFLOW = "unsigned integer overflow"
 _NANOS = 10**9
 MIN_TIME, MAX_TIME = -62135596800, 253402300799  # seconds: the years 1 to 9999
-MAX_ELEMENTS = 1_000_000  # the most elements of a list (and a tenth of the characters of a string); = the cost limit
+MAX_ELEMENTS = 1_000_000  # most elements of a list, as many as the cost limit; a string can have ten times as many
 
 
 def checked_int(value: int) -> int:
