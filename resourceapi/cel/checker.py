@@ -140,7 +140,7 @@ class _Checker:
         node.type, node.constant = found
         bare = node.name.removeprefix(".")
         if not any(bare in scope for scope in self._scopes):
-            node.name = bare  # the dot matters only where a local variable has the same name
+            node.name = bare  # the dot matters only if a local variable has the same name
 
     def _select(self, node: Select) -> None:
         if not node.test_only and (name := _qualified_name(node)) is not None:

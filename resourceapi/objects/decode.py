@@ -124,18 +124,18 @@ def decode(data: bytes | str, *, defaults_at: datetime | None = None) -> Kuberne
 
 
 def decode_with_problems(data: bytes | str, *, defaults_at: datetime | None = None) -> Decoded:
-    """Like `decode`, and says which members have no field in that version and which come twice."""
+    """Like `decode`, and also return the unknown and the duplicate members."""
     served, obj = _read(parse_json(data))
     return Decoded(_finished(served, obj, defaults_at), problems(obj, parse_members(data)))
 
 
 def encode(obj: KubernetesObject, api_version: str | None = None) -> bytes:
-    """The JSON text of an object in the given version (v1 if none is given)."""
+    """Return the JSON text of an object in `api_version` (default: v1)."""
     return msgspec.json.encode(write_object(obj, api_version))
 
 
 def parse_json(data: bytes | bytearray | str) -> Any:
-    """The plain value of a JSON text. Strict: UTF-8, no NaN, no endless nesting; raises DecodeError."""
+    """Return the plain value of a JSON text. Strict: UTF-8, no NaN, limited nesting; raises DecodeError."""
     try:
         return msgspec.json.decode(data)
     except RecursionError:

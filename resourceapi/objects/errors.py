@@ -95,7 +95,7 @@ class ErrorList(list[FieldError]):
         self._add(ErrorType.INVALID, path, value, detail)
 
     def duplicate(self, path: str, value: Any, detail: str = "") -> None:
-        """A value that must be unique came before."""
+        """A value that must be unique occurs again."""
         self._add(ErrorType.DUPLICATE, path, value, detail)
 
     def not_supported(self, path: str, value: Any, supported: list[str], *, is_named: bool = True) -> None:

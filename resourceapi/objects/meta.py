@@ -76,7 +76,7 @@ class ManagedFieldsEntry(Record, frozen=True):
 
 
 class ObjectMeta(Record, frozen=True):
-    """metadata of every object, and of the objects made from a template."""
+    """Metadata of every object, and of the objects that are created from a template."""
 
     name: str = ""
     generate_name: str = ""

@@ -156,7 +156,7 @@ def slice_to_v1(resource_slice: ResourceSlice) -> v1.ResourceSlice:
 
 
 def slice_from_v1(resource_slice: v1.ResourceSlice) -> ResourceSlice:
-    """The same slice in v1beta1, which cannot tell an empty node name or a false allNodes from an absent one."""
+    """The same slice in v1beta1, in which an empty node name or a false allNodes equals an absent one."""
     new = resource_slice.spec
     spec = _copied(
         new,

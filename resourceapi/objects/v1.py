@@ -62,7 +62,7 @@ ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 """The namespace label that allows claims with admin access when it is `true`."""
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation, `true`, of a claim that a scheduler made for a pod's extended resources."""
+"""The annotation, with the value `true`, of a claim that a scheduler created for a pod's extended resources."""
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """With a class's name after it, this prefix is the name of an extended resource that the class implements."""
