@@ -1,11 +1,11 @@
-"""`python -m bench [NAME...]` measures, prints tables and keeps them in `bench/results/NAME.json`; `all` are all.
+"""`python -m bench [NAME...]` measures, prints tables and stores them in `bench/results/NAME.json`; `all` runs all.
 
-The daemon that it measures runs on its own Python: `make bench` takes the system's, as the image does. Without names
-those are measured that have goals, which takes at most ten minutes on a quiet machine. `python -m bench page` takes
-what was measured into `docs/benchmarks.json` and writes `docs/benchmarks.md` from that.
+The measured daemon runs on the same Python: `make bench` uses the system's, like the image. Without names, the
+benchmarks that have goals are run, which takes at most ten minutes on a quiet machine. `python -m bench page` copies
+the results into `docs/benchmarks.json` and writes `docs/benchmarks.md` from that.
 
-A benchmark is a module with `run()`, which yields tables. The first line of its docstring is its title, the rest says
-how it is read.
+A benchmark is a module with `run()`, which yields tables. The first line of its docstring is its title, the rest
+describes the measurement.
 """
 
 import importlib

@@ -29,12 +29,12 @@ from resourceapi.objects.v1 import AllocationResult, DeviceClass, ResourceClaim,
 LIMIT = os.environ.get("NODEPLUG_BENCH_LIMIT", "20s")
 CHANNEL = "incubating"
 FEATURES = Features(list_type_attributes=False)
-TARGET_S = 0.1  # how long to repeat one problem
+TARGET_S = 0.1  # seconds for which one problem is repeated
 MIB = 1024 * 1024
 
 
 class Problem(NamedTuple):
-    """A problem as upstream's program wrote it."""
+    """A problem that upstream's program wrote."""
 
     set: str
     name: str
@@ -46,11 +46,11 @@ class Problem(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One problem's outcome; times in microseconds, medians, with the making of the allocator."""
+    """The result of one problem; times are medians in microseconds, including the creation of the allocator."""
 
     name: str
     ours: float
-    first: float  # with nothing known and nothing compiled
+    first: float  # with an empty index and no compiled selectors
     upstream: float
     finished: bool
     steps: int
@@ -59,12 +59,12 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Ours to upstream's; where that did not finish, to its time limit."""
+        """The ratio of our time to upstream's, or to its time limit if upstream did not finish."""
         return self.ours / self.upstream
 
 
 def run() -> Iterator[Table]:
-    """Print every problem's ratio; the geometric mean of the cluster-like ones, and the memory of 10,000 devices."""
+    """Print the ratio of every problem; yield the summary, with the memory of 10,000 devices."""
     allocbench = program("allocbench")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         upstream = _run_upstream(allocbench, Path(folder))
@@ -146,7 +146,7 @@ def _allocate(problem: Problem, index: SliceIndex) -> tuple[Allocator, list[Allo
 
 
 def _memory() -> dict[str, float]:
-    """What 10,000 devices in 100 slices for all nodes take, before and after a search that looks at each."""
+    """Measure the memory of 10,000 devices in 100 slices for all nodes, before and after a search over all of them."""
     tracemalloc.start()
     slices = tuple(_slice(number) for number in range(100))
     objects, _ = tracemalloc.get_traced_memory()

@@ -76,7 +76,7 @@ def _against(host: str, port: int, pid: int, objects: int, watchers: int) -> dic
 
 
 def _watched(connection: http.client.HTTPConnection, host: str, port: int, watchers: int) -> dict[str, float]:
-    """From a write until the last watcher has its event."""
+    """Measure the time from a write until the last watcher has received its event."""
     connection.request("GET", f"{PATH}?limit=1")
     version = json.loads(connection.getresponse().read())["metadata"]["resourceVersion"]
     ready = selectors.DefaultSelector()
@@ -86,7 +86,7 @@ def _watched(connection: http.client.HTTPConnection, host: str, port: int, watch
         watcher.sendall(request)
         ready.register(watcher, selectors.EVENT_READ)
     waiting = {key.fileobj for key in ready.get_map().values()}
-    while waiting:  # for the headers of all
+    while waiting:  # until all have received the response's headers
         for key, _ in ready.select():
             key.fileobj.recv(65536)  # type: ignore[union-attr]  # only sockets are registered
             waiting.discard(key.fileobj)

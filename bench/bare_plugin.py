@@ -1,10 +1,10 @@
-"""A device plugin that does nothing else, for `bench transport`.
+"""A minimal device plugin, for `bench transport`.
 
-`python -m bench.bare_plugin FOLDER TRANSPORT RESOURCES DEVICES` answers as the Go plugin of the baselines does, so that
-what differs is the transport.
+`python -m bench.bare_plugin FOLDER TRANSPORT RESOURCES DEVICES` gives the same answers as the Go plugin of the
+baselines, so that only the transport differs.
 """
 
-# ruff: noqa: E402 - asyncio would load OpenSSL, and the daemon does not let it
+# ruff: noqa: E402 - asyncio would load OpenSSL, which the daemon prevents too
 from nodeplug.deferred import defer_unused
 
 defer_unused()
@@ -25,7 +25,7 @@ class Plugin:
     """One resource."""
 
     def __init__(self, number: int, devices: int) -> None:
-        """Make the list."""
+        """Build the list of devices."""
         ids = [f"res{number}-dev{device:05}" for device in range(devices)]
         self._paths = {name: f"/dev/example{device}" for device, name in enumerate(ids)}
         self._list = api.ListAndWatchResponse(
@@ -36,7 +36,7 @@ class Plugin:
         ).SerializeToString()
 
     async def get_device_plugin_options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
-        """Say that GetPreferredAllocation can be called."""
+        """Return that GetPreferredAllocation can be called."""
         del request, context
         return api.DevicePluginOptions(get_preferred_allocation_available=True)
 

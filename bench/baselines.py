@@ -1,9 +1,9 @@
-"""The programs to compare with.
+"""The programs for comparison.
 
-A Go plugin, a probe that plays the kubelet, and upstream's allocator are not part of this project; the Go driver is
+A Go plugin, a probe that acts as the kubelet, and upstream's allocator are not part of this project. The Go driver is
 that of `examples/go` (`go build -o $NODEPLUG_BASELINES/dra-driver ./dra-driver` there).
 
-`$NODEPLUG_BASELINES` names the folder that they were built into.
+`$NODEPLUG_BASELINES` is the folder of the built programs.
 """
 
 import json
@@ -18,7 +18,7 @@ FOLDER = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplu
 
 
 def program(name: str) -> Path:
-    """Return the path of `goplugin`, `probe`, `allocbench` or `dra-driver`. Raises `LeftOut` where it is not built."""
+    """Return the path of `goplugin`, `probe`, `allocbench` or `dra-driver`. Raises `LeftOut` if it is not built."""
     path = FOLDER / name
     if not path.exists():
         raise LeftOut(f"no {name} in {FOLDER}; build the baselines (Go) and set NODEPLUG_BASELINES to their folder")
@@ -26,7 +26,7 @@ def program(name: str) -> Path:
 
 
 def probe(size: list[str], command: list[str]) -> Any:
-    """Have the probe play the kubelet to a plugin; return what it measured. Raises `LeftOut` without the probe."""
+    """Run the probe as the kubelet of a plugin; return its measurements. Raises `LeftOut` without the probe."""
     done = subprocess.run(
         [str(program("probe")), *size, "-log", "/dev/null", "--", *command],
         capture_output=True,

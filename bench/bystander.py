@@ -1,8 +1,8 @@
-"""Another client of a daemon under attack: `python -m bench.bystander SOCKET UNIT`, a process of its own.
+"""Another client of a daemon under attack: `python -m bench.bystander SOCKET UNIT`, in a separate process.
 
-It says `ready` once what a first call loads is loaded, allocates one unit again and again until its input ends, and
-prints how many milliseconds each answer took, on a connection that lasts, and every tenth on a new one, and how many
-times one was cut off: it asks again then, and the time until it is answered counts.
+It prints `ready` after some calls to warm up. Then it allocates one unit repeatedly until its stdin ends, every tenth
+time on a new connection. At the end it prints the time of each answer in milliseconds, and how often a connection was
+cut off. In that case it repeats the call, and the time until the answer counts.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
 
 async def _allocate(client: Client, unit: str) -> bool:
-    """Return whether a unit was allocated; not when the connection was cut off."""
+    """Allocate a unit; return False if the connection was cut off."""
     request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[unit])])
     try:
         await client.call("Allocate", request, timeout=PATIENCE)
@@ -34,7 +34,7 @@ async def _allocate(client: Client, unit: str) -> bool:
 
 
 async def _allocate_anew(socket: Path, unit: str) -> bool:
-    """Do so on a new connection."""
+    """Allocate a unit on a new connection."""
     async with connect(socket) as channel:
         return await _allocate(Client(channel, _PLUGIN), unit)
 

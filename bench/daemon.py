@@ -31,7 +31,7 @@ LAUNCH = Path(__file__).with_name("launch.sh")
 
 
 class Part(Struct, frozen=True):
-    """One use of the probe: so many resources and devices, its options, and how often for whom."""
+    """One use of the probe: the numbers of resources and devices, its options, and the rounds for each program."""
 
     name: str
     resources: int
@@ -52,7 +52,7 @@ PARTS = (
 
 
 class Figure(Struct, frozen=True):
-    """A figure of a part: where the probe's answer has it, and what it should be."""
+    """A figure of a part: its path in the probe's answer, and its goal."""
 
     what: str
     unit: str

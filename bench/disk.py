@@ -1,4 +1,4 @@
-"""What the disk takes at best: the anchor of whatever is written to it."""
+"""The disk's own write time, to compare other measurements with."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def synced_writes(path: Path, size: int, count: int, sync: Callable[[int], None] = os.fsync) -> list[float]:
-    """Return the seconds that each of `count` writes of `size` bytes took with its sync, a hundred places in turn."""
+    """Return the seconds of each of `count` synced writes of `size` bytes, to a hundred offsets in turn."""
     times = []
     with path.open("wb", buffering=0) as file:
         for n in range(count):

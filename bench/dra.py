@@ -37,7 +37,7 @@ from resourceapi.objects import v1
 RESOURCES, DEVICES = 10, 10
 ONE_BY_ONE, TOGETHER, ROUNDS = 200, 64, 10
 PAUSE = 0.05  # seconds
-GO_CALLS, GO_PAUSE = 40, 0.2  # client-go asks an API server five times a second, unless it is told otherwise
+GO_CALLS, GO_PAUSE = 40, 0.2  # client-go's default limit is five requests a second
 DRIVER, NODE = "nodeplug.dev", "worker-1"
 GO_DRIVER = "gopher.example.com"
 NODEPLUG = (sys.executable, "-m", "nodeplug")
@@ -50,9 +50,9 @@ _SERVICE = dra.DESCRIPTOR.services_by_name["DRAPlugin"]
 
 def run() -> Iterator[Table]:
     """Measure."""
-    with tempfile.TemporaryDirectory(prefix="b-", dir="/var/tmp") as name, ExitStack() as stack:  # /tmp may be memory
+    with tempfile.TemporaryDirectory(prefix="b-", dir="/var/tmp") as name, ExitStack() as stack:  # a disk, unlike /tmp
         folder = Path(name)
-        cdi = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))  # as /var/run is
+        cdi = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))  # in memory, like /var/run
         kubeconfig = Path(os.environ.get("KUBECONFIG") or _api_server(stack, folder))
         client = Client(from_kubeconfig(kubeconfig))
         stack.callback(client.close)
@@ -81,10 +81,10 @@ def run() -> Iterator[Table]:
 
 def _api_server(stack: ExitStack, folder: Path) -> Path:
     kubeconfig = folder / "kubeconfig"
-    command = [*NODEPLUG, "apiserver", "--tls", "--kubeconfig", str(kubeconfig)]  # as servers are
+    command = [*NODEPLUG, "apiserver", "--tls", "--kubeconfig", str(kubeconfig)]  # with TLS, like real servers
     server = _killed(stack, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
     assert server.stdout is not None
-    server.stdout.readline()  # it is ready
+    server.stdout.readline()  # printed when the server is ready
     return kubeconfig
 
 
@@ -112,7 +112,7 @@ async def _measure(folder: Path, client: Client, start: Callable[[], "subprocess
 
 
 async def _make_ledger(folder: Path) -> None:
-    """Leave the ledger of a daemon that ran here before: one without waits until a kubelet can say what pods hold."""
+    """Create a complete ledger: without one, the daemon would wait for a kubelet that reports the pods' devices."""
     ledger = Ledger(folder, "boot")
     await ledger.take()
     ledger.complete()
@@ -138,7 +138,7 @@ def _daemon(folder: Path, cdi: Path, kubeconfig: Path) -> "subprocess.Popen[byte
 
 
 async def _go(folder: Path, client: Client, driver: "subprocess.Popen[bytes]") -> dict[str, float]:
-    """Return the figures of the Go driver, and end it."""
+    """Return the figures of the Go driver, and stop it."""
     await asyncio.to_thread(_until_published, client, GO_DRIVER, 2)
     claim = await asyncio.to_thread(_allocated, client, "go", GO_DRIVER, "a")
     async with connect(folder / "k/plugins" / GO_DRIVER / "dra.sock") as channel:
@@ -202,7 +202,7 @@ def _name(number: int) -> str:
 
 
 def _allocated(client: Client, name: str, driver: str, device: str) -> dra.Claim:
-    """Make a claim that is allocated on a device."""
+    """Create a claim to which a device is allocated."""
     resource = client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
     stored = resource.create(
         {

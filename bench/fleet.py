@@ -31,7 +31,7 @@ DRIVER = "nodeplug.dev"
 SIZES = (500, 5_000)
 DEVICES = 8
 CHANGES = 20
-_MAKING = 16  # Node objects that are made or deleted at once, when nothing is measured
+_MAKING = 16  # Node objects that are created or deleted in parallel, outside of measurements
 
 
 def run() -> Iterator[Table]:
@@ -71,7 +71,7 @@ def _with_server(size: int) -> dict[str, float]:
 
 
 class _Counted(AsyncClient):
-    """A client that counts what it asks; `asked` is all clients' together."""
+    """A client that counts its requests; `asked` is the sum of all clients."""
 
     asked: ClassVar[Counter[str]] = Counter()
 
@@ -87,7 +87,7 @@ class _Counted(AsyncClient):
 
 
 class _Node:
-    """What a daemon does with the API server for its slices."""
+    """The part of a daemon that publishes its slices."""
 
     def __init__(self, credentials: Callable[[], Credentials], number: int, failures: list[str]) -> None:
         self.name = f"worker-{number}"
@@ -103,7 +103,7 @@ class _Node:
         )
 
     def change(self) -> None:
-        """One device becomes unhealthy, or healthy again."""
+        """Make the first device unhealthy, or healthy again."""
         first = self._devices[0]
         self._devices[0] = with_health(first, is_healthy=bool(first.taints))
         self.controller.update(self._resources())
@@ -163,21 +163,21 @@ async def _make(nodes: list[_Node]) -> None:
 
 
 async def _each(nodes: list[_Node], act: Callable[[_Node], Awaitable[object]]) -> None:
-    """Do something for all nodes, some at a time."""
+    """Call `act` for all nodes, `_MAKING` at a time."""
     for some in range(0, len(nodes), _MAKING):
         await asyncio.gather(*map(act, nodes[some : some + _MAKING]))
 
 
 async def _stored(nodes: list[_Node]) -> None:
-    """Return when what every node wants is stored, however often it was tried."""
+    """Wait until the slices of every node are stored, after any number of attempts."""
     for node in nodes:
         while not node.controller.is_stored:
             await node.controller.settled()
-            await asyncio.sleep(0.01)  # a look that failed is repeated
+            await asyncio.sleep(0.01)  # the controller repeats a failed sync
 
 
 def main() -> None:
-    """Ask a real API server on this machine: `python -m bench.fleet KUBECONFIG --server PID [--nodes N...]`."""
+    """Measure a real API server on this machine: `python -m bench.fleet KUBECONFIG --server PID [--nodes N...]`."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
     parser.add_argument("kubeconfig", type=Path, help="of somebody who may make and delete nodes and slices")
     parser.add_argument("--nodes", type=int, nargs="+", default=[SIZES[0]])

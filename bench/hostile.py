@@ -34,14 +34,14 @@ from tests.grpcunix.attacks import ATTACKS, DEVICES, Target
 from tests.grpcunix.attacks import SERVICE as PLUGIN
 from tests.ports import free_ports
 
-LONGEST = 50.0  # milliseconds that others should wait at the most
-MOST = 10.0  # MiB that an attack should cost at the most
-Attack = Callable[["Victim"], object]  # in a thread
+LONGEST = 50.0  # goal: the longest wait of other clients, in milliseconds
+MOST = 10.0  # goal: the largest growth of the daemon's memory, in MiB
+Attack = Callable[["Victim"], object]  # runs in a thread
 _Row: TypeAlias = tuple[float, int, float, float, float, float, int, str]
 
 
 def run() -> Iterator[Table]:
-    """Measure; milliseconds until others are answered, MiB that the daemon grew by."""
+    """Measure the answer times of the other client in milliseconds, and the daemon's growth in MiB."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     transport: dict[str, Attack] = {name: _of_transport(attack) for name, attack in ATTACKS.items()}
     attacks: dict[str, Attack] = {"nobody attacks": lambda _: time.sleep(SECONDS), **transport, **_OTHERS}
@@ -98,7 +98,7 @@ async def _with_bystander(scene: Scene, victim: Victim) -> _Row:
     assert bystander.stdout is not None
     await bystander.stdout.readline()
     before = resident(victim.pid, "VmRSS")
-    Path(f"/proc/{victim.pid}/clear_refs").write_text("5")  # the peak begins here
+    Path(f"/proc/{victim.pid}/clear_refs").write_text("5")  # resets the peak (VmHWM)
     await scene.attack(victim)
     growth = resident(victim.pid, "VmHWM") - before
     found = json.loads((await bystander.communicate(b""))[0])
@@ -110,7 +110,7 @@ async def _with_bystander(scene: Scene, victim: Victim) -> _Row:
 
 
 def _alone(attack: Attack) -> Staged:
-    """Nothing but a kubelet is around the daemon; the attack is made in a thread."""
+    """Return a scene with only a kubelet, in which the attack runs in a thread."""
 
     @contextlib.asynccontextmanager
     async def staged(host: Path, folder: Path) -> AsyncIterator[Scene]:
@@ -121,7 +121,7 @@ def _alone(attack: Attack) -> Staged:
 
 
 def _of_transport(attack: Callable[[Target, float], object]) -> Attack:
-    """Attack again and again: one who floods is cut off at once."""
+    """Return a repeated attack, because the daemon disconnects a flooding client at once."""
 
     def again(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
@@ -132,7 +132,7 @@ def _of_transport(attack: Callable[[Target, float], object]) -> Attack:
 
 
 def _hold(connect: Callable[[Victim], socket.socket], number: int, opening: bytes) -> Attack:
-    """Open many connections, begin to speak on each, and read nothing."""
+    """Return an attack that opens many connections, sends `opening` on each, and reads nothing."""
 
     def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
@@ -148,7 +148,7 @@ def _hold(connect: Callable[[Victim], socket.socket], number: int, opening: byte
 
 
 def _again_and_again(connect: Callable[[Victim], socket.socket], question: bytes) -> Attack:
-    """Ask on one connection after the other, as fast as they are answered."""
+    """Return an attack that sends a request on one connection after the other, as fast as they are answered."""
 
     def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
@@ -162,7 +162,7 @@ def _again_and_again(connect: Callable[[Victim], socket.socket], question: bytes
 
 
 def _without_an_end(connect: Callable[[Victim], socket.socket], piece: bytes) -> Attack:
-    """Send a request that does not end, again whenever the connection does."""
+    """Return an attack that sends an endless request, on a new connection whenever one is closed."""
 
     def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
@@ -175,7 +175,7 @@ def _without_an_end(connect: Callable[[Victim], socket.socket], piece: bytes) ->
 
 
 def _calls(method: str, request: Any) -> Attack:
-    """Call one method again and again."""
+    """Return an attack that calls one method repeatedly."""
 
     def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
@@ -188,7 +188,7 @@ def _calls(method: str, request: Any) -> Attack:
 
 
 def _files_that_come_and_go(victim: Victim) -> None:
-    """Make and remove what looks like a kubelet's socket."""
+    """Create and remove a fake kubelet socket repeatedly."""
     path, end = victim.path.with_name("kubelet.sock"), time.monotonic() + SECONDS
     while time.monotonic() < end:
         with contextlib.suppress(OSError):

@@ -56,9 +56,9 @@ async def _on_a_node(
 
 
 async def _one_container(node: Node, _: DevicePluginStub) -> dict[str, float]:
-    """The time of `allocate_container`, each time for another pod while the earlier ones keep their device."""
+    """Measure the admission of one pod after the other; the earlier pods keep their device."""
     took = []
-    await asyncio.sleep(3)  # the list has settled, and the kubelet has prepared for what comes
+    await asyncio.sleep(3)  # until the kubelet has prepared the checksums of the list
     for number in range(CONTAINERS):
         wanted = pod(f"p{number}", container("c", {RESOURCE: 1}))
         started = time.perf_counter()
@@ -82,7 +82,7 @@ async def _many_pods(node: Node, _: DevicePluginStub) -> dict[str, float]:
 
 
 async def _admissions(node: Node, plugin: DevicePluginStub) -> dict[str, float]:
-    """Pods come and go; eight of them at a time would be possible."""
+    """Admit and remove one pod after the other; return the memory early and late."""
     early = 0.0
     for number in range(ADMISSIONS):
         if number == ADMISSIONS // 10:

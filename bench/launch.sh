@@ -1,7 +1,7 @@
 #!/bin/sh
-# Becomes the daemon as the probe wants it: launch.sh PLUGIN_DIR STATE ROOT CONFIG PYTHON, @STATE@ in CONFIG filled in.
-# Root has ROOT's sys/ and dev/ in the place of the machine's, in a mount namespace: then the daemon reads them as on a
-# node. For others, and where that is not allowed, it is the daemon of a host below ROOT, which costs it some more.
+# Runs the daemon for the probe: launch.sh PLUGIN_DIR STATE ROOT CONFIG PYTHON; replaces @STATE@ in CONFIG with STATE.
+# With the permission for mount namespaces, it mounts ROOT's sys/ and dev/ over the machine's, so that the daemon reads
+# them as on a node. Otherwise the daemon runs for a host below ROOT, which costs it slightly more.
 set -eu
 mkdir "$2/kubelet"
 ln -s "$1" "$2/kubelet/device-plugins"
@@ -9,7 +9,7 @@ sed "s#@STATE@#$2#g" "$4" > "$2/config.yaml"
 start="$(dirname "$0")/start.py"
 # shellcheck disable=SC2016 # the inner shell's own arguments
 in_place='
-for each in null zero random urandom; do # libraries ask for them
+for each in null zero random urandom; do # libraries need them
   : >> "$1/dev/$each"
   mount --bind "/dev/$each" "$1/dev/$each"
 done

@@ -21,12 +21,12 @@ from checkpoint.lease import unit_owner
 UNITS = 100
 GRANTS = 3000
 CALLERS = 8
-PAGE = 4096  # bytes; a grant writes about three of them
+PAGE = 4096  # bytes; a grant writes about three pages
 
 
 def run() -> Iterator[Table]:
     """Measure; times in microseconds."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # on a disk: /tmp may be memory
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # on a disk; /tmp can be in memory
         fsync = [1e6 * x for x in synced_writes(Path(folder) / "file", 3 * PAGE, 1000, os.fdatasync)]
         single, together, rate, commits = asyncio.run(_grants(Path(folder) / "state"))
     rows = {"write and fdatasync of 12 KiB": fsync, "one caller": single, f"{CALLERS} callers": together}

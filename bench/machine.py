@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""Describes the machine of a measurement."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def describe() -> dict[str, str | int | float | None]:
-    """Return the machine and the versions that matter."""
+    """Return the machine and the relevant versions."""
     cpu = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     memory = next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal"))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)

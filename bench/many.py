@@ -32,7 +32,7 @@ _SELECT: dict[str, dict[str, Any]] = {
 
 
 def run() -> Iterator[Table]:
-    """Measure; the processor's time in milliseconds, user's and kernel's, of all threads."""
+    """Measure the processor time of all threads, user and kernel, in milliseconds."""
     found = {name: asyncio.run(_measure(resource)) for name, resource in _SELECT.items()}
     steps = dict.fromkeys(step for figures in found.values() for step in figures)
     rows = [(step, *(figures.get(step) for figures in found.values())) for step in steps]
@@ -100,7 +100,7 @@ async def _replug(kubelet: KubeletEnd, node: Path) -> None:
 
 
 async def _quiet(pid: int) -> None:
-    """Return once a process has spent nothing for a second."""
+    """Wait until a process has used no processor time for a second."""
     before = -1.0
     while (now := processor_time(pid)) != before:
         before = now

@@ -27,7 +27,7 @@ Without them the benchmarks skip a part, and say so.
 
 
 def write(names: Sequence[str]) -> None:
-    """Take over what this checkout has measured of `names`, and write the page in their order."""
+    """Publish this checkout's results of `names`, keep the published others, and write the page in their order."""
     known = results.published()
     measured = {name: result for name in names if (result := results.kept(name) or known.get(name)) is not None}
     results.publish(measured)

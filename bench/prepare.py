@@ -36,7 +36,7 @@ DRIVER, NODE = "nodeplug.dev", "worker-1"
 def run() -> Iterator[Table]:
     """Measure; times in milliseconds."""
     with (
-        tempfile.TemporaryDirectory(dir="/var/tmp") as disk,  # /tmp may be memory
+        tempfile.TemporaryDirectory(dir="/var/tmp") as disk,  # /tmp can be in memory
         tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
     ):
         rows = {"write and fsync of 4 KiB": [(1e3 * x, 0.0) for x in synced_writes(Path(disk) / "file", 4096, 500)]}
@@ -84,7 +84,7 @@ async def _measure(folder: Path, cdi: Path) -> dict[str, list[tuple[float, float
 
 
 async def _timed(call: Callable[[int], Awaitable[None]], numbers: "range | list[int]") -> tuple[float, float]:
-    """Return how long all of it took, and the CPU time of each; milliseconds."""
+    """Run the calls in parallel; return the total time, and the CPU time for each, in milliseconds."""
     cpu, started = time.process_time(), time.perf_counter()
     await asyncio.gather(*(call(number) for number in numbers))
     return (time.perf_counter() - started) * 1e3, (time.process_time() - cpu) * 1e3 / len(numbers)

@@ -1,8 +1,8 @@
-"""Quantiles that were measured: no value in between is made up."""
+"""Quantiles without interpolation: each is a measured value."""
 
 from collections.abc import Sequence
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value that `share` of all values are below; the longest for 1."""
+    """Return the value below which `share` of all values lie; the largest for 1."""
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]

@@ -13,7 +13,7 @@ PUBLISHED = Path(__file__).parents[1] / "docs/benchmarks.json"
 
 
 class Result(Struct, frozen=True):
-    """What one benchmark has measured, on what, when, and for how many seconds."""
+    """The result of one benchmark: the machine, the date, the duration in seconds, and the tables."""
 
     machine: dict[str, str | int | float | None]
     date: str
@@ -22,13 +22,13 @@ class Result(Struct, frozen=True):
 
 
 def keep(name: str, result: Result) -> None:
-    """Keep a result in this checkout."""
+    """Store a result in this checkout."""
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / f"{name}.json").write_bytes(_encode(result))
 
 
 def kept(name: str) -> Result | None:
-    """Return what this checkout has measured."""
+    """Return this checkout's result, or None."""
     path = FOLDER / f"{name}.json"
     return msgspec.json.decode(path.read_bytes(), type=Result) if path.exists() else None
 
@@ -39,7 +39,7 @@ def published() -> dict[str, Result]:
 
 
 def publish(results: Mapping[str, Result]) -> None:
-    """Make these the results of the page."""
+    """Store the results of the page."""
     PUBLISHED.write_bytes(_encode(results))
 
 

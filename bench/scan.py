@@ -114,7 +114,7 @@ def _time(work: Callable[[], object]) -> float:
 
 @asynccontextmanager
 async def _observed() -> AsyncIterator[dict[tuple[str, str], float]]:
-    """Yield when each (action, name) was received; complete at the end."""
+    """Yield a dict of the receive time of each (action, name); it is filled when the context ends."""
     seen: dict[tuple[str, str], float] = {}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", _OBSERVER, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -130,7 +130,7 @@ async def _observed() -> AsyncIterator[dict[tuple[str, str], float]]:
 
 
 async def _latencies() -> dict[str, list[float]]:
-    """Return milliseconds from event to diff by kind of event; a quiet time lies between any two."""
+    """Return the milliseconds from event to diff by kind of event, with a quiet period between events."""
     arrived: dict[str, dict[tuple[str, str], float]] = {}
     host = Host()
     async with _observed() as seen, Watcher(Scanner(host), default_sources(host), interval=NEVER) as watcher:
@@ -153,7 +153,7 @@ async def _latencies() -> dict[str, list[float]]:
 
 
 async def _when(watcher: Watcher, name: str, there: bool, act: Callable[[], object]) -> float:
-    """Act, and return when the watcher says that the device is there, or gone."""
+    """Call `act` in a thread; return the time at which the watcher reports the device as present or absent."""
     acting = asyncio.ensure_future(asyncio.to_thread(act))
     async for change in watcher:
         if (name in {device.name for device in change.inventory.devices.values()}) == there:

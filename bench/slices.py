@@ -32,7 +32,7 @@ PATH = "/apis/resource.k8s.io/v1/resourceslices"
 
 def run() -> Iterator[Table]:
     """Measure."""
-    gc.freeze()  # as the daemon does it, whose part the controller is
+    gc.freeze()  # like the daemon that the controller belongs to
     command = [sys.executable, "-m", "nodeplug", "apiserver", "--no-token"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -67,7 +67,7 @@ async def _measure(url: str, count: int) -> dict[str, float]:
     found: dict[str, float] = {}
 
     begin = time.perf_counter()
-    limits = Limits(longest_settle=Limits().settle)  # every wipe is met like the first one in a minute
+    limits = Limits(longest_settle=Limits().settle)  # so that repeated wipes do not increase the delay
     controller = Controller(client.aio, DRIVER, Owner.node(NODE), resources=_resources(devices), limits=limits)
     publishing = asyncio.create_task(controller.run())
     await controller.settled()
@@ -105,7 +105,7 @@ async def _measure(url: str, count: int) -> dict[str, float]:
 
 
 async def _wipe(url: str, controller: Controller, goal: int) -> float:
-    """Milliseconds from the end of the wiping until every slice is stored again."""
+    """Delete all slices; return the milliseconds until every slice is stored again."""
     await asyncio.to_thread(_delete_all, url)
     begin = time.perf_counter()
     while controller.statistics.creates < goal:  # noqa: ASYNC110 - a statistic is no event, and this is precise enough
@@ -114,7 +114,7 @@ async def _wipe(url: str, controller: Controller, goal: int) -> float:
 
 
 def _delete_all(url: str) -> None:
-    """As the kubelet does at its start."""
+    """Delete all slices of the node, like the kubelet at its start."""
     connection = HTTPConnection(urllib.parse.urlsplit(url).netloc)
     connection.request("DELETE", f"{PATH}?fieldSelector=spec.nodeName%3D{NODE}")
     response = connection.getresponse()

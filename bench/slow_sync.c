@@ -1,4 +1,4 @@
-/* A disk that takes MICROSECONDS for each sync; loaded with LD_PRELOAD. */
+/* Simulates a disk that takes MICROSECONDS for each sync; loaded with LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-"""Becomes the daemon of a host below ROOT: start.py CONFIG ROOT. `nodeplug run --config` begins so, and takes no root.
+"""Runs the daemon for a host below ROOT: start.py CONFIG ROOT. Like `nodeplug run --config`, which has no root option.
 
-Nothing that the daemon does not load itself may be imported here: its memory is measured.
+This must not import anything that the daemon does not import itself, because the daemon's memory is measured.
 """
 
 import sys
@@ -8,14 +8,14 @@ from os import PathLike, fspath
 
 
 def command(config: PathLike[str], root: PathLike[str]) -> tuple[str, ...]:
-    """Return the command line; without `-P` this folder's modules would come before others of their names."""
+    """Return the command line; `-P` prevents that modules of this folder shadow others with the same name."""
     return (sys.executable, "-P", __file__, fspath(config), fspath(root))
 
 
 def _main() -> None:
     from nodeplug.deferred import defer_unused
 
-    defer_unused()  # before pathlib, which has urllib.parse import some of it
+    defer_unused()  # before pathlib, which imports some of the deferred modules through urllib.parse
     from pathlib import Path
 
     from nodeplug import process

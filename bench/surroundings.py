@@ -1,7 +1,7 @@
-"""What attacks the daemon from around it: claims, an API server, the kernel's events, sysfs, folders and the disk.
+"""Attacks from the daemon's environment: claims, an API server, kernel events, sysfs, folders and the disk.
 
-A scene is what a daemon has around it, and what happens there for two seconds. The API server is one of raw bytes in
-the attacker's process, and is honest until the attack begins. The largest claim is that of
+A scene is the environment of a daemon and an attack in it for two seconds. The API server is a simple one in the
+attacker's process, which sends raw bytes; it answers correctly until the attack begins. The largest claim is that of
 `tests/dra_plugin/preparing/test_claim_limits.py`.
 """
 
@@ -26,9 +26,9 @@ from tests.grpcunix.attacks import DEVICES
 from tests.resourceapi.client.peer import Json, Request, Script, drip, serving
 
 SECONDS = 2.0
-CLAIMED = 32  # devices for claims
-_AT_ONCE = 64  # claims
-_SYNC = 0.1  # seconds that a slow disk takes
+CLAIMED = 32  # number of devices for claims
+_AT_ONCE = 64  # number of claims in parallel
+_SYNC = 0.1  # seconds of one sync on a slow disk
 _NODE = "worker-1"
 _DRIVER = "nodeplug.dev"
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -38,7 +38,7 @@ _Attack: TypeAlias = Callable[[Victim], Awaitable[object]]
 
 
 class Scene(NamedTuple):
-    """A host below `root`, the attack, what is offered, and the last resource's unit that another asks for."""
+    """A host below `root`, the attack, the resources, and the last resource's unit that the bystander allocates."""
 
     root: Path
     attack: _Attack
@@ -54,16 +54,16 @@ Staged: TypeAlias = Callable[[Path, Path], AbstractAsyncContextManager[Scene]]
 
 
 class _Server:
-    """An API server: honest until it lies as `lie` does, for all that is asked from then on and in watches."""
+    """An API server that answers correctly until `begin`, and then all requests and watches with `lie`."""
 
     def __init__(self, lie: Script | None, *parameters: Json) -> None:
         self._lie = lie
         self._lies = asyncio.Event()
-        self._parameters = parameters  # of each claim's configuration
+        self._parameters = parameters  # one for each configuration of a claim
         self._versions = itertools.count(1)
 
     def begin(self) -> None:
-        """Lie from now on."""
+        """Answer with `lie` from now on."""
         if self._lie is not None:
             self._lies.set()
 
@@ -71,7 +71,7 @@ class _Server:
         if request.is_watch and not self._lies.is_set():
             await request.stream()
             await self._lies.wait()
-            request.writer.close()  # so that it is asked again
+            request.writer.close()  # so that the client watches again
         elif self._lie and self._lies.is_set():
             await self._lie(request)
         else:
@@ -94,7 +94,7 @@ class _Server:
 
 
 def _claim(name: str, *parameters: Json) -> Json:
-    """A claim for one device, each for another, with these configurations; `name` is `claim-NUMBER`."""
+    """Return a claim with these configurations; `name` is `claim-NUMBER`, and the number selects its device."""
     number = int(name.rpartition("-")[2])
     result = {"request": "r", "driver": _DRIVER, "pool": _NODE, "device": f"misc-res0-dev{number % CLAIMED}"}
     ours = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig"}
@@ -109,7 +109,7 @@ def _claim(name: str, *parameters: Json) -> Json:
 
 
 def _with_claims(*parameters: Json, lie: Script | None = None) -> Staged:
-    """Claims are prepared and unprepared, many at once, by a server that is honest, or lies."""
+    """Return a scene that prepares and unprepares many claims at once, with a correct or a lying API server."""
 
     @contextlib.asynccontextmanager
     async def staged(host: Path, folder: Path) -> AsyncIterator[Scene]:
@@ -145,7 +145,7 @@ async def _prepare(folder: Path, server: _Server) -> None:
 
 @contextlib.asynccontextmanager
 async def _kernel_events(host: Path, folder: Path) -> AsyncIterator[Scene]:
-    """Events of a device of this machine, as fast as the kernel makes them; 5,000 may have it at once."""
+    """Flood with kernel events of a device of this machine, which is offered with 5,000 shares."""
     del host, folder
     uevent = Path("/sys/class/misc/fuse/uevent")
     if not os.access(uevent, os.W_OK):
@@ -162,7 +162,7 @@ async def _kernel_events(host: Path, folder: Path) -> AsyncIterator[Scene]:
 
 @contextlib.asynccontextmanager
 async def _files_below_a_glob(host: Path, folder: Path) -> AsyncIterator[Scene]:
-    """Any user makes and removes folders and files where a recursive glob looks."""
+    """Create and remove folders and files, as any user can, below a recursive glob."""
     del folder
     shared = host / "dev/shm"
     shared.mkdir()
@@ -187,7 +187,7 @@ async def _files_below_a_glob(host: Path, folder: Path) -> AsyncIterator[Scene]:
 
 @contextlib.asynccontextmanager
 async def _sysfs(host: Path, folder: Path) -> AsyncIterator[Scene]:
-    """Everything is read again each second, a thousand USB devices with what no kernel writes among it."""
+    """Rescan every second, with 1,000 USB devices whose sysfs files have contents that no kernel writes."""
     del folder
     devices, named = host / "sys/devices/pci0000:00/usb1", host / "sys/bus/usb/devices"
     named.mkdir(parents=True)
@@ -212,7 +212,7 @@ async def _sysfs(host: Path, folder: Path) -> AsyncIterator[Scene]:
 
 @contextlib.asynccontextmanager
 async def _slow_disk(host: Path, folder: Path) -> AsyncIterator[Scene]:
-    """Each sync takes 100 ms."""
+    """Make each sync take 100 ms."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise LeftOut("a C compiler is needed: install gcc")
@@ -277,7 +277,7 @@ def _listed(items: list[Json], **metadata: str) -> Json:
 
 
 def _other_slice(number: int) -> Json:
-    """A slice that somebody else has made, with as many devices as it can have."""
+    """Return a slice that the daemon did not create, with the largest number of devices."""
     metadata = {"name": f"slice-{number}", "uid": f"{number}", "resourceVersion": f"{number + 5}"}
     pool = {"name": _NODE, "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": f"device-{each}"} for each in range(128)]

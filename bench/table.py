@@ -1,4 +1,4 @@
-"""What a benchmark has measured: tables, which are printed, kept as JSON, and become a page."""
+"""Tables of measurements, which are printed, stored as JSON, and rendered as a page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
@@ -9,7 +9,7 @@ Cell: TypeAlias = str | int | float | None
 
 
 class Table(Struct, frozen=True):
-    """Rows below a header; a cell without a value was not measured. `notes` are sentences below the table."""
+    """Rows below a header; an empty cell was not measured. `notes` are sentences below the table."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -17,14 +17,14 @@ class Table(Struct, frozen=True):
 
 
 class Goal(Struct, frozen=True):
-    """What a figure should be: `bound` at the most, or at least; times the figure of column `of` where one is named."""
+    """The goal of a figure: at most `bound`, or at least; times the figure of column `of` if that is set."""
 
     bound: float
     of: str = ""
     at_least: bool = False
 
     def judge(self, value: float | None, others: Mapping[str, float | None]) -> str:
-        """Say in words what the goal is, and whether `value` reaches it; `others` are the row's figures by column."""
+        """Return the goal as text, and whether `value` reaches it; `others` are the row's figures by column."""
         sign = "at least" if self.at_least else "at most"
         words = f"{sign} {cell(self.bound)}{f' of {self.of}' if self.of else ''}"
         base = others.get(self.of) if self.of else 1.0
@@ -36,11 +36,11 @@ class Goal(Struct, frozen=True):
 
 
 class LeftOut(Exception):
-    """Why something cannot be measured here; says what is missing."""
+    """Something cannot be measured here; the message names what is missing."""
 
 
 def show(table: Table) -> None:
-    """Print a table; numbers to the right."""
+    """Print a table; numbers are right-aligned."""
     text = [[cell(value) for value in row] for row in (table.header, *table.rows)]
     widths = [max(map(len, column)) for column in zip(*text, strict=True)]
     for n, row in enumerate(text):
@@ -61,7 +61,7 @@ def markdown(table: Table) -> Iterator[str]:
 
 
 def cell(value: Cell) -> str:
-    """Return a value for people: three digits of what is small, whole numbers of what is not."""
+    """Format a value: three significant digits below 100, whole numbers above."""
     if value is None:
         return ""
     if isinstance(value, str):

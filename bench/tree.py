@@ -1,4 +1,4 @@
-"""A made-up host with many devices of the misc class, so that the daemon can be measured at any size."""
+"""A simulated host with many devices of the misc class, so that the daemon can be measured at any size."""
 
 import os
 import stat
@@ -23,7 +23,7 @@ def make_host(root: Path, resources: int, devices: int) -> list[str]:
 
 
 def _make_node(path: Path, minor: int) -> None:
-    """Make a real node, as a host has, or what stands for one where that needs root."""
+    """Create a real device node, or its placeholder if that is not permitted."""
     try:
         os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(10, minor))
     except PermissionError:

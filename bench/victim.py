@@ -1,4 +1,4 @@
-"""A daemon that is attacked, by its doors."""
+"""A daemon under attack, with its sockets and ports."""
 
 import socket
 import time
@@ -8,17 +8,17 @@ from tests.grpcunix.attacks import Answer, Target
 
 
 class Victim(Target):
-    """A daemon: what the transport's attacks are told of a server, and its other doors."""
+    """A daemon: the target of the transport's attacks, with its metrics port and control socket."""
 
     def __init__(self, folder: Path, path: Path, pid: int, port: int) -> None:
         self.path, self.pid, self.port, self.folder = path, pid, port, folder
 
     def memory(self) -> float:
-        """Return nothing: the kernel notes the peak, whoever looks when."""
+        """Return 0: the kernel records the peak, so it need not be sampled."""
         return 0.0
 
     def answer(self) -> Answer:
-        """Wait a moment: others ask in a process of their own."""
+        """Wait 20 ms: the other client measures answers in its own process."""
         time.sleep(0.02)
         return Answer(0.0, 0.0)
 

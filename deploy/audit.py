@@ -22,14 +22,14 @@ _TIMEOUT = 300.0  # seconds
 
 
 class Finding(NamedTuple):
-    """A line of the report; `is_known` where something is wrong, else something could not be found out."""
+    """A line of the report. `is_known`: a known problem; otherwise a check that could not be made."""
 
     is_known: bool
     words: str
 
 
 def main() -> None:
-    """Print what is found; exit as the module says."""
+    """Print the findings and exit with a code of the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pip_audit", help="the program")
     found = [*weaknesses(parser.parse_args().pip_audit), *newer_packages(), *licence_problems()]
@@ -41,13 +41,13 @@ def main() -> None:
 
 
 def pinned() -> list[str]:
-    """Return what the locks pin, as `name==version`."""
+    """Return the pinned libraries of the locks, as `name==version`."""
     lines = [line for lock in (wheels.LOCK, wheels.TRACING_LOCK) for line in lock.read_text().splitlines()]
     return sorted(line.split()[0] for line in lines if not line.startswith("#"))
 
 
 def weaknesses(pip_audit: str) -> Iterator[Finding]:
-    """Yield what PyPI's advisories know of the pinned libraries."""
+    """Yield the findings of PyPI's advisories for the pinned libraries."""
     locks = [option for lock in (wheels.LOCK, wheels.TRACING_LOCK) for option in ("-r", str(lock))]
     options = ["--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json"]
     try:
@@ -78,7 +78,7 @@ def _of_report(report: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def newer_packages() -> Iterator[Finding]:
-    """Yield Debian packages of the image that Debian has replaced, mostly for their security."""
+    """Yield Debian packages of the image that Debian has replaced, mostly for security reasons."""
     for architecture in wheels.PLATFORMS:
         try:
             newest = debian.Apt(ROOT / "build/image", architecture).newest(debian.PACKAGES)
@@ -95,7 +95,7 @@ def newer_packages() -> Iterator[Finding]:
 
 
 def licence_problems() -> Iterator[Finding]:
-    """Yield what is wrong with the licences of the pinned libraries, as they are installed in this environment."""
+    """Yield the problems of the licences of the pinned libraries that are installed in this environment."""
     wanted = {_normal(pin.partition("==")[0]) for pin in pinned()}
     sites = (Path(path) for path in sys.path if path.endswith("site-packages"))
     found = [each for site in sites for each in licences.libraries(site) if _normal(each.name) in wanted]

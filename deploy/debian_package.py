@@ -37,7 +37,7 @@ from nodeplug.__main__ import main
 main()
 """
 _OF_THE_REPOSITORY = ("architecture.md", "contributing.md", "index.md", "release-notes.md", "security.md")
-"""Pages that show, or are about, what lies outside of docs/."""
+"""Pages that include or describe files outside of docs/."""
 _COMPLETION = (sys.executable, "-m", "nodeplug", "completion", "bash")
 _COMPILE = "python3 -Xno_debug_ranges -m compileall -q /opt/nodeplug/lib"  # as for the image
 _SCRIPTS = {
@@ -63,7 +63,7 @@ if [ "$1" = purge ]; then rm -rf /var/lib/nodeplug; fi
 
 
 def main() -> None:
-    """Build the package that the command line asks for."""
+    """Build the package that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("folder", type=Path)
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
-    """Write the package of what is in `site` into `folder`, and return its path."""
+    """Write the package with the contents of `site` into `folder`, and return its path."""
     out = folder / f"nodeplug_{version}_{architecture}.deb"
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "root"
@@ -101,10 +101,10 @@ def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
         _put(root / "DEBIAN/conffiles", "/etc/nodeplug/config.yaml\n")
         for name, text in _SCRIPTS.items():
             _put(root / "DEBIAN" / name, text, 0o755)
-        for path in [root, *root.rglob("*")]:  # whatever the umask is
+        for path in [root, *root.rglob("*")]:  # so that modes do not depend on the umask
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-        # dpkg-deb itself takes SOURCE_DATE_EPOCH for what is newer, and sorts
+        # dpkg-deb itself clamps times to SOURCE_DATE_EPOCH and sorts the entries
         subprocess.run(
             ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, out], check=True, capture_output=True
         )

@@ -1,7 +1,7 @@
-"""Licences of the libraries that go into what we ship: which there may be, and that their texts go with them.
+"""Licences of the shipped libraries: checks that they are allowed, and that their texts are included.
 
 A distribution has its licence in its metadata (`License-Expression`, PEP 639; before that `License` or classifiers) and
-the text in its `.dist-info`. Nothing is built with a library that says no licence of the list, or brings no text.
+the text in its `.dist-info`. A build fails if a library has no licence of the list, or no licence text.
 """
 
 import re
@@ -17,11 +17,11 @@ ALLOWED: Final = frozenset(
         "BSD-2-Clause",
         "BSD-3-Clause",
         "MIT",
-        "MPL-2.0",  # certifi: used as it is
+        "MPL-2.0",  # certifi: used unchanged
         "PSF-2.0",
     }
 )
-"""By SPDX's names."""
+"""The allowed licences by SPDX name."""
 _IN_WORDS: Final = {"3-Clause BSD License": "BSD-3-Clause"}
 _CLASSIFIERS: Final = {
     "License :: OSI Approved :: Apache Software License": "Apache-2.0",
@@ -32,17 +32,17 @@ _TEXTS = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
 
 
 class Library(NamedTuple):
-    """A distribution as it is installed; `texts` are files of its `.dist-info`."""
+    """An installed distribution; `texts` are the licence files of its `.dist-info`."""
 
     name: str
     version: str
     licence: str
-    """An SPDX expression; empty where it says none that is known here."""
+    """An SPDX expression; empty if the distribution declares no known licence."""
     texts: tuple[Path, ...]
 
 
 def libraries(site: Path) -> Iterator[Library]:
-    """Yield what is installed in `site`, by name."""
+    """Yield the distributions that are installed in `site`, sorted by name."""
     for folder in sorted(site.glob("*.dist-info"), key=lambda path: path.name.lower()):
         fields: Message = Parser().parsestr((folder / "METADATA").read_text())
         texts = (path for path in sorted(folder.rglob("*")) if path.is_file() and _TEXTS.search(path.name))
@@ -50,7 +50,7 @@ def libraries(site: Path) -> Iterator[Library]:
 
 
 def problems(found: Sequence[Library]) -> Iterator[str]:
-    """Yield in words which libraries must not be shipped as they are, and why."""
+    """Yield a message for each reason why a library must not be shipped."""
     for each in found:
         if not each.licence:
             yield f"{each.name} {each.version} says no licence that is known"
@@ -61,13 +61,13 @@ def problems(found: Sequence[Library]) -> Iterator[str]:
 
 
 def check(site: Path) -> None:
-    """Raise SystemExit where `site` has a library that must not be shipped as it is."""
+    """Raise SystemExit if `site` has a library that must not be shipped."""
     if found := list(problems(list(libraries(site)))):
         raise SystemExit("\n".join(("deploy/licences.py says what may be shipped:", *found)))
 
 
 def check_debian(root: Path) -> None:
-    """Raise SystemExit where a Debian package below `root` is not free, or has no copyright file there."""
+    """Raise SystemExit if a Debian package below `root` is not free, or has no copyright file there."""
     wrong = []
     for status in sorted((root / "var/lib/dpkg/status.d").iterdir()):
         fields: Message = Parser().parsestr(status.read_text())
@@ -81,7 +81,7 @@ def check_debian(root: Path) -> None:
 
 
 def notices(site: Path, where: str) -> str:
-    """Return what stands beside our own licence: which libraries there are, and where their texts lie."""
+    """Return the notices for a shipped folder: its libraries, the paths of their licence texts, and our licence."""
     own = (Path(__file__).resolve().parents[1] / "LICENSE").read_text()
     others = [each for each in libraries(site) if each.name != "nodeplug"]
     lines = [f"nodeplug comes with these libraries in {where}, unchanged, each under its own licence:", ""]
@@ -100,6 +100,6 @@ def _licence(fields: Message) -> str:
 
 
 def _is_allowed(expression: str) -> bool:
-    """Tell whether an expression can be met with licences of the list; those with parentheses nobody has yet."""
+    """Return whether allowed licences satisfy an expression. Parentheses are not supported; no library uses them."""
     alternatives = expression.split(" OR ")
     return any(all(each in ALLOWED for each in alternative.split(" AND ")) for alternative in alternatives)

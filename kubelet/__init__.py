@@ -1,7 +1,7 @@
 """A stand-in kubelet for devices: run and test plugins in any language against it, without Kubernetes.
 
-It serves the sockets of a real kubelet, and never imports the node's side. `Node` combines its parts: the
-device manager, the plugin watcher, pod resources and the topology manager.
+It serves the sockets of a real kubelet, and never imports the node's side. `Node` combines its parts: the device
+manager, the DRA manager, the plugin watcher, pod resources and the topology manager.
 """
 
 from kubelet.clock import Clock, FakeClock, SystemClock

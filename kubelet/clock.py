@@ -1,4 +1,4 @@
-"""Time, passed in: the kubelet's grace periods are minutes, a test's are not."""
+"""Clocks that are passed in, so that tests need not wait for the kubelet's grace periods of minutes."""
 
 import asyncio
 import heapq
@@ -11,26 +11,26 @@ _FAKE_DAY = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 
 
 class Timer(Protocol):
-    """A call that is due later."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel the call."""
         ...
 
 
 class Clock(Protocol):
-    """What the stand-in needs of time."""
+    """The interface of a clock."""
 
     def now(self) -> float:
-        """Seconds since an arbitrary moment; never goes back."""
+        """Return the seconds since an arbitrary time; never goes back."""
         ...
 
     def wall_ns(self) -> int:
-        """Nanoseconds since 1970, for what is written to files."""
+        """Return the nanoseconds since 1970, for times in files."""
         ...
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
-        """Have `call` called when `seconds` have passed on this clock."""
+        """Schedule `call` for when `seconds` have passed on this clock."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -42,15 +42,15 @@ class SystemClock:
     """The machine's monotonic clock."""
 
     def now(self) -> float:
-        """Seconds since the machine started."""
+        """Return the seconds since the machine started."""
         return time.monotonic()
 
     def wall_ns(self) -> int:
-        """The machine's time of day."""
+        """Return the machine's time of day in nanoseconds since 1970."""
         return time.time_ns()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
-        """Call on the event loop."""
+        """Schedule the call on the event loop."""
         return asyncio.get_running_loop().call_later(seconds, call)
 
     async def sleep(self, seconds: float) -> None:
@@ -76,15 +76,15 @@ class FakeClock:
         self._timers: list[tuple[float, int, _FakeTimer]] = []
 
     def now(self) -> float:
-        """Seconds that the test has let pass."""
+        """Return the seconds by which the test has moved the clock."""
         return self._now
 
     def wall_ns(self) -> int:
-        """A fixed day of 2026, and the seconds that the test has let pass."""
+        """Return 2026-01-01 plus the seconds by which the test has moved the clock, in nanoseconds since 1970."""
         return _FAKE_DAY + round(self._now * 1e9)
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
-        """Have `call` called when a test has moved the clock by `seconds`."""
+        """Schedule `call` for when a test has moved the clock by `seconds`."""
         timer = _FakeTimer(call)
         heapq.heappush(self._timers, (self._now + seconds, next(self._order), timer))
         return timer
@@ -99,9 +99,9 @@ class FakeClock:
             timer.cancel()
 
     async def advance(self, seconds: float) -> None:
-        """Move the clock; sleepers wake at their own moments, in order, and each acts before the next wakes."""
+        """Move the clock. Timers fire at their own times, in order; the woken task runs before the next timer fires."""
         for _ in range(2):
-            await asyncio.sleep(0)  # what was begun gets to its first wait
+            await asyncio.sleep(0)  # let tasks that were just started reach their first wait
         end = self._now + seconds
         while self._timers and self._timers[0][0] <= end:
             self._now, _, timer = heapq.heappop(self._timers)

@@ -1,6 +1,6 @@
-"""Talking to a stand-in kubelet that runs in another process: one JSON request, one JSON answer, on a unix socket.
+"""The control interface of a stand-in kubelet in another process: one JSON request and one answer per connection.
 
-This socket is the stand-in's own; a real kubelet has nothing like it.
+The unix socket is specific to the stand-in; a real kubelet has nothing like it.
 """
 
 import asyncio
@@ -27,17 +27,18 @@ _LARGEST = 16 * 1024 * 1024  # bytes of one request or answer
 
 
 class ControlError(KubeletError):
-    """The kubelet that runs there cannot be asked, or refuses."""
+    """The kubelet cannot be reached, or refuses the request."""
 
 
 class Request(Struct, frozen=True, omit_defaults=True):
-    """What is asked for, by `do`. Pods and claims are manifests, as an API server takes them.
+    """A request; `do` is the operation. Pods and claims are manifests, as an API server accepts them.
 
     - `admit`: run the pod `admit`. `remove`: end `pod`, a name or `namespace/name`.
-    - `restart`, `kill`: start the kubelet again. `hold`: the API server is away. `release`: it is back.
-    - `put-claim`: the cluster has `claim`; `remove-claim`: and the one called `name`, or `namespace/name`, no more.
-      Without API server only.
-    - `status`: only look. `wait`: answer once there were more changes than `since`, and in `seconds` anyway.
+    - `restart`, `kill`: stop or kill the kubelet, and start it again.
+    - `hold`: make the API server unavailable. `release`: make it available again.
+    - `put-claim`: add `claim` to the cluster. `remove-claim`: remove the claim `name`, or `namespace/name`. Both only
+      without an API server.
+    - `status`: return the state. `wait`: answer when there are more changes than `since`, at the latest in `seconds`.
     """
 
     do: str
@@ -50,7 +51,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
 
 
 class ResourceView(Struct, frozen=True):
-    """A resource on the node: numbers, and id -> health."""
+    """A resource on the node: capacity, allocatable, and device id -> health."""
 
     capacity: int
     allocatable: int
@@ -60,7 +61,7 @@ class ResourceView(Struct, frozen=True):
 class PodView(Struct, frozen=True):
     """A pod on the node; `allocations` is container -> resource -> ids, `claimed` is container -> CDI ids.
 
-    `status` is what an API server would be told of it, without the times.
+    `status` is the status that a kubelet would report to an API server, without times.
     """
 
     name: str
@@ -76,9 +77,9 @@ class PodView(Struct, frozen=True):
 
 
 class ControlReply(Struct, frozen=True, omit_defaults=True):
-    """What the kubelet says: an error, or the state of everything afterwards, after so many `changes`.
+    """The answer: an error, or the state of the node after the request. `changes` is the number of changes so far.
 
-    `drivers` are those of DRA that are registered and connected.
+    `drivers` are the registered and connected DRA drivers.
     """
 
     error: str = ""
@@ -92,13 +93,13 @@ class ControlServer:
     """Answers requests about a node at `control.sock` in its folder."""
 
     def __init__(self, node: Node) -> None:
-        """Serve later."""
+        """Prepare; `start` serves."""
         self._node = node
         self._path = node.directory / SOCKET_NAME
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Serve, for the owner of the folder only. Raises OSError."""
+        """Serve, only for the owner of the folder. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LARGEST)
@@ -118,7 +119,7 @@ class ControlServer:
             writer.write(msgspec.json.encode(answer) + b"\n")
             await writer.drain()
         except (OSError, ValueError):
-            pass  # the asker went away, or never knew how to ask
+            pass  # the client disconnected, or sent an invalid line
         finally:
             writer.close()
             with contextlib.suppress(OSError):
@@ -163,7 +164,7 @@ class ControlServer:
 
 
 def view(node: Node) -> ControlReply:
-    """The state of a node."""
+    """Return the state of a node."""
     changes = node.changes
     capacity, allocatable, devices = node.capacity(), node.allocatable(), node.devices()
     resources = {
@@ -190,7 +191,7 @@ def view(node: Node) -> ControlReply:
 
 
 def _decode_claim(manifest: Json) -> v1.ResourceClaim:
-    """A claim of any served version; `kind` and `apiVersion` may be missing. Raises `NodeError` and DecodeError."""
+    """Decode a claim of any served version; `kind` and `apiVersion` are optional. Raises `NodeError`, DecodeError."""
     found = read_object({"apiVersion": v1.ResourceClaim.API_VERSION, "kind": v1.ResourceClaim.KIND} | manifest)
     if not isinstance(found, v1.ResourceClaim):
         raise NodeError(f"kind {found.KIND}, but only claims can be put in")
@@ -201,11 +202,11 @@ def _claimed(node: Node, pod: Pod, container: str) -> tuple[str, ...]:
     try:
         return node.claimed_devices(pod, container)
     except ClaimError:
-        return ()  # not prepared yet, or no more
+        return ()  # not prepared yet, or not any more
 
 
 async def ask(directory: Path, request: Request) -> ControlReply:
-    """Ask the kubelet that runs on `directory`. Raises `ControlError`."""
+    """Send a request to the kubelet that runs on `directory`. Raises `ControlError`."""
     path = directory / SOCKET_NAME
     try:
         reader, writer = await asyncio.open_unix_connection(path, limit=_LARGEST)

@@ -1,4 +1,4 @@
-"""What can go wrong on the kubelet's side. Texts are the kubelet's own, where it has one."""
+"""The errors of the kubelet's side. The texts are the kubelet's, where the kubelet has one."""
 
 import re
 
@@ -12,11 +12,11 @@ class KubeletError(Exception):
 
 
 class NodeError(KubeletError):
-    """The node cannot do what was asked."""
+    """The node cannot do what was requested."""
 
 
 class DialError(KubeletError):
-    """Nobody serves at a plugin's socket."""
+    """No plugin serves at a socket."""
 
 
 class RegistrationError(KubeletError):
@@ -32,10 +32,10 @@ class ClaimError(KubeletError):
 
 
 class PluginCallError(KubeletError):
-    """A call to a plugin failed; the text is what the kubelet's gRPC library says."""
+    """A call to a plugin failed; the text is that of the kubelet's gRPC library."""
 
 
-# what grpcio says itself of a call, and what Go's gRPC library (1.82) says of the same
+# grpcio's own error texts, and those of Go's gRPC library (1.82) for the same errors
 _WORDS = (
     (r"(?:Stream removed \()?Socket closed\)?", "error reading from server: EOF"),
     (
@@ -50,18 +50,18 @@ _WORDS = (
 
 
 def go_code(code: Status) -> str:
-    """The name that Go's gRPC library gives a status: `DeadlineExceeded`."""
+    """Return the name of a status in Go's gRPC library: `DeadlineExceeded`."""
     names = {Status.OK: "OK", Status.CANCELLED: "Canceled"}
     return names.get(code) or code.name.title().replace("_", "")
 
 
 def go_text(error: RpcError) -> str:
-    """The text that Go's gRPC library gives an error: `rpc error: code = Internal desc = ...`."""
+    """Return the text of an error in Go's gRPC library: `rpc error: code = Internal desc = ...`."""
     details = error.details
     if isinstance(error.__cause__, DecodeError):
         details = "grpc: failed to unmarshal the received message"
     elif error.code is Status.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
-        details = "context deadline exceeded"  # our own library's word for it
+        details = "context deadline exceeded"  # replaces grpcunix's text
     for ours, gos in _WORDS:
         if found := re.fullmatch(ours, details):
             details = found.expand(gos)

@@ -1,4 +1,4 @@
-"""What happens on a node, for whoever watches or waits."""
+"""The events of a node, for watchers and waiters."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Event(Struct, frozen=True):
-    """Something happened: `kind` says what, `about` to which resource, driver or pod, `text` how."""
+    """An event: `kind` is what happened, `about` the resource, driver or pod, `text` the details."""
 
     kind: str
     about: str
@@ -19,15 +19,15 @@ class Event(Struct, frozen=True):
 
 
 class Events:
-    """Hands events on, and wakes who waits for a change."""
+    """Distributes events, and wakes tasks that wait for a change."""
 
     def __init__(self) -> None:
-        self.changes = 0  # counts up with everything that happens
+        self.changes = 0  # number of events so far
         self._changed = asyncio.Event()
-        self._listeners = WeakSet[asyncio.Queue[Event]]()  # each lives as long as its stream
+        self._listeners = WeakSet[asyncio.Queue[Event]]()  # each exists as long as its stream
 
     def notify(self, event: Event) -> None:
-        """Something happened."""
+        """Distribute an event."""
         for queue in self._listeners:
             queue.put_nowait(event)
         self.changes += 1
@@ -35,14 +35,14 @@ class Events:
         changed.set()
 
     async def until(self, predicate: Callable[[], T], seconds: float) -> T:
-        """Return what `predicate` says as soon as that is true, looking after each change. Raises TimeoutError."""
+        """Wait until `predicate` returns a true value, and return it; checks after each event. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             while not (value := predicate()):
                 await self._changed.wait()
         return value
 
     def stream(self) -> AsyncIterator[Event]:
-        """What happens from now on, without end."""
+        """Return an endless stream of the events from now on."""
         queue: asyncio.Queue[Event] = asyncio.Queue()
         self._listeners.add(queue)
         return _taken_from(queue)

@@ -1,7 +1,7 @@
 """A pytest plugin: a stand-in kubelet for tests of device plugins and DRA drivers, in any language.
 
-Installing the package is enough; nothing has to be imported. The fixtures are for ordinary, blocking tests: kubelet and
-stub plugins live on an event loop of their own, in a thread. Tests that are coroutines themselves use `Node` directly.
+Installing the package is enough; nothing has to be imported. The fixtures are for ordinary, blocking tests: the kubelet
+and the stub plugins run on an event loop in a thread. Tests that are coroutines use `Node` directly.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ class LoopThread:
     """An event loop in a thread."""
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the thread."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="stand-in kubelet", daemon=True)
         self._thread.start()
 
     def run(self, work: Callable[[], Awaitable[T]], seconds: float = SECONDS) -> T:
-        """Await something there and return what it returns. Raises TimeoutError, and it ends."""
+        """Await `work()` on the loop and return its result. On TimeoutError the work is cancelled."""
 
         async def awaited() -> T:
             return await work()
@@ -55,7 +55,7 @@ class LoopThread:
             raise
 
     def call(self, do: Callable[[], T]) -> T:
-        """Call a function there."""
+        """Call a function on the loop."""
 
         async def called() -> T:
             return do()
@@ -63,14 +63,14 @@ class LoopThread:
         return self.run(called)
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop the loop and the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(SECONDS)
         self._loop.close()
 
 
 def _awaited(method: Callable[Concatenate[Node, P], Awaitable[T]]) -> "Callable[Concatenate[Kubelet, P], T]":
-    """A coroutine method of a node, for blocking tests."""
+    """Return a blocking version of a node's coroutine method."""
 
     def wait(self: "Kubelet", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.thread.run(lambda: method(self.node, *args, **kwargs))
@@ -80,7 +80,7 @@ def _awaited(method: Callable[Concatenate[Node, P], Awaitable[T]]) -> "Callable[
 
 
 def _called(method: Callable[Concatenate[Node, P], T]) -> "Callable[Concatenate[Kubelet, P], T]":
-    """A method of a node, for tests outside of its event loop."""
+    """Return a version of a node's method that can be called outside of the node's event loop."""
 
     def call(self: "Kubelet", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.thread.call(lambda: method(self.node, *args, **kwargs))
@@ -90,10 +90,10 @@ def _called(method: Callable[Concatenate[Node, P], T]) -> "Callable[Concatenate[
 
 
 class Kubelet:
-    """A running stand-in kubelet, for blocking tests: the methods of `Node`, and what tests need besides."""
+    """A running stand-in kubelet, for blocking tests: the methods of `Node`, and additional ones for tests."""
 
     def __init__(self, thread: LoopThread, node: Node, claims: MemoryCluster) -> None:
-        """`node` lives on `thread`; claims are put in by hand."""
+        """`node` runs on `thread`; tests add claims to `claims`."""
         self.thread = thread
         self.node = node
         self._claims = claims
@@ -125,28 +125,28 @@ class Kubelet:
     cgroup = _called(Node.cgroup)
 
     def metrics(self) -> str:
-        """What the kubelet has counted, as its /metrics says it."""
+        """Return the kubelet's metrics in the text format of its /metrics."""
         return render(self.thread.call(self.node.metrics))
 
     def hold_sources(self) -> None:
-        """Let the API server be away: a kubelet that starts hears of no pods but static ones."""
+        """Make the API server unavailable: a kubelet that starts then gets only static pods."""
         self.thread.call(self.node.sources.hold)
 
     def release_sources(self) -> None:
-        """Let the API server be back; return when the kubelet, if it runs, knows its pods."""
+        """Make the API server available again; wait until the kubelet, if it runs, has its pods."""
         self.thread.call(self.node.sources.release)
         self.until(lambda: self.node.sources.all_ready or not self.node.is_running)
 
     def put_claim(self, claim: v1.ResourceClaim) -> None:
-        """Let the cluster have a claim, such as `allocated_claim` makes."""
+        """Add a claim to the cluster, for example one of `allocated_claim`."""
         self.thread.call(lambda: self._claims.put(claim))
 
     def remove_claim(self, name: str) -> None:
-        """Delete a claim from the cluster; what is prepared stays so."""
+        """Delete a claim from the cluster; prepared devices stay prepared."""
         self.thread.call(lambda: self._claims.remove(name))
 
     def drivers(self) -> list[str]:
-        """The DRA drivers that are registered and connected."""
+        """Return the DRA drivers that are registered and connected."""
         plugins = self.node.dra_manager.plugins
         return self.thread.call(lambda: [driver for driver in plugins.drivers() if plugins.is_usable(driver)])
 
@@ -163,9 +163,9 @@ class Kubelet:
         self.thread.call(lambda: self.node.before_registration(None))
 
     def until(self, predicate: Callable[[], T], seconds: float = SECONDS) -> T:
-        """Wait until `predicate` is true; it is asked after each change of the node, and may ask this object anything.
+        """Wait until `predicate` is true. It is called after each change of the node, and can use this object.
 
-        Raises TimeoutError, which says what the predicate returned last.
+        Raises TimeoutError with the last value of the predicate.
         """
         deadline = time.monotonic() + seconds
         changes = self.node.changes
@@ -179,7 +179,7 @@ class Kubelet:
 
 
 class _Behaving:
-    """What stubs have in common."""
+    """The methods that stubs have in common."""
 
     def __init__(self, thread: LoopThread, plugin: DevicePluginStub | DRAPluginStub) -> None:
         self._thread = thread
@@ -195,7 +195,7 @@ class _Behaving:
         self._behave(method, failing(text))
 
     def answer(self, method: str, *answers: StubReply) -> None:
-        """Give these answers of a method one after the other, and the last from then on."""
+        """Answer a method with these answers one after the other, and with the last one from then on."""
         self._behave(method, answering(*answers))
 
     def delay(self, method: str, seconds: float, answer: StubReply) -> None:
@@ -208,11 +208,11 @@ class _Behaving:
         self._behave(method, late)
 
     def behave(self, method: str) -> None:
-        """Answer a method as at first again."""
+        """Restore the default behaviour of a method."""
         self._thread.call(lambda: self._behaving.behaviours.pop(method, None))
 
     def stop(self) -> None:
-        """Die."""
+        """Stop serving, like a plugin that dies."""
         self._thread.run(self._behaving.stop)
 
     def _behave(self, method: str, behaviour: Behaviour) -> None:
@@ -223,13 +223,13 @@ class PluginStub(_Behaving):
     """A stub plugin, for blocking tests."""
 
     def __init__(self, thread: LoopThread, plugin: DevicePluginStub, kubelet: Path) -> None:
-        """`plugin` lives on `thread` and registers at `kubelet`."""
+        """`plugin` runs on `thread` and registers at `kubelet`."""
         super().__init__(thread, plugin)
         self._plugin = plugin
         self._kubelet = kubelet
 
     def register(self) -> None:
-        """Register again, serving again if the socket is gone."""
+        """Register again; start serving again if the socket is gone."""
         if not self._plugin.socket.exists():
             self._thread.run(self._plugin.start)
         self._thread.run(lambda: self._plugin.register(self._kubelet))
@@ -239,7 +239,7 @@ class PluginStub(_Behaving):
         self._thread.call(lambda: self._plugin.update(devices))
 
     def cut_stream(self) -> None:
-        """End the stream of lists, once the kubelet listens; the plugin goes on serving."""
+        """End the ListAndWatch stream after the kubelet has opened it; the plugin continues to serve."""
         self._thread.run(lambda: self._plugin.until(lambda: self._plugin.streams > 0))
         self._thread.call(self._plugin.end_streams)
 
@@ -248,20 +248,20 @@ class DriverStub(_Behaving):
     """A stub DRA driver, for blocking tests."""
 
     def __init__(self, thread: LoopThread, plugin: DRAPluginStub) -> None:
-        """`plugin` lives on `thread`."""
+        """`plugin` runs on `thread`."""
         super().__init__(thread, plugin)
         self._plugin = plugin
 
     def start(self) -> None:
-        """Serve again after `stop`; the kubelet finds it."""
+        """Serve again after `stop`; the kubelet finds the socket."""
         self._thread.run(self._plugin.start)
 
     def claims(self, method: str) -> list[list[str]]:
-        """The names of the claims in each call of `NodePrepareResources` or `NodeUnprepareResources`, in order."""
+        """Return the claim names of each call of `NodePrepareResources` or `NodeUnprepareResources`, in order."""
         return self._thread.call(lambda: self._plugin.claims(method))
 
     def report(self, *devices: DeviceHealth) -> None:
-        """Report the health of devices, once the kubelet listens."""
+        """Report the health of devices after the kubelet has opened the stream."""
         self._thread.run(lambda: self._plugin.until(lambda: self._plugin.streams > 0))
         self._thread.call(lambda: self._plugin.report(*devices))
 
@@ -272,7 +272,7 @@ DriverStubFactory = Callable[..., DriverStub]
 
 @pytest.fixture
 def fake_clock() -> FakeClock:
-    """A clock that moves only when the test says so: `Node(..., clock=fake_clock)`, `await fake_clock.advance(301)`."""
+    """A clock that only the test moves: `Node(..., clock=fake_clock)`, `await fake_clock.advance(301)`."""
     return FakeClock()
 
 
@@ -307,7 +307,7 @@ def kubelet(_kubelet_thread: LoopThread, kubelet_options: dict[str, Any]) -> Ite
 
 @pytest.fixture
 def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterator[StubFactory]:
-    """Makes stub plugins: `device_plugin_stub("example.com/x", [Device("a")])` is registered, its devices are known."""
+    """A factory of registered stub plugins with known devices: `device_plugin_stub("example.com/x", [Device("a")])`."""
     made: list[PluginStub] = []
 
     def make(resource: str, devices: Sequence[Device] = (), **options: Any) -> PluginStub:
@@ -316,7 +316,7 @@ def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterato
             await plugin.start()
             try:
                 await plugin.register(kubelet.socket)
-                # a pod that came before the list would be admitted without devices: no scheduler is there to hold it
+                # without a scheduler, a pod that arrives before the list would be admitted without devices
                 await kubelet.node.until(lambda: resource in kubelet.node.devices(), SECONDS)
             except BaseException:
                 await plugin.stop()
@@ -334,9 +334,9 @@ def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterato
 
 @pytest.fixture
 def dra_driver_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterator[DriverStubFactory]:
-    """Makes stub DRA drivers: `dra_driver_stub("driver.example.com", prepare)` serves and is registered.
+    """A factory of registered stub DRA drivers: `dra_driver_stub("driver.example.com", prepare)`.
 
-    `prepare` says what is in a claim, as for `DRAPluginStub`, whose other options are known, too.
+    `prepare` returns the devices of a claim, as for `DRAPluginStub`, whose other options are accepted too.
     """
     made: list[DriverStub] = []
 

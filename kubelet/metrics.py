@@ -1,14 +1,14 @@
-"""What a kubelet counts of plugins and drivers, by the names that it has at its /metrics.
+"""The kubelet's metrics of plugins and drivers, with the names that a kubelet's /metrics has.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
 | kubelet_device_plugin_registration_total | counter | resource_name | calls of Register, refused ones too |
 | kubelet_device_plugin_alloc_duration_seconds | histogram | resource_name | calls of Allocate, failed ones too |
-| dra_operations_duration_seconds | histogram | operation_name, is_error | a pod's claims prepared, or unprepared |
+| dra_operations_duration_seconds | histogram | operation_name, is_error | prepare or unprepare of a pod's claims |
 | dra_grpc_operations_duration_seconds | histogram | driver_name, method_name, grpc_status_code | calls to drivers |
 | dra_resource_claims_in_use | gauge | driver_name | prepared claims; all of them as `<any>` |
 
-As in a kubelet, what never happened is not listed, and every kubelet begins anew.
+As in a kubelet, label values that never occurred are not listed, and every kubelet starts from zero.
 Source: the kubelet's `metrics/metrics.go`, 1.34 to 1.37.
 """
 
@@ -27,17 +27,17 @@ from telemetry.histogram import Histogram
 Operation: TypeAlias = Literal["PrepareResources", "UnprepareResources"]
 
 DEFAULT_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds; those of Prometheus' library for Go."""
+"""Bucket bounds in seconds; the defaults of Prometheus' Go library."""
 _GROWTH = (40 / 0.1) ** (1 / 14)
 DRA_BOUNDS = tuple(0.1 * _GROWTH**i for i in range(15))
-"""Seconds, from 0.1 to 40: each is a like multiple of the one before."""
+"""Bucket bounds in seconds: 15 exponential steps from 0.1 to 40."""
 
 
 class KubeletMetrics:
-    """The counts of one kubelet. Belongs to its loop."""
+    """The metrics of one kubelet. They belong to its event loop."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with nothing; durations are by `clock`."""
+        """Start from zero; `clock` measures durations."""
         self.registrations: Counter[str] = Counter()
         self._clock = clock
         self._allocations: defaultdict[str, Histogram] = defaultdict(partial(Histogram, DEFAULT_BOUNDS))
@@ -46,7 +46,7 @@ class KubeletMetrics:
 
     @contextmanager
     def allocating(self, resource: str) -> Iterator[None]:
-        """Count a call of Allocate."""
+        """Measure a call of Allocate."""
         began = self._clock.now()
         try:
             yield
@@ -55,7 +55,7 @@ class KubeletMetrics:
 
     @contextmanager
     def operating(self, operation: Operation) -> Iterator[None]:
-        """Count what is done for all claims of a pod."""
+        """Measure an operation on all claims of a pod."""
         began, is_error = self._clock.now(), "true"
         try:
             yield
@@ -64,7 +64,7 @@ class KubeletMetrics:
             self._operations[operation, is_error].observe(self._clock.now() - began)
 
     async def calling(self, driver: str, method: str, call: Awaitable[Any]) -> Any:
-        """Count a unary call to a driver, `/<service>/<method>`, and return what it does. Raises `RpcError`."""
+        """Measure a unary call to a driver, `/<service>/<method>`, and return its response. Raises `RpcError`."""
         began, code = self._clock.now(), Status.CANCELLED
         try:
             response = await call
@@ -77,7 +77,7 @@ class KubeletMetrics:
         return response
 
     def collect(self, claims_in_use: Mapping[str, int]) -> Iterator[Metric]:
-        """Yield the metrics of this moment; `claims_in_use` by driver."""
+        """Yield the current metrics; `claims_in_use` by driver."""
         if self.registrations:
             yield Metric(
                 "kubelet_device_plugin_registration_total",

@@ -1,7 +1,7 @@
-"""A node without Kubernetes: the kubelet's sockets and folders below any directory, and containers that only pretend.
+"""A node without Kubernetes: the kubelet's sockets and folders below any directory, with simulated containers.
 
-What a plugin sees is a kubelet: registration, lists, admission of pods one after the other, container starts, restarts
-with what the checkpoint remembers. Pods and their containers outlive a restart of the kubelet, as they do on a node.
+To plugins it behaves like a kubelet: registration, lists, admission of one pod after the other, container starts, and
+restarts that restore the checkpoint. Pods and their containers outlive a restart of the kubelet, as on a real node.
 """
 
 import math
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def check_folder(directory: Path) -> None:
-    """Raise `NodeError` where no kubelet can start: another one serves there, or a socket's path would be too long."""
+    """Raise `NodeError` if no kubelet can start here: another one is serving, or a socket's path would be too long."""
     path = directory.absolute() / "device-plugins/kubelet.sock"
     if len(os.fsencode(path)) > MAX_PATH:
         raise NodeError(f"{path}: a socket's path has at most {MAX_PATH} bytes; use a folder with a shorter one")
@@ -48,7 +48,7 @@ def check_folder(directory: Path) -> None:
 
 
 class Node:
-    """A node whose kubelet can be stopped, started and asked. Use it as a context manager."""
+    """A node whose kubelet can be stopped, started and inspected. Use it as a context manager."""
 
     def __init__(
         self,
@@ -70,25 +70,25 @@ class Node:
         cgroups: Path | None = None,
         cgroup_driver: CgroupDriver = "systemd",
     ) -> None:
-        """A node below `directory`, which must be short: a socket's path has 107 bytes at the most.
+        """A node below `directory`, which must be short: a socket's path has at most 107 bytes.
 
         Args:
             directory: gets `device-plugins`, `plugins_registry`, `pod-resources`, the DRA manager's state files, and
-                `plugins`, where drivers have folders of their own.
-            kubernetes: whose kubelet it is.
-            clock: moves grace periods and retries; the machine's by default.
-            timeouts: how long the kubelet waits for plugins.
+                `plugins` for the folders of drivers.
+            kubernetes: the kubelet's Kubernetes release.
+            clock: the clock for grace periods and retries; by default the machine's.
+            timeouts: the kubelet's timeouts of calls to plugins.
             numa_nodes: the machine's NUMA nodes.
             topology_policy: the kubelet's `topologyManagerPolicy`.
             topology_scope: the kubelet's `topologyManagerScope`.
-            shuffle: chooses devices at random, as the kubelet does; without it in the order of the plugin's list.
-            reconcile_period: seconds between two looks at `plugins_registry`.
-            plugin_handlers: for plugins of other types than `DevicePlugin`, by type.
-            cluster: where claims are read and ResourceSlices deleted; a `MemoryCluster` by default.
-            node_name: whose ResourceSlices they are.
-            static_pods: the manifests on the node; see `run_static_pod`.
-            api_delay: seconds until the API server has told a kubelet that starts of its pods; a real one takes 1.
-            cgroups: where the pods' cgroups are made; nowhere by default.
+            shuffle: chooses devices at random, like the kubelet; by default in the order of the plugin's list.
+            reconcile_period: seconds between scans of `plugins_registry`.
+            plugin_handlers: additional handlers by plugin type, for types other than `DevicePlugin` and `DRAPlugin`.
+            cluster: reads claims and deletes ResourceSlices; by default a `MemoryCluster`.
+            node_name: the node's name, for its ResourceSlices.
+            static_pods: the static pod manifests on the node; see `run_static_pod`.
+            api_delay: seconds until a starting kubelet gets its pods from the API server; a real one takes 1.
+            cgroups: the folder of the pods' cgroups; none by default.
             cgroup_driver: the kubelet's `cgroupDriver`.
         """
         self.directory = directory.absolute()
@@ -135,49 +135,49 @@ class Node:
 
     @property
     def release(self) -> Release:
-        """What the kubelet does as its Kubernetes does."""
+        """The kubelet's Kubernetes release."""
         return self._settings.release
 
     @property
     def sources(self) -> PodSources:
-        """Where the kubelet hears of its pods; tests hold the API server back here."""
+        """The sources of the kubelet's pods; tests make the API server unavailable here."""
         return self._workers.sources
 
     @property
     def kubelet_socket(self) -> Path:
-        """Where device plugins register."""
+        """The socket at which device plugins register."""
         return self.device_plugins / "kubelet.sock"
 
     @property
     def pod_resources_socket(self) -> Path:
-        """Where monitoring agents ask."""
+        """The socket of pod resources, for monitoring agents."""
         return self.pod_resources / "kubelet.sock"
 
     @property
     def is_running(self) -> bool:
-        """True while the kubelet runs."""
+        """Whether the kubelet runs."""
         return self._process is not None and self._process.is_running
 
     @property
     def manager(self) -> ManagerImpl:
-        """The device manager of the kubelet that runs now. Raises `NodeError`."""
+        """The device manager of the running kubelet. Raises `NodeError`."""
         return self._running.devices
 
     @property
     def dra_manager(self) -> DRAManager:
-        """The DRA manager of the kubelet that runs now. Raises `NodeError`."""
+        """The DRA manager of the running kubelet. Raises `NodeError`."""
         return self._running.claims
 
     @property
     def changes(self) -> int:
-        """Counts up with everything that happens."""
+        """The number of events so far."""
         return self._events.changes
 
     async def start(self) -> None:
-        """Start the kubelet; it admits again what its sources deliver at once. Raises `NodeError` and OSError."""
+        """Start the kubelet; it admits the pods that its sources deliver at once. Raises `NodeError` and OSError."""
         if self.is_running:
             return
-        await self.stop()  # raises what the last one ended of
+        await self.stop()  # raises the error that ended the previous kubelet
         check_folder(self.directory)
         self.device_plugins.mkdir(mode=0o755, parents=True, exist_ok=True)
         for folder in (self.directory / "plugins", self.plugins_registry, self.pod_resources):
@@ -193,9 +193,9 @@ class Node:
             raise
 
     async def stop(self, *, kill: bool = False) -> None:
-        """Stop the kubelet, at any moment; pods and their containers stay. Idempotent.
+        """Stop the kubelet, at any time; pods and their containers stay. Idempotent.
 
-        Its sockets stay as files at which nobody listens. With `kill` it is not even left to write its state files.
+        Its socket files stay without a listener. With `kill` it does not write its state files.
         """
         process, self._process = self._process, None
         if process is not None:
@@ -210,47 +210,47 @@ class Node:
         await self.start()
 
     async def reboot(self) -> None:
-        """Switch the machine off and on: kubelet, sandboxes, containers and cgroups are gone, then a kubelet starts."""
+        """Simulate a reboot: kubelet, sandboxes, containers and cgroups are gone, then a kubelet starts."""
         await self.stop(kill=True)
         self._workers.lose_sandboxes()
         self._cgroups.clear()
         await self.start()
 
     async def admit(self, pod: Pod) -> PodStatus:
-        """Admit a pod and start its containers; return what became of it. Raises `NodeError`.
+        """Admit a pod and start its containers; return its status. Raises `NodeError`.
 
-        Only one pod is admitted at a time. A pod that is on the node already is not admitted again. The first attempt
-        to prepare the pod's claims is waited for; when it fails, the pod stays Pending and is tried again later. A
-        kubelet that stops meanwhile leaves it Pending, and the next one admits it again.
+        Only one pod is admitted at a time. A pod that is on the node already is not admitted again. This waits for the
+        first attempt to prepare the pod's claims; if it fails, the pod stays Pending and the kubelet retries later. If
+        the kubelet stops meanwhile, the pod stays Pending, and the next kubelet admits it again.
         """
         return await self._workers.admit(pod)
 
     def bind(self, pod: Pod) -> None:
-        """Let the API server have a pod for this node; the kubelet admits it once it hears of it. Raises NodeError."""
+        """Add a pod for this node to the API server, from which the kubelet admits it later. Raises `NodeError`."""
         self._workers.bind(pod)
 
     async def run_static_pod(self, manifest: Pod) -> PodStatus:
-        """Put a manifest on the node, and return what became of its pod, `<name>-<node name>`. Raises `NodeError`."""
+        """Add a static pod manifest; return the status of its pod, `<name>-<node name>`. Raises `NodeError`."""
         return await self._workers.admit(static_pod(manifest, self.node_name), "file")
 
     async def remove_static_pod(self, name: str) -> None:
-        """Take a manifest off the node. Its pod ends once all sources are ready. Raises `NodeError`."""
+        """Remove a static pod manifest. Its pod ends when all sources are ready. Raises `NodeError`."""
         await self._workers.remove(self._workers.find(f"default/{name}-{self.node_name.lower()}"), force=True)
 
     def status(self, pod: Pod | str) -> PodStatus:
-        """The status of a pod, named by itself, its uid, its name or `namespace/name`. Raises `NodeError`."""
+        """Return the status of a pod, identified by the object, uid, name or `namespace/name`. Raises `NodeError`."""
         return self._workers.find(pod).status
 
     def pods(self) -> list[tuple[Pod, PodStatus]]:
-        """All pods on the node, in the order in which they came."""
+        """Return all pods on the node, in the order in which they were added."""
         return [(run.pod, run.status) for run in self._workers.all()]
 
     def active_pods(self) -> list[Pod]:
-        """The pods that the kubelet knows and that have not ended; pod resources lists these."""
+        """Return the pods that the kubelet knows and that have not ended; pod resources lists these."""
         return [run.pod for run in self._workers.active()]
 
     async def exit_container(self, pod: Pod | str, container: str, code: int = 0) -> PodStatus:
-        """End a container with an exit code; the kubelet starts it again if the pod wants that, once it knows it.
+        """End a container with an exit code; the kubelet restarts it if the pod's restart policy requires that.
 
         Raises `NodeError`.
         """
@@ -259,23 +259,23 @@ class Node:
         return await self._workers.sync(run)
 
     def finish(self, pod: Pod | str) -> PodStatus:
-        """Let all containers of a pod end well. It is Succeeded soon, once its claims are unprepared."""
+        """End all containers of a pod with exit code 0. The pod is Succeeded after its claims are unprepared."""
         run = self._workers.find(pod)
         run.finish()
         return run.status
 
     async def lose_sandbox(self, pod: Pod | str) -> PodStatus:
-        """Lose a pod's sandbox with all its containers, as after a reboot; the kubelet makes another, once it runs."""
+        """Lose a pod's sandbox and its containers, as in a reboot; the kubelet creates another one when it runs."""
         run = self._workers.find(pod)
         run.lose_sandbox()
         return await self._workers.sync(run)
 
     async def remove(self, pod: Pod | str, *, force: bool = False, until_gone: bool = False) -> PodStatus:
-        """Delete a pod from the node, also while the kubelet is stopped, which ends it when it hears of it.
+        """Delete a pod from the node. If the kubelet is stopped, the next kubelet ends the pod.
 
-        A pod with claims goes when they are unprepared; the first attempt is waited for, or `until_gone` as many as it
-        takes. With `force` it goes at once, and the claims are unprepared later. Returns its status as of then, the
-        last one of a pod that is gone. Raises `NodeError`.
+        A pod with claims ends after they are unprepared. This waits for the first attempt, or with `until_gone` until
+        the pod is gone. With `force` the pod is gone at once, and its claims are unprepared later. Returns the pod's
+        last status. Raises `NodeError`.
         """
         run = self._workers.find(pod)
         await self._workers.remove(run, force=force)
@@ -284,40 +284,40 @@ class Node:
         return run.status
 
     async def sync(self, pod: Pod | str) -> PodStatus:
-        """Look after a pod now: prepare and start what waits, and read the health of its devices."""
+        """Sync a pod now: prepare its claims, start waiting containers, and update the health of its devices."""
         return await self._workers.sync(self._workers.find(pod))
 
     def cgroup(self, pod: Pod | str) -> Path | None:
-        """A pod's cgroup, whether it is there or not; None on a node without any."""
+        """Return the path of a pod's cgroup, whether it exists or not; None on a node without cgroups."""
         return self._cgroups.path(self._workers.find(pod).pod)
 
     async def cut_stream(self, resource: str) -> None:
-        """Drop the connection to the plugin that is asked for a resource, as some kubelets do when another goes."""
+        """Drop the connection to the current plugin of a resource, as some kubelets do when another plugin ends."""
         endpoint = self.endpoints().get(resource)
         await self.manager.deregister_plugin(resource, str(endpoint.socket) if endpoint is not None else "")
 
     def before_registration(self, call: BeforeRegister | None) -> None:
-        """Let `call` see each Register request first: it may wait, and refuse by raising `KubeletError`."""
+        """Call `call` before each Register request; it can wait, and refuse by raising `KubeletError`."""
         self._before_register = call
         if self.is_running:
             self.manager.server.before_register = call
 
     async def run_container_options(self, pod: Pod | str, container: Container | str) -> DeviceRunContainerOptions:
-        """What the runtime is told when the container starts. Raises `KubeletError`."""
+        """Return the options that the runtime gets when the container starts. Raises `KubeletError`."""
         run = self._workers.find(pod)
         name = container if isinstance(container, str) else container.name
         return await self._running.run_container_options(run, run.container(name))
 
     def capacity(self) -> dict[str, int]:
-        """The node's capacity of devices, as of now; resources that left the node stay as zero."""
+        """Return the node's current capacity of devices; resources that left the node stay as zero."""
         return self._numbers()[0]
 
     def allocatable(self) -> dict[str, int]:
-        """The node's allocatable devices, as of now. Allocations do not lower it."""
+        """Return the node's current allocatable devices. Allocations do not lower it."""
         return self._numbers()[1]
 
     def devices(self) -> dict[str, dict[str, Device]]:
-        """Resource -> id -> device; one that cannot be given out now is not `Healthy`, whatever its plugin said."""
+        """Return resource -> id -> device; a device that cannot be allocated now is not `Healthy`."""
         state = self.manager.state
         return {
             resource: {
@@ -331,40 +331,40 @@ class Node:
         }
 
     def allocations(self, pod: Pod | str, container: str) -> dict[str, list[str]]:
-        """Resource -> ids that a container has."""
+        """Return resource -> ids of a container."""
         uid = self._workers.find(pod).pod.uid
         return {resource: list(ids) for resource, ids in (self.manager.get_devices(uid, container) or {}).items()}
 
     def endpoints(self) -> dict[str, Endpoint]:
-        """Resource -> the plugin that is asked for it, connected or remembered."""
+        """Return resource -> its current plugin, which is connected or was connected last."""
         return dict(self.manager.state.endpoints)
 
     def plugin_responses(self, pod: Pod | str, container: str) -> dict[str, api.ContainerAllocateResponse]:
-        """Resource -> what its plugin answered to Allocate for a container."""
+        """Return resource -> its plugin's response to Allocate for a container."""
         return self.manager.get_responses(self._workers.find(pod).pod.uid, container)
 
     def claimed_devices(self, pod: Pod | str, container: str) -> tuple[str, ...]:
-        """The CDI ids that a container gets through its claims. Raises `ClaimError` while they are not prepared."""
+        """Return the CDI ids that a container gets through its claims. Raises `ClaimError` if they are not prepared."""
         run = self._workers.find(pod)
         return self.dra_manager.get_resources(run.pod, run.container(container))
 
     def metrics(self) -> list[Metric]:
-        """What the kubelet that runs now has counted, of a kubelet's /metrics. None while it is stopped."""
+        """Return the metrics of the running kubelet, as in its /metrics; empty while it is stopped."""
         process = self._process
         if process is None or not process.is_running:
             return []
         return list(process.metrics.collect(self.dra_manager.claims_in_use()))
 
     async def until(self, predicate: Callable[[], T], seconds: float = 30.0) -> T:
-        """Return what `predicate` says as soon as that is true, looking after each change. Raises TimeoutError."""
+        """Wait until `predicate` returns a true value, and return it; checks after each change. Raises TimeoutError."""
         return await self._events.until(predicate, seconds)
 
     async def changed_since(self, changes: int, seconds: float = 30.0) -> int:
-        """Return `self.changes` as soon as it is more than `changes`. Raises TimeoutError."""
+        """Wait until `self.changes` is more than `changes`, and return it. Raises TimeoutError."""
         return await self.until(lambda: self.changes > changes and self.changes, seconds)
 
     def events(self) -> AsyncIterator[Event]:
-        """What happens from now on, without end."""
+        """Return an endless stream of the events from now on."""
         return self._events.stream()
 
     @property

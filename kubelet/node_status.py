@@ -1,4 +1,4 @@
-"""The node's numbers of devices, as its status shows them. They outlive the kubelet that wrote them.
+"""Capacity and allocatable of devices in the node's status, which outlives the kubelet that wrote it.
 
 Source: device manager specification, sections 6.2 and 6.4; observations 21, 47 and 52.
 """
@@ -10,26 +10,26 @@ from kubelet.events import Event
 
 
 class NodeStatus:
-    """Capacity and allocatable by resource; what left the node stays as zero."""
+    """Capacity and allocatable by resource; a resource that left the node stays as zero."""
 
     def __init__(self, notify: Callable[[Event], None]) -> None:
-        """No devices; `notify` is told of each number that changes."""
+        """Start without devices; `notify` is called for each number that changes."""
         self.capacity: dict[str, int] = {}
         self.allocatable: dict[str, int] = {}
         self._notify = notify
 
     def begin(self, devices: ManagerImpl) -> None:
-        """A kubelet has started; one that lost its state does not believe the old numbers."""
+        """Update the status at the start of a kubelet; if the kubelet lost its state, the old numbers become zero."""
         if devices.should_reset_extended_resource_capacity():
             self.capacity = dict.fromkeys(self.capacity, 0)
         self.sync(devices)
 
     def now(self, devices: ManagerImpl) -> tuple[dict[str, int], dict[str, int]]:
-        """Capacity and allocatable as they are at this moment; asking changes nothing."""
+        """Return the current capacity and allocatable without changing the status."""
         return self._updated(*devices.state.count())
 
     def sync(self, devices: ManagerImpl) -> None:
-        """Take over what the kubelet knows now; what is gone for too long leaves the node."""
+        """Update the status from the device manager; resources whose plugin is gone for too long become zero."""
         before = self.capacity, self.allocatable
         self.capacity, self.allocatable = self._updated(*devices.get_capacity())
         for resource in sorted(self.capacity.keys() | before[0].keys()):

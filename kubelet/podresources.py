@@ -1,6 +1,6 @@
-"""Who has which device, as the kubelet tells monitoring agents: `v1.PodResourcesLister` on a socket.
+"""The devices of each pod, for monitoring agents: `v1.PodResourcesLister` on a socket.
 
-Each device is an element of its own, once for each of its NUMA nodes. The older v1alpha1 List is served, too.
+Each device is a separate element, repeated for each of its NUMA nodes. The older v1alpha1 List is served too.
 Source: device manager specification, section 9; observations, section 3.
 """
 
@@ -22,12 +22,12 @@ DynamicResources = Callable[[Pod, str], Sequence[api.DynamicResource]]
 
 
 def _no_dynamic_resources(_pod: Pod, _container: str) -> Sequence[api.DynamicResource]:
-    """No DRA manager."""
+    """Return nothing: the default without a DRA manager."""
     return ()
 
 
 class PodResourcesServer:
-    """Serves at `socket` what `manager` gave to `active_pods`."""
+    """Serves at `socket` the devices that `manager` allocated to `active_pods`."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class PodResourcesServer:
         dynamic_resources: DynamicResources = _no_dynamic_resources,
         known_pods: Callable[[], Iterable[Pod]] | None = None,
     ) -> None:
-        """`dynamic_resources` says which claimed devices a container of a pod uses.
+        """`dynamic_resources` returns the claimed devices that a container of a pod uses.
 
-        `known_pods` are also those that have ended; the active ones by default.
+        `known_pods` includes pods that have ended; by default it is `active_pods`.
         """
         self._manager = manager
         self._active_pods = active_pods
@@ -63,7 +63,7 @@ class PodResourcesServer:
         await self._server.stop()
 
     async def list(self, _: api.ListPodResourcesRequest, _context: Context) -> api.ListPodResourcesResponse:
-        """All active pods, those without devices included."""
+        """Return all active pods, including those without devices."""
         self._limit()
         self._manager.update_allocated_devices()
         return api.ListPodResourcesResponse(
@@ -71,7 +71,7 @@ class PodResourcesServer:
         )
 
     async def get(self, request: api.GetPodResourcesRequest, _context: Context) -> api.GetPodResourcesResponse:
-        """One active pod."""
+        """Return one active pod."""
         self._limit()
         for pod in self._active_pods():
             if (pod.metadata.name, pod.metadata.namespace) == (request.pod_name, request.pod_namespace):
@@ -82,15 +82,15 @@ class PodResourcesServer:
     async def get_allocatable_resources(
         self, _: api.AllocatableResourcesRequest, _context: Context
     ) -> api.AllocatableResourcesResponse:
-        """All healthy devices, in use or not."""
+        """Return all healthy devices, in use or not."""
         self._limit()
         devices = container_devices(self._manager.get_allocatable_devices() or {})
         return api.AllocatableResourcesResponse(devices=devices)
 
     async def list_v1alpha1(self, _: api.ListPodResourcesRequest, _context: Context) -> api.ListPodResourcesResponse:
-        """The first version of `List`: the same numbers on the wire, but app containers only, and no topology.
+        """The first version of `List`: the same field numbers, but only app containers and no topology.
 
-        It lists pods that have ended, too; their devices are free.
+        It also lists pods that have ended, whose devices are free.
         """
         self._limit()
         self._manager.update_allocated_devices()
@@ -122,13 +122,13 @@ class PodResourcesServer:
 
 
 def _listed(pod: Pod) -> list[str]:
-    """The containers that are listed, sidecars before app containers."""
+    """Return the names of the containers to list, sidecars before app containers."""
     sidecars = [container.name for container in pod.spec.init_containers if container.is_sidecar]
     return [*sidecars, *(container.name for container in pod.spec.containers)]
 
 
 def container_devices(devices: Mapping[str, Mapping[str, Device]]) -> list[api.ContainerDevices]:
-    """One element per device and NUMA node; a device whose topology is set but empty has none."""
+    """Return one element per device and NUMA node; a device whose topology is set but empty has none."""
     elements = []
     for resource, by_id in devices.items():
         for device in by_id.values():

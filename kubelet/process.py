@@ -1,6 +1,6 @@
-"""One kubelet, from its start to its end: its managers, its sockets, and what goes on while it runs.
+"""One run of a kubelet: its managers, its sockets and its background tasks.
 
-All of it is one task, so that nothing of it can die alone, and nothing outlives it.
+Everything runs below one task, so that no part can fail alone or outlive the kubelet.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from kubelet.release import Release
 from kubelet.rpc import Timeouts
 from kubelet.topology import Policy, Scope, TopologyManager
 
-STATUS_PERIOD = 10.0  # seconds between two looks at what left the node
+STATUS_PERIOD = 10.0  # seconds between updates of the node status, which remove resources that left the node
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a node's kubelets are started with; see `Node`."""
+    """The settings with which a node starts its kubelets; see `Node`."""
 
     directory: Path
     clock: Clock
@@ -66,7 +66,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class KubeletProcess:
-    """A kubelet."""
+    """One run of a kubelet."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class KubeletProcess:
         notify: Callable[[Event], None],
         before_register: BeforeRegister | None,
     ) -> None:
-        """Start it."""
+        """Start the kubelet."""
         self._settings = settings
         self._workers = workers
         self._cgroups = cgroups
@@ -93,13 +93,13 @@ class KubeletProcess:
 
     @property
     def is_running(self) -> bool:
-        """True until it ends."""
+        """Whether the kubelet has not ended."""
         return not self._task.done()
 
     async def started(self) -> None:
-        """Return when it serves, and has taken in the pods that its sources deliver at once.
+        """Wait until the kubelet serves and has admitted the pods that its sources deliver at once.
 
-        Raises `NodeError` and OSError: what made it end before.
+        Raises `NodeError` or OSError if the kubelet ended before.
         """
         await asyncio.wait([self._task, self._started], return_when=asyncio.FIRST_COMPLETED)
         if self._started.done():
@@ -114,7 +114,7 @@ class KubeletProcess:
             raise NodeError("the kubelet was stopped while it started")
 
     async def stop(self, *, kill: bool = False) -> None:
-        """End it. Killed, it writes nothing more to its state files. Raises what it ended of before."""
+        """Stop the kubelet. With `kill` it writes no more state files. Raises the error that ended it earlier."""
         self._is_killed = kill
         self._task.cancel()
         await asyncio.wait([self._task])
@@ -125,7 +125,7 @@ class KubeletProcess:
         settings, workers = self._settings, self._workers
         workers.sources.begin(late=settings.api_delay > 0)
         async with AsyncExitStack() as stack:
-            stack.callback(workers.stopped)  # last: while anything serves, the kubelet knows its pods
+            stack.callback(workers.stopped)  # runs last, because the sockets need the pods while they serve
             await self._start_services(stack)
             self._status.begin(self.managers.devices)
             self._notify(Event("started", str(settings.directory)))

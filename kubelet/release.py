@@ -1,7 +1,7 @@
-"""What one Kubernetes release does and another does not, in one place.
+"""The differences between the kubelets of Kubernetes releases, in one place.
 
 The rest of the stand-in asks a `Release` for a named fact and never compares versions. Patch releases: 1.34.4, 1.35.4,
-1.36.3 and 1.37.1. Source: changes-1.37, sections 1, 2, 6; the kubelets' code where that says no more.
+1.36.3 and 1.37.1. Source: changes-1.37, sections 1, 2, 6; the kubelets' code for what those sections do not cover.
 """
 
 from collections.abc import Mapping
@@ -20,50 +20,52 @@ DEVICE_TAINTS = "DRADeviceTaints"
 
 
 class Release(Struct, frozen=True, kw_only=True):
-    """A release. `gates` are the feature gates that are on by default, of those that matter here."""
+    """A release. `gates` are those of the feature gates above that are on by default."""
 
     version: Version
     gates: frozenset[str]
 
     # device manager and plugin watcher
     tells_instances_apart: bool
-    """Device plugins of one resource by path; before, whoever registered last has the name."""
+    """Device plugins of one resource are distinguished by path; before, the last one to register has the name."""
     finds_owner_by_resource: bool
-    """A device's health is news for the pod that has it; before, for any pod that has a device of that id."""
+    """A health change notifies the pod that has the device; before, any pod that has a device with that id."""
     hints_at_device_nodes_only: bool
-    """Topology hints are made of NUMA nodes that have devices of the resource."""
+    """Topology hints contain only NUMA nodes that have devices of the resource."""
     keeps_refused_sockets: bool
-    """A socket whose registration failed stays on record: no further attempt, and its end deregisters its endpoint."""
+    """A socket whose registration failed stays recorded: no further attempt; its removal deregisters its endpoint."""
 
     # DRA manager
     calls_announced_health: bool
-    """The health service that a driver announced, until it is unimplemented; before, v1alpha1 of everybody for ever."""
+    """Calls the health service that a driver announced, until it is unimplemented; before, always v1alpha1."""
     forgets_unreported_health: bool
-    """What a driver reports no more leaves the health cache, which is bounded; before, it becomes Unknown."""
+    """Devices that a driver no longer reports leave the health cache, which is bounded; before, they become Unknown."""
     replaces_prepared_devices: bool
-    """A repeated prepare replaces the devices of its claim and driver; before, it adds them once more."""
+    """A repeated prepare replaces the devices of its claim and driver; before, it adds them again."""
     refuses_unpreparing_claims: bool
-    """No pod may join a claim while it is unprepared for its last one."""
+    """A pod cannot use a claim while the claim is being unprepared for its last pod."""
     unprepares_what_pods_refer_to: bool
-    """A pod that ends has the claims unprepared that were prepared for it; before, those that its spec names, even if
-    they are another pod's by now, and a name that leads nowhere keeps the pod."""
+    """The end of a pod unprepares the claims that were prepared for the pod.
+
+    Before, it unprepares the claims that the spec names, even if they belong to another pod meanwhile; an unresolvable
+    name keeps the pod from ending."""
     refuses_skipped_operations: bool
-    """A claim whose results skip operations is refused while that feature gate is off; before, nobody looks."""
+    """A claim whose results skip operations is refused while that feature gate is off; before, it is not checked."""
     has_share_ids: bool
     """Share ids of prepared devices are kept and shown."""
     lists_claims_once: bool
     """Pod resources lists a claim once for a container; before, once for each of its references."""
     says_why_no_sandbox: bool
-    """A pod's condition says why its containers cannot start yet, or no more."""
+    """A pod's condition contains the reason why its containers cannot start."""
     pod_word: str
-    """How errors about a claim that was made for somebody else call a pod."""
+    """The spelling of "pod" in errors about a claim that was created for another pod."""
 
     def has(self, gate: str) -> bool:
-        """Tell whether a feature gate is on."""
+        """Return whether a feature gate is on."""
         return gate in self.gates
 
     def why_not(self, gate: str) -> str:
-        """Why what needs a feature gate cannot be tried; empty where it can."""
+        """Return the reason why a test that needs a feature gate cannot run; empty if the gate is on."""
         return "" if self.has(gate) else f"the feature gate {gate} is off in Kubernetes {self.version}"
 
 
@@ -86,7 +88,7 @@ _1_37 = Release(
     pod_word="Pod",
 )
 
-# the older ones: what they do otherwise than the one after them
+# Each older release lists its differences from the next newer one.
 _1_36 = replace(
     _1_37,
     version="1.36",

@@ -1,4 +1,4 @@
-"""Calls to plugins as the kubelet makes them: a dial that waits, and errors in the kubelet's words."""
+"""Calls to plugins as the kubelet makes them: a dial that waits, and errors with the kubelet's texts."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from kubelet.errors import DialError, PluginCallError, go_text
 
 
 class Timeouts(Struct, frozen=True):
-    """How long the kubelet waits, in seconds. Only tests have reason to change these."""
+    """The kubelet's timeouts in seconds. Only tests have a reason to change them."""
 
     dial: float = 10.0
     pre_start: float = 30.0
@@ -24,17 +24,17 @@ class Timeouts(Struct, frozen=True):
 
 
 DEFAULT_TIMEOUTS = Timeouts()
-_NOBODY = ("failed to connect", "sendmsg:")  # the second: it went before the channel noticed, which Go does at once
-LONGEST_MESSAGE = 4 << 20  # bytes; the default of gRPC, which the kubelet leaves as it is
+_NOBODY = ("failed to connect", "sendmsg:")  # "sendmsg:": the plugin ended before grpcio noticed; Go notices at once
+LONGEST_MESSAGE = 4 << 20  # bytes; the default of gRPC, which the kubelet does not change
 
 
 def connect(path: Path, authority: str = "localhost") -> GrpcioChannel:
-    """Open a channel as the kubelet would: with the gRPC library that the plugin under test did not bring."""
+    """Open a channel as the kubelet would: with grpcio, a gRPC library independent of the plugin under test."""
     return GrpcioChannel(path, authority, LONGEST_MESSAGE)
 
 
 async def dial(path: Path, seconds: float, authority: str = "localhost") -> GrpcioChannel:
-    """Connect to `path`, waiting up to that many seconds for somebody to serve there. Raises `DialError`."""
+    """Connect to `path`, waiting up to `seconds` for a server there. Raises `DialError`."""
     channel = connect(path, authority)
     try:
         async with asyncio.timeout(seconds):
@@ -49,19 +49,19 @@ async def dial(path: Path, seconds: float, authority: str = "localhost") -> Grpc
 
 
 class KubeletServer(UnixServer):
-    """A server of a kubelet, which leaves its socket behind whichever way it ends."""
+    """A server of a kubelet, which always leaves its socket file behind when it ends."""
 
     def __init__(self, path: Path, handlers: Sequence[Handler]) -> None:
-        """Prepare; it speaks with grpcio, as `connect` does."""
+        """Prepare; the server uses grpcio, like `connect`."""
         super().__init__(path, handlers, transport="grpcio")
 
     def is_in_place(self) -> bool:
-        """Never, so that nobody removes it."""
+        """Return False, so that stopping does not remove the socket."""
         return False
 
 
 async def await_unary(call: Awaitable[Any], path: Path | None = None) -> Any:
-    """The response to a unary call to a plugin at `path`. Raises `PluginCallError`."""
+    """Return the response to a unary call to a plugin at `path`. Raises `PluginCallError`."""
     try:
         return await call
     except RpcError as error:
@@ -69,7 +69,7 @@ async def await_unary(call: Awaitable[Any], path: Path | None = None) -> Any:
 
 
 def _dial_text(error: RpcError, path: Path | None) -> str:
-    """The kubelet's words for a call that found nobody at `path`; empty for other errors."""
+    """Return the kubelet's text for a call without a server at `path`; empty for other errors."""
     if path is None or error.code is not Status.UNAVAILABLE or not any(each in error.details for each in _NOBODY):
         return ""
     with socket.socket(socket.AF_UNIX) as probe:
@@ -79,7 +79,7 @@ def _dial_text(error: RpcError, path: Path | None) -> str:
         except OSError as refused:
             reason = (refused.strerror or str(refused)).lower()
         else:
-            return ""  # somebody is back by now
+            return ""  # a server is there again
     return (
         'rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing:'
         f' dial unix {path}: connect: {reason}"'

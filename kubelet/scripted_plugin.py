@@ -1,4 +1,4 @@
-"""Plugins that do as a test says: every call is noted, and every answer can be replaced, delayed, failed or cut."""
+"""Scripted plugins for tests: every call is recorded, and every answer can be replaced, delayed, failed or cut off."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -12,14 +12,14 @@ from grpcunix import Context, RpcError, Status
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 
 REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
-"""The service by which a plugin watcher gets to know a plugin."""
+"""The service through which a plugin watcher identifies a plugin."""
 
 StubReply = Message | bytes
 Behaviour = Callable[[Any], Awaitable[StubReply]]
 
 
 class PluginFault(RpcError):
-    """Raise it in a behaviour to answer with this gRPC status."""
+    """Raised in a behaviour to answer with this gRPC status."""
 
     def __init__(self, text: str, code: Status = Status.INTERNAL) -> None:
         """`text` becomes the details."""
@@ -27,22 +27,22 @@ class PluginFault(RpcError):
 
 
 class ScriptedPlugin(ABC):
-    """What the stubs of all types have: calls that are noted, behaviours, a stream, and how a plugin watcher finds it.
+    """The base of all stubs: recorded calls, behaviours, streams, and the service for the plugin watcher.
 
     Use it as a context manager, or `start` and `stop` it.
     """
 
     def __init__(self, plugin_type: str, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """What it tells a plugin watcher that finds its socket."""
+        """The arguments are the answer to a plugin watcher's GetInfo."""
         self.info = registration.PluginInfo(type=plugin_type, name=name, endpoint=endpoint, supported_versions=versions)
         self.calls: list[tuple[str, Any]] = []  # (method, request), in order
-        self.behaviours: dict[str, Behaviour] = {}  # method -> what answers instead
-        self.streams_opened = 0  # ever
+        self.behaviours: dict[str, Behaviour] = {}  # method -> replaces the default answer
+        self.streams_opened = 0  # in total
         self._streams: list[asyncio.Queue[StubReply | None]] = []
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Serve."""
+        """Start serving."""
         await self.start()
         return self
 
@@ -54,33 +54,33 @@ class ScriptedPlugin(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Serve."""
+        """Start serving."""
 
     @abstractmethod
     async def stop(self) -> None:
         """Stop serving. Idempotent."""
 
     def send(self, message: StubReply) -> None:
-        """Send a message as it is, or bytes that are none, on every stream."""
+        """Send a message, or raw bytes (also invalid ones), on every stream."""
         for stream in self._streams:
             stream.put_nowait(message)
 
     def end_streams(self) -> None:
-        """End every stream well; the plugin goes on serving."""
+        """End every stream without an error; the plugin continues to serve."""
         for stream in self._streams:
             stream.put_nowait(None)
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
+        """The number of open streams."""
         return len(self._streams)
 
     def called(self, method: str) -> list[Any]:
-        """The requests of a method, in order."""
+        """Return the requests of a method, in order."""
         return [request for name, request in self.calls if name == method]
 
     async def until(self, predicate: Callable[[], bool], seconds: float = 30.0) -> None:
-        """Return as soon as `predicate` is true, looking after each call and stream. Raises TimeoutError."""
+        """Wait until `predicate` is true; checks after each call and each change of streams. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             while not predicate():
                 await self._changed.wait()
@@ -95,7 +95,7 @@ class ScriptedPlugin(ABC):
         return await self.reply_to("NotifyRegistrationStatus", request, response)
 
     async def reply_to(self, method: str, request: Any, usual: StubReply | Callable[[], StubReply]) -> StubReply:
-        """Note a call; the usual reply, which may have to be made only then, or what a test wants instead."""
+        """Record a call and return the reply: that of the method's behaviour if there is one, otherwise `usual`."""
         self.calls.append((method, request))
         self._notify()
         behaviour = self.behaviours.get(method)
@@ -104,7 +104,7 @@ class ScriptedPlugin(ABC):
         return await behaviour(request)
 
     async def stream(self, first: Awaitable[StubReply]) -> AsyncIterator[StubReply]:
-        """A stream: a first message, then what is sent."""
+        """Yield the first message, then each message that `send` sends."""
         message = await first
         stream: asyncio.Queue[StubReply | None] = asyncio.Queue()
         self._streams.append(stream)
@@ -124,7 +124,7 @@ class ScriptedPlugin(ABC):
 
 
 def failing(text: str, code: Status = Status.INTERNAL) -> Behaviour:
-    """A behaviour that answers with a gRPC error."""
+    """Return a behaviour that answers with a gRPC error."""
 
     async def fail(_: Any) -> StubReply:
         raise PluginFault(text, code)
@@ -133,7 +133,7 @@ def failing(text: str, code: Status = Status.INTERNAL) -> Behaviour:
 
 
 def answering(*answers: StubReply) -> Behaviour:
-    """A behaviour that gives these answers one after the other, and the last one from then on."""
+    """Return a behaviour that returns these answers one after the other, and the last one from then on."""
     left = list(answers)
 
     async def give(_: Any) -> StubReply:
@@ -143,17 +143,17 @@ def answering(*answers: StubReply) -> Behaviour:
 
 
 class Gate:
-    """A behaviour that waits until the test opens it, and gives `answer` then."""
+    """A behaviour that waits until the test opens it, and then returns `answer`."""
 
     def __init__(self, answer: StubReply) -> None:
         self.answer = answer
         self._opened = asyncio.Event()
 
     def open(self) -> None:
-        """Let all callers through, now and later."""
+        """Release all present and future callers."""
         self._opened.set()
 
     async def __call__(self, _: Any) -> StubReply:
-        """Wait."""
+        """Wait until the gate is open, and return the answer."""
         await self._opened.wait()
         return self.answer

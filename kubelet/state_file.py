@@ -1,6 +1,6 @@
-"""A state file on disk: written beside its place, synced, renamed, off the loop.
+"""A state file on disk: written to a temporary file, synced and renamed, in a thread.
 
-One write at a time. What comes in meanwhile waits for the next one, which writes the newest content for all of them.
+Only one write runs at a time. Requests that arrive during a write share the next one, which writes the newest content.
 """
 
 import asyncio
@@ -16,33 +16,36 @@ log = logging.getLogger(__name__)
 
 
 class StateFile:
-    """A file whose whole content is replaced with every write. Its mode is 0600, as the kubelet's files have it."""
+    """A file whose whole content is replaced by every write. Its mode is 0600, like the kubelet's files."""
 
     def __init__(self, path: Path, failure: type[KubeletError], words: str = "") -> None:
-        """Name the file; nothing is read or written yet. A write that fails raises `failure`, which begins so."""
+        """Name the file; nothing is read or written yet.
+
+        A failed write raises `failure`; its message begins with `words`, by default the kubelet's.
+        """
         self.path = path
         self._failure = failure
         self._words = words or f'failed to write checkpoint file "{path.name}"'
         self._newest = b""
-        self._next: asyncio.Future[None] | None = None  # ends when `_newest` is on disk
+        self._next: asyncio.Future[None] | None = None  # done when `_newest` is on disk
         self._writing: asyncio.Task[None] | None = None
 
     def write(self, content: bytes) -> asyncio.Future[None]:
-        """Queue `content`; the future ends when it is on disk, or with an error in the kubelet's words."""
+        """Queue `content`; the future is done when it is on disk, or has an error with the kubelet's message."""
         self._newest = content
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-            self._next.add_done_callback(lambda it: it.cancelled() or it.exception())  # nobody may be waiting
+            self._next.add_done_callback(lambda it: it.cancelled() or it.exception())  # there might be no waiter
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all())
         return asyncio.shield(self._next)
 
     def write_later(self, content: bytes) -> None:
-        """Queue `content` though nobody waits for it; an error is logged."""
+        """Queue `content` without waiting; an error is logged."""
         self.write(content).add_done_callback(_log_failure)
 
     async def close(self, *, discard: bool = False) -> None:
-        """Wait for what is queued; with `discard` only for a write that has begun."""
+        """Wait for queued writes; with `discard`, only for the one that is running."""
         if discard and self._next is not None:
             self._next.cancel()
             self._next = None
@@ -62,7 +65,7 @@ class StateFile:
     def _write(self, content: bytes) -> None:
         temporary = ""
         try:
-            # mkstemp gives 0600
+            # mkstemp creates the file with mode 0600
             descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.path.parent)
             with open(descriptor, "wb") as file:
                 file.write(content)

@@ -1,8 +1,8 @@
-"""The topology manager: which NUMA nodes a container's devices should come from, and whether a pod that cannot have
-that is refused.
+"""The topology manager: decides from which NUMA nodes a container's devices should come, and refuses pods by policy.
 
-Hint providers say per resource which sets of nodes could serve it; the merged hint is the narrowest set on which they
-agree. Source: device manager specification, sections 4.8 and 8; the merge follows the kubelet's documented policies.
+Hint providers return for each resource the sets of nodes that could serve it; the merged hint is the narrowest set that
+satisfies all of them. Source: device manager specification, sections 4.8 and 8; the merge follows the kubelet's
+documented policies.
 """
 
 import itertools
@@ -23,21 +23,21 @@ class TopologyAffinityError(KubeletError):
 
 
 class Hint(Struct, frozen=True):
-    """A set of NUMA nodes, None for any, and whether it is as good as the machine allows."""
+    """A set of NUMA nodes (None: any), and whether it is the best that the machine allows."""
 
     affinity: frozenset[int] | None
     preferred: bool
 
 
 class HintProvider(Protocol):
-    """Who knows where a pod's resources are. Values: None = anywhere, empty = cannot be satisfied."""
+    """A manager that knows the NUMA nodes of resources. Values: None = anywhere, empty = cannot be satisfied."""
 
     def get_topology_hints(self, pod: Pod, container: Container) -> Mapping[str, Sequence[Hint] | None]:
-        """Hints for one container, by resource."""
+        """Return the hints for one container, by resource."""
         ...
 
     def get_pod_topology_hints(self, pod: Pod) -> Mapping[str, Sequence[Hint] | None]:
-        """Hints for the pod as a whole, by resource."""
+        """Return the hints for the pod as a whole, by resource."""
         ...
 
 
@@ -46,10 +46,10 @@ _NOWHERE = Hint(None, False)
 
 
 class TopologyManager:
-    """Keeps the affinity of each container, and decides about pods."""
+    """Keeps the affinity of each container, and admits or refuses pods."""
 
     def __init__(self, numa_nodes: Sequence[int], policy: Policy = "none", scope: Scope = "container") -> None:
-        """`numa_nodes` are the machine's; `scope` says whether the containers of a pod must share their nodes."""
+        """`numa_nodes` are the machine's. With the scope `pod`, the containers of a pod share their nodes."""
         self._policy = policy
         self._scope = scope
         self._all = frozenset(numa_nodes)
@@ -57,15 +57,15 @@ class TopologyManager:
         self._affinity: dict[tuple[str, str], Hint] = {}
 
     def add_hint_provider(self, provider: HintProvider) -> None:
-        """Ask `provider`, too."""
+        """Add a hint provider."""
         self._providers.append(provider)
 
     def get_affinity(self, pod_uid: str, container: str) -> Hint:
-        """Where the container's devices should come from."""
+        """Return the NUMA nodes from which the container's devices should come."""
         return self._affinity.get((pod_uid, container), _NOWHERE)
 
     def forget(self, pod_uid: str) -> None:
-        """The pod is gone."""
+        """Drop the affinity of a pod that is gone."""
         self._affinity = {key: hint for key, hint in self._affinity.items() if key[0] != pod_uid}
 
     async def admit(self, pod: Pod, allocate: Callable[[Pod, Container], Awaitable[None]]) -> None:
@@ -80,7 +80,7 @@ class TopologyManager:
             await allocate(pod, container)
 
     def merge(self, provided: Sequence[Mapping[str, Sequence[Hint] | None]]) -> Hint:
-        """The best hint on which all providers agree."""
+        """Return the best hint that satisfies all providers."""
         choices = [list(each) for each in _filled(provided)]
         if self._policy == "single-numa-node":
             choices = [[hint for hint in hints if _is_single(hint)] for hints in choices]
@@ -108,7 +108,7 @@ class TopologyManager:
 
 
 def _filled(provided: Sequence[Mapping[str, Sequence[Hint] | None]]) -> list[Sequence[Hint]]:
-    """One list of choices per resource: nothing said is "anywhere", nothing possible is "nowhere preferred"."""
+    """Return a list of choices per resource: None becomes `ANYWHERE`, an empty list becomes `_NOWHERE`."""
     filled: list[Sequence[Hint]] = []
     for hints_of in provided:
         if not hints_of:
@@ -122,7 +122,7 @@ def _is_single(hint: Hint) -> bool:
 
 
 def _better(best: Hint | None, candidate: Hint, closest: int) -> Hint | None:
-    """The better of two. Among hints that are not preferred the best is the one whose size is nearest to `closest`."""
+    """Return the better hint. Of two that are not preferred, that is the one whose size is nearer to `closest`."""
     if not candidate.affinity:
         return best
     if best is None or best.affinity is None:

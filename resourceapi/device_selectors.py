@@ -1,4 +1,4 @@
-"""Device selectors in validation: `objects` has the rules, `cel` compiles; here they meet.
+"""The check of device selectors for validation: connects the rules in `objects` with the compiler in `cel`.
 
 validate_create(claim, check_selector=check_device_selector)
 """
@@ -10,7 +10,7 @@ from resourceapi.objects.class_rules import SelectorCheck
 
 
 def check_device_selector(expression: str, stored: bool) -> SelectorCheck:
-    """Compiles a selector in the environment for new or for stored expressions."""
+    """Compile a selector in the environment for new or for stored expressions."""
     try:
         return SelectorCheck(cost=compile_selector(expression, _environment(stored)).max_cost)
     except CelCompileError as error:

@@ -1,8 +1,8 @@
-"""YAML as Kubernetes reads it: which texts are numbers, flags or nothing, and what a text may cost its reader.
+"""Read YAML as Kubernetes does: the types of plain scalars, and the limits on nesting and aliases.
 
-The values are those of `sigs.k8s.io/yaml`: times stay texts, `y` is true, 1:59 is a text, 010 is eight, 1e3 is 1000.
-What is nested deeper than `MAX_DEPTH`, and aliases that repeat more than `MAX_REPEATED`, are refused; upstream's limits
-are higher. Nothing here recurses, and a text is read no further than to the first fault.
+The values are those of `sigs.k8s.io/yaml`: times stay strings, `y` is true, 1:59 is a string, 010 is eight, 1e3 is
+1000. Documents nested deeper than `MAX_DEPTH`, and aliases that repeat more than `MAX_REPEATED` bytes, are refused.
+Upstream's limits are higher. The reader does not recurse, and it stops at the first fault.
 """
 
 import base64
@@ -19,7 +19,7 @@ from resourceapi.objects.json_value import MAX_DEPTH
 from resourceapi.objects.strict import Members
 
 MAX_REPEATED = 2**20
-"""Bytes that aliases may stand for in one document; each value counts its characters and 16."""
+"""The most bytes that the aliases of one document can stand for; each value counts as its characters plus 16."""
 
 _VALUE = 16
 _CORE = "tag:yaml.org,2002:"
@@ -33,16 +33,16 @@ _WORDS: dict[str, object] = {
 }
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_MAX_DIGITS = 400  # a float's smallest and largest have fewer
+_MAX_DIGITS = 400  # the smallest and the largest float have fewer
 _EXACT = 1e21  # from here on Go writes a float with an exponent
 _BASES = {"x": 16, "o": 8, "b": 2}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ManifestError(ValueError):
-    """A text that is no YAML, or none that Kubernetes takes; says the line where there is one.
+    """The text is not YAML, or not YAML that Kubernetes accepts. The message names the line if it is known.
 
-    `in_go` is what Kubernetes' own reader says, which has no number for the first line.
+    `in_go` is the message of Kubernetes' own reader, which does not number the first line.
     """
 
     def __init__(self, text: str, in_go: str = "") -> None:
@@ -51,7 +51,7 @@ class ManifestError(ValueError):
 
 
 def read_yaml(data: bytes | str) -> Any:
-    """The value of the first document of a text, of which JSON is a kind; its objects are `Members`.
+    """Return the value of the first document of a YAML or JSON text; its objects are `Members`.
 
     Raises ManifestError.
     """
@@ -59,7 +59,7 @@ def read_yaml(data: bytes | str) -> Any:
 
 
 def read_documents(data: bytes | str) -> list[Any]:
-    """The values of all documents of a text. Raises ManifestError."""
+    """Return the values of all documents of a text. Raises ManifestError."""
     return list(_documents(data))
 
 
@@ -69,14 +69,14 @@ class _Anchored(NamedTuple):
 
 
 class _Open:
-    """A list or a mapping that has begun."""
+    """A list or a mapping whose end event has not been read."""
 
     def __init__(self, anchor: str | None, *, is_list: bool) -> None:
         self.anchor = anchor
         self.is_list = is_list
-        self.items: list[Any] = []  # a mapping's are keys and values in turn
+        self.items: list[Any] = []  # in a mapping: keys and values alternate
         self.cost = _VALUE
-        self.merges: set[int] = set()  # places of keys that are `<<`
+        self.merges: set[int] = set()  # indexes in `items` of the keys `<<`
 
     def add(self, value: Any, cost: int) -> None:
         self.items.append(value)
@@ -105,7 +105,7 @@ def _documents(data: bytes | str) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark, problem = error.problem_mark, error.problem or ""
         line = max(1, mark.line + (mark.column > 0)) if mark else 1
-        if "expected the node content" in problem:  # of the parser in Python
+        if "expected the node content" in problem:  # wording of PyYAML's pure Python parser
             problem = "did not find expected node content"
         raise ManifestError(f"line {line}: {problem}", _in_go(error, problem)) from None
     except (yaml.YAMLError, UnicodeError) as error:
@@ -114,19 +114,19 @@ def _documents(data: bytes | str) -> Iterator[Any]:
 
 def _in_go(error: yaml.MarkedYAMLError, problem: str) -> str:
     marks = (mark.line for mark in (error.context_mark, error.problem_mark) if mark is not None)
-    line = next(filter(None, marks), 0)  # Go counts from 0 here, and from 1 in faults of single tokens
+    line = next(filter(None, marks), 0)  # Go numbers lines from 0 here, and from 1 in scanner errors
     if not line:
         return problem
     return f"line {line + isinstance(error, yaml.scanner.ScannerError)}: {problem}"
 
 
 class _Document:
-    """One document, from the events up to its end."""
+    """One document, built from the parser's events up to the document's end."""
 
     def __init__(self, events: Iterator[yaml.Event]) -> None:
         self._events = events
         self._open: list[_Open] = []
-        self._anchors: dict[str, _Anchored | None] = {}  # None: its value has not ended yet
+        self._anchors: dict[str, _Anchored | None] = {}  # None: the anchored value has not ended yet
         self._repeated = 0
         self._root: Any = None
 
@@ -175,7 +175,7 @@ class _Document:
         self._add(found.value, found.cost, None)
 
     def _check_alias_depth(self, value: Any, event: yaml.AliasEvent) -> None:
-        """An alias may bring a value that is too deep for where it stands."""
+        """Raise ManifestError if the alias's value exceeds `MAX_DEPTH` at the alias's position."""
         level, depth = [value], len(self._open)
         while level:
             level = [x for each in level for x in _children(each)]
@@ -199,7 +199,7 @@ def _children(value: Any) -> list[Any]:
 
 
 def _value(text: str, line: int) -> Any:
-    """What a plain text stands for."""
+    """Return the value of a plain (unquoted, untagged) scalar."""
     if text in _WORDS:
         value = _WORDS[text]
         if isinstance(value, float):
@@ -219,7 +219,7 @@ def _value(text: str, line: int) -> Any:
 
 
 def _integer(digits: str) -> int | None:
-    """Go's reading, with its prefixes; None for what 64 bits cannot hold."""
+    """Return the integer by Go's rules for prefixes; None if it does not fit 64 bits."""
     bare = digits.lstrip("+-").lower()
     base = _BASES.get(bare[1:2], 8 if len(bare) > 1 else 10) if bare[0] == "0" else 10
     number = int(bare[2:] if bare[1:2] in _BASES else bare, base)
@@ -229,14 +229,14 @@ def _integer(digits: str) -> int | None:
 
 
 def _shortest(number: float, text: str) -> Any:
-    """A number without a fraction is written without one; what a float cannot hold stays a text."""
+    """Return a number without a fraction as an int, below 1e21; a number beyond a float's range stays text."""
     if math.isinf(number):
         return text
     return int(number) if number.is_integer() and abs(number) < _EXACT else number
 
 
 def _tagged(event: yaml.ScalarEvent) -> Any:
-    """The value of a quoted text, or of one with a tag."""
+    """Return the value of a quoted or tagged scalar."""
     tag = _check_tag(event, "str", "int", "float", "bool", "null", "binary", "timestamp")
     if tag in ("", "str", "timestamp"):
         return event.value
@@ -253,7 +253,7 @@ def _tagged(event: yaml.ScalarEvent) -> Any:
 
 
 def _check_tag(event: Any, *known: str) -> str:
-    """The tag's name, empty for none. Raises ManifestError for one that has no meaning here."""
+    """Return the tag's short name, empty if there is none. Raises ManifestError for a tag that is not in `known`."""
     tag: str = event.tag or "!"
     name = tag.removeprefix(_CORE)
     if tag == "!":
@@ -264,7 +264,7 @@ def _check_tag(event: Any, *known: str) -> str:
 
 
 def _merged(item: Any, line: int) -> list[tuple[str, Any]]:
-    """The members that `<<` brings; of several mappings the first has the last word."""
+    """Return the members that `<<` adds. If several mappings have a member, the first mapping's wins."""
     several = list(reversed(item)) if isinstance(item, list) else [item]
     if not all(isinstance(each, Members) for each in several):
         raise ManifestError(f"line {line}: map merge requires map or sequence of maps as the value")

@@ -27,7 +27,7 @@ _FOLDERS = ("dev", "etc", "proc", "run", "sys", "tmp", "var")
 
 
 def main() -> None:
-    """Build the image that the command line asks for."""
+    """Build the image that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("out", type=Path)
@@ -87,9 +87,9 @@ def _system(work: Path, root: Path, architecture: str) -> None:
 
 
 def _compile(native: Path, root: Path, folder: str) -> None:
-    """Compile with the image's own Python: nothing can be written later, and another one may write other bytes.
+    """Compile with the image's own Python, because the image is read-only and other Pythons can write other bytes.
 
-    Without columns of what stands in a line: a traceback has its lines without them, and the daemon takes 0.3 MiB less.
+    Column numbers are left out: tracebacks still have line numbers, and the daemon needs 0.3 MiB less.
     """
     command = [*debian.python(native), "-S", "-Xno_debug_ranges", "-m", "compileall", "-q"]
     environment = {"PYTHONHOME": str(native / "usr"), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,6 +1,6 @@
-"""Debian packages of a pinned version, for any architecture, with apt and without touching this machine's own packages.
+"""Debian packages of pinned versions, for any architecture. Uses apt without changing this machine's own packages.
 
-The lock names each package's architecture, version and SHA-256; `python -m deploy.image.lock` writes it.
+The lock contains each package's architecture, version and SHA-256; `python -m deploy.image.lock` writes it.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ PACKAGES = (
     "python3.11-minimal",
     "zlib1g",
 )
-"""Python, and what its modules load."""
+"""Python, and the libraries that its modules load."""
 
 LOCK = Path(__file__).with_name("debian.lock")
 
@@ -42,13 +42,13 @@ class Deb(NamedTuple):
 
 
 def read_lock(architecture: str) -> list[Deb]:
-    """Return what the image of this architecture has of Debian."""
+    """Return the Debian packages of the image for this architecture."""
     lines = (line.split() for line in LOCK.read_text().splitlines() if not line.startswith("#"))
     return [deb for deb in (Deb(*line) for line in lines) if deb.architecture == architecture]
 
 
 class Apt:
-    """apt with this machine's sources and lists of its own, for an architecture that need not be this machine's."""
+    """apt with this machine's sources but separate package lists, for any architecture."""
 
     def __init__(self, folder: Path, architecture: str) -> None:
         """Keep lists and packages in `folder`."""
@@ -66,7 +66,7 @@ class Apt:
         self._has_lists = False
 
     def newest(self, names: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-        """Return version and SHA-256 of each package as the sources have them now."""
+        """Return version and SHA-256 of each package that the sources have now."""
         self._update()
         show = ["apt-cache", *self._options, "show", "--no-all-versions", *names]
         found = {}
@@ -77,9 +77,9 @@ class Apt:
         return found
 
     def fetch(self, deb: Deb) -> Path:
-        """Return the package's file, fetched unless it is here.
+        """Return the package's file, downloaded if necessary.
 
-        Raises SystemExit where the sources have it no longer, or have another one by that name.
+        Raises SystemExit if the sources do not have this version any more, or have a different file for it.
         """
         file = self._folder / "debs" / deb.sha256 / f"{deb.name}.deb"
         if file.exists():
@@ -112,7 +112,7 @@ class Apt:
 def unpack(debs: list[Path], root: Path) -> None:
     """Unpack packages below `root`, without their documentation but with their licences.
 
-    What is installed stands where scanners of images without dpkg look: var/lib/dpkg/status.d.
+    Lists the packages in var/lib/dpkg/status.d, where scanners find them in images without dpkg.
     """
     status = root / "var/lib/dpkg/status.d"
     status.mkdir(parents=True)
@@ -132,7 +132,7 @@ def unpack(debs: list[Path], root: Path) -> None:
 
 
 def python(root: Path) -> list[str]:
-    """Return the command that runs the Python below `root`, with nothing but what is there.
+    """Return the command that runs the Python below `root` with only the libraries there.
 
     `root` must be of this machine's architecture.
     """

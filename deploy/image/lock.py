@@ -1,6 +1,7 @@
-"""Pin what goes into the image: `python -m deploy.image.lock` writes debian.lock, requirements.lock and tracing.lock.
+"""Pin the image's contents: `python -m deploy.image.lock` writes debian.lock, requirements.lock and tracing.lock.
 
-Both take the newest that fits: Debian's of this machine's sources, and wheels for what pyproject.toml needs.
+It selects the newest versions that fit: Debian packages of this machine's sources, and wheels for the dependencies in
+pyproject.toml.
 """
 
 import json
@@ -33,7 +34,7 @@ def main() -> None:
             if pin not in pins:
                 of_tracing.setdefault(pin, set()).add(sha256)
         for found, others in ((pins, {}), (of_tracing, pins)):
-            for python in wheels.PYTHONS[1:]:  # which the Debian package and nodeplug.pyz run on, too
+            for python in wheels.PYTHONS[1:]:  # the Debian package and nodeplug.pyz also run on these
                 for pin, sha256 in _resolve([*found], architecture, python).items():
                     if pin not in others:
                         found.setdefault(pin, set()).add(sha256)

@@ -31,7 +31,7 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 def main() -> None:
-    """Write the image that the command line asks for."""
+    """Write the image that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("name")
@@ -62,12 +62,12 @@ def _words(text: str) -> list[str]:
 
 
 def source_date() -> int:
-    """Return the time that everything written is of: SOURCE_DATE_EPOCH, in seconds."""
+    """Return SOURCE_DATE_EPOCH, the time of everything that is written, in seconds since 1970."""
     return int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 
 
 def tree_layer(folder: Path, path: str = "/") -> bytes:
-    """Return the layer that has `folder` at `path`: root's, and writable for nobody."""
+    """Return the layer that has `folder` at `path`, owned by root and read-only."""
 
     def reset(found: tarfile.TarInfo) -> tarfile.TarInfo:
         found.uid = found.gid = 0
@@ -122,7 +122,7 @@ def write(
     architecture: str = "amd64",
     labels: dict[str, str] | None = None,
 ) -> None:
-    """Write the image `name`, repository:tag, of these layers; `config` is the specification's object of that name."""
+    """Write the image `name` (repository:tag) with these layers; `config` is the specification's `config` object."""
     blobs: dict[str, bytes] = {}
 
     def blob(data: bytes, kind: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is in an image, as a CycloneDX 1.6 document: Debian's packages and Python's distributions, as installed."""
+"""The bill of materials of an image as a CycloneDX 1.6 document: installed Debian packages and Python distributions."""
 
 import datetime
 import json
@@ -15,7 +15,7 @@ from deploy.image import oci
 
 
 def document(root: Path, site: Path, *, architecture: str) -> bytes:
-    """Return the JSON document; the same image gives the same bytes."""
+    """Return the JSON document; the same image always gives the same bytes."""
     (program,) = (each for each in distributions(path=[str(site)]) if each.name == "nodeplug")
     components = sorted((*_debian(root), *_python(site)), key=lambda each: str(each["purl"]))
     made = datetime.datetime.fromtimestamp(oci.source_date(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

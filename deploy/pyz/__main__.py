@@ -20,11 +20,11 @@ from deploy.image import wheels
 _START = Path(__file__).with_name("start.py")
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _LEFT_OUT = ("grpc/", "grpcio-")
-_NAMESPACES = ("google/",)  # which Python sees in an archive only where they stand there themselves
+_NAMESPACES = ("google/",)  # Python finds namespace packages in an archive only if they have their own entry
 
 
 def main() -> None:
-    """Build the file that the command line asks for."""
+    """Build the file that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("out", type=Path)
@@ -43,8 +43,8 @@ def main() -> None:
 
 
 def write(out: Path, content: dict[str, bytes]) -> None:
-    """Write an archive of these files, with its start, that can be executed."""
-    when = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), 315532800))[:6]  # zip begins in 1980
+    """Write an executable archive of these files and its `__main__.py`."""
+    when = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), 315532800))[:6]  # zip times start in 1980
     start = _START.read_bytes()
     with out.open("wb") as file:
         file.write(_SHEBANG)
@@ -57,7 +57,7 @@ def write(out: Path, content: dict[str, bytes]) -> None:
 
 
 def _libraries(site: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield what Python itself can read of what is installed in `site`."""
+    """Yield the files of `site` that Python can import from an archive, which excludes compiled modules."""
     for path in site.rglob("*"):
         name = str(path.relative_to(site))
         if path.is_file() and path.suffix != ".so" and not name.startswith(_LEFT_OUT):
@@ -65,7 +65,7 @@ def _libraries(site: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _compiled(scratch: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield msgspec's compiled part for each Python and processor. Raises CalledProcessError as `wheels.install`."""
+    """Yield msgspec's compiled module for each Python and processor. Raises CalledProcessError."""
     (pin,) = (line for line in wheels.LOCK.read_text().splitlines() if line.startswith("msgspec=="))
     lock = scratch / "msgspec.lock"
     lock.write_text(pin + "\n")

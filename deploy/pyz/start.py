@@ -1,7 +1,7 @@
-"""Where nodeplug.pyz starts: the archive's `__main__.py`.
+"""The `__main__.py` of nodeplug.pyz.
 
-All of it is imported from the archive but msgspec's compiled part, which the system's loader must have as a file: that
-is one in memory, so that nothing is left behind and nothing need be writable.
+Everything is imported from the archive except msgspec's compiled module, which the system's loader needs as a file. It
+is loaded from a file in memory, so that no file is left behind and no folder must be writable.
 """
 
 import importlib.machinery
@@ -43,6 +43,6 @@ def _compiled() -> bytes:
 
 
 sys.meta_path.insert(0, _Finder)
-from nodeplug.__main__ import main  # noqa: E402 - now it can be
+from nodeplug.__main__ import main  # noqa: E402 - needs the finder
 
 main()

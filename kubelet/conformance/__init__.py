@@ -1,4 +1,4 @@
-"""Does a device plugin, or a DRA driver, behave? Runs of somebody's command against a stand-in kubelet."""
+"""Conformance tests: run the command of a device plugin or a DRA driver against a stand-in kubelet."""
 
 from kubelet.conformance.device_plugin import Conformance
 from kubelet.conformance.dra_driver import NODE, DriverConformance

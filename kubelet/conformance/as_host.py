@@ -1,8 +1,9 @@
-"""The kubelet's own folder, `/var/lib/kubelet`, for this process and its children alone: some commands hard-code it.
+"""A private `/var/lib/kubelet` for this process and its children, because some commands hard-code that path.
 
-A mount namespace with an empty tmpfs in that place. Root needs no more; others get a user namespace in which they are
-who they are. Where the machine has no such folder, its parent is laid out again with one, every entry bound to what it
-is. Nothing of this is seen outside, and it ends with the process. Source: unshare(2), user_namespaces(7), mount(2).
+It is an empty tmpfs in a mount namespace. Users other than root also get a user namespace, with the same uid and gid.
+If the machine has no such folder, its parent is replaced by a tmpfs with the folder and bind mounts of all entries of
+the parent. Other processes do not see the mounts, which end with the process. Source: unshare(2), user_namespaces(7),
+mount(2).
 """
 
 import contextlib
@@ -22,13 +23,13 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(folder: Path = FOLDER) -> None:
-    """Have an empty `folder` from now on, whatever the machine has there. Raises NodeError where that is not allowed.
+    """Mount an empty `folder` for this process, whatever the machine has there. Raises NodeError if not permitted.
 
-    The process must have one thread only.
+    The process must have only one thread.
     """
     try:
         _unshare()
-        _mount(None, Path("/"), flags=_RECURSIVE | _PRIVATE)  # what is mounted here is not passed on
+        _mount(None, Path("/"), flags=_RECURSIVE | _PRIVATE)  # mounts do not propagate to other namespaces
         if not folder.is_dir():
             _lay_out_again(folder.parent, folder.name)
         _mount_tmpfs(folder)
@@ -42,7 +43,7 @@ def enter(folder: Path = FOLDER) -> None:
 
 def _unshare() -> None:
     if os.geteuid() == 0:
-        with contextlib.suppress(PermissionError):  # root of a container, perhaps without CAP_SYS_ADMIN
+        with contextlib.suppress(PermissionError):  # root in a container can lack CAP_SYS_ADMIN
             _check(_LIBC.unshare(_NEW_MOUNTS), "unshare")
             return
     user, group = os.geteuid(), os.getegid()
@@ -53,7 +54,7 @@ def _unshare() -> None:
 
 
 def _lay_out_again(parent: Path, name: str) -> None:
-    """Put a folder that has all entries of `parent`, and an empty folder `name` besides, in its place."""
+    """Replace `parent` with a tmpfs that has all its entries and an additional empty folder `name`."""
     if not parent.is_dir():
         raise NotADirectoryError(20, "no such folder, nor can one be put there", str(parent))
     staging = Path(tempfile.mkdtemp(prefix="kubelet-parent-"))

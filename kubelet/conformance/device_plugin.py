@@ -1,7 +1,7 @@
-"""Does a device plugin behave? A run against a stand-in kubelet, for a plugin in any language.
+"""Conformance test of a device plugin in any language, against a stand-in kubelet.
 
-The plugin is a command. It is started, registers, is asked for devices, well and badly, sees the kubelet restart, and
-is told to stop. What a kubelet or a user would suffer from is a failure; what is only unwise is a warning.
+The plugin is a command. The test starts it, waits for its registration, sends valid and invalid requests, restarts the
+kubelet, and stops the plugin. Behaviour that would harm a kubelet or a user is a failure; other faults are warnings.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
 
 class Conformance(Run):
-    """A run of a device plugin."""
+    """A conformance test of a device plugin."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Conformance(Run):
         kubernetes: Version = DEFAULT_VERSION,
         folder: Path | None = None,
     ) -> None:
-        """`{dir}` in `command` becomes the folder of kubelet.sock; `seconds` is how long anything may take.
+        """`{dir}` in `command` is replaced with the folder of kubelet.sock; `seconds` is the timeout of each step.
 
-        The kubelet's own folder is `folder`, a new one if none is given.
+        The kubelet's own folder is `folder`, by default a new one.
         """
         super().__init__(seconds, tell)
         self._command = command
@@ -77,7 +77,7 @@ class Conformance(Run):
                 await self.try_out(node, [part.replace("{dir}", str(node.device_plugins)) for part in self._command])
 
     async def check(self, node: Node, process: PluginProcess) -> None:
-        """Make all checks."""
+        """Perform all checks."""
         self.group = "registration"
         if not await self._registers(node, "registers and lists its devices"):
             return
@@ -90,7 +90,7 @@ class Conformance(Run):
         await self._shutdown(node, process)
 
     async def _questions(self, node: Node, resources: Sequence[str]) -> bool:
-        """Ask for devices of each resource; False if the kubelet waits for an answer still, and can do nothing else."""
+        """Send requests for each resource; return False if the kubelet still waits for an answer and is blocked."""
         for resource in resources:
             self.group = resource
             endpoint = node.endpoints()[resource]
@@ -102,7 +102,7 @@ class Conformance(Run):
         return True
 
     async def _registers(self, node: Node, name: str, wanted: Sequence[str] = ()) -> bool:
-        """Wait until every endpoint has sent a list, and nothing new came for a moment."""
+        """Wait until every endpoint has sent a list, and no new endpoint has registered for a second."""
         started = time.monotonic()
 
         def is_ready() -> bool:
@@ -111,7 +111,7 @@ class Conformance(Run):
 
         try:
             await node.until(is_ready, self.seconds)
-            with contextlib.suppress(TimeoutError):  # several resources may register one after the other
+            with contextlib.suppress(TimeoutError):  # several resources can register one after the other
                 while not wanted:
                     known = node.endpoints()
                     await node.until(partial(_has_changed, node, known), 1.0)
@@ -144,7 +144,7 @@ class Conformance(Run):
             self.note(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
 
     def _fault_of_ids(self, resource: str, ids: Collection[str]) -> str:
-        """What is unwise in the ids of a list; empty if all is well."""
+        """Return the faults of the ids of a list; empty if there are none."""
         wrong = ["a device has none"] if "" in ids else []
         if resource in self.repeated:
             wrong.append(f"{self.repeated[resource]}, and is one device to the kubelet")
@@ -165,7 +165,7 @@ class Conformance(Run):
         self.note("options", "pass", f"wants {' and '.join(named) or 'nothing more'}")
 
     async def _allocations(self, node: Node, resource: str) -> bool:
-        """Admit pods; False if the plugin does not answer, for which a kubelet waits for ever."""
+        """Admit pods; return False if the plugin does not answer, for which a kubelet would wait without end."""
         healthy = _healthy(node, resource)
         if not healthy:
             return self.note("allocation", "skip", "no healthy device")
@@ -273,7 +273,7 @@ class Conformance(Run):
 
 
 def _amounts(count: int, *, has_half: bool = True) -> dict[str, int]:
-    """How many of so many devices are asked for, by words that are the same however many there are."""
+    """Return the amounts to request of `count` devices, by descriptions that do not depend on the count."""
     amounts = {"one device": 1}
     if has_half and 1 < (count + 1) // 2 < count:
         amounts["half of the devices"] = (count + 1) // 2
@@ -283,7 +283,7 @@ def _amounts(count: int, *, has_half: bool = True) -> dict[str, int]:
 
 
 def _fault_of(found: api.ContainerAllocateResponse) -> str:
-    """What a runtime could not take of an answer to Allocate; empty if all is well."""
+    """Return the first fault in a response to Allocate that a runtime would refuse; empty if there is none."""
     wrong = [f"environment variable {name!r} cannot be set" for name in found.envs if not name or "=" in name]
     for device in found.devices:
         if not (device.host_path.startswith("/") and device.container_path.startswith("/")):
@@ -306,7 +306,7 @@ def _fault_of(found: api.ContainerAllocateResponse) -> str:
 def _judge(
     response: api.PreferredAllocationResponse, available: Sequence[str], must: Sequence[str], size: int
 ) -> tuple[Outcome, str]:
-    """A wrong preference does no harm, the kubelet corrects it; but it is not what the plugin wanted."""
+    """Return the outcome for a preference. An invalid one is a warning: the kubelet corrects it, so it is harmless."""
     if not response.container_responses:
         return "warn", "no preference"
     chosen = list(response.container_responses[0].deviceIDs)

@@ -1,7 +1,7 @@
-"""Does a DRA driver behave? A run against a stand-in kubelet and an API server, for a driver in any language.
+"""Conformance test of a DRA driver in any language, against a stand-in kubelet and an API server.
 
-Claims are written as a scheduler leaves them, so that no class and no allocation is needed; pods are handed to the
-kubelet. What a kubelet or a user would suffer from is a failure; what is only unwise is a warning.
+The test writes allocated claims as a scheduler would, so that no class and no scheduler is needed, and admits pods
+directly at the kubelet. Behaviour that would harm a kubelet or a user is a failure; other faults are warnings.
 Source: DRA specification, section 1.7; observations 53-76.
 """
 
@@ -32,15 +32,15 @@ from resourceapi.objects.core import Pod
 NODE = "node"
 REQUEST = "verify"
 RESTARTS = 3
-SLOW_ANSWER = 10.0  # seconds; a kubelet gives up after 45
+SLOW_ANSWER = 10.0  # seconds; a kubelet's timeout is 45
 HELPER_PAUSE = 90.0
-"""Seconds until upstream's helper publishes again: for a minute it trusts its own write, then it rests for 30."""
+"""Seconds until upstream's helper publishes again: it trusts its own write for a minute, then it waits for 30 s."""
 
 _DEVICE_CLASS = "verify.example.com"
 
 
 class DriverConformance(Run):
-    """A run of a DRA driver."""
+    """A conformance test of a DRA driver."""
 
     def __init__(
         self,
@@ -53,18 +53,18 @@ class DriverConformance(Run):
         kubernetes: Version = DEFAULT_VERSION,
         folder: Path | None = None,
     ) -> None:
-        """A run with an API server that has nothing but a node `node`.
+        """A test with an API server that contains only a node `node`.
 
         Args:
-            command: of the driver; `{dir}` in it becomes the folder of registration sockets, `{kubelet}` the kubelet's,
-                `{kubeconfig}` and `{node}` what a driver has to know of the cluster.
-            seconds: how long anything may take.
-            tell: hears of each check.
-            client: an administrator's.
-            kubeconfig: for the driver.
+            command: the driver's command line. `{dir}` in it is replaced with the folder of registration sockets,
+                `{kubelet}` with the kubelet's folder, `{kubeconfig}` with the kubeconfig, `{node}` with the node name.
+            seconds: the timeout of each step.
+            tell: is called with each check.
+            client: a client with an administrator's credentials.
+            kubeconfig: the kubeconfig for the driver.
             device: `pool/device` to claim; by default the first that the driver publishes.
-            kubernetes: whose kubelet it meets.
-            folder: the kubelet's own; by default a new one.
+            kubernetes: the kubelet's Kubernetes release.
+            folder: the kubelet's own folder; by default a new one.
         """
         super().__init__(seconds, tell)
         self._command = command
@@ -99,7 +99,7 @@ class DriverConformance(Run):
                 await self.try_out(node, [_filled(part, words) for part in self._command])
 
     async def check(self, node: Node, process: PluginProcess) -> None:
-        """Make all checks."""
+        """Perform all checks."""
         self.group = "registration"
         if not await self._registers(node, "registers"):
             return
@@ -114,7 +114,7 @@ class DriverConformance(Run):
         await self._shutdown(node, process)
 
     async def _registers(self, node: Node, name: str) -> bool:
-        """Wait until a driver is registered and serves; after the first time, that driver."""
+        """Wait until a driver is registered and connected; after the first time, that same driver."""
         started = time.monotonic()
         plugins = node.dra_manager.plugins
 
@@ -137,7 +137,7 @@ class DriverConformance(Run):
         return node.dra_manager.plugins.get(self._driver)
 
     async def _published(self) -> str:
-        """The device to claim; empty if there is none."""
+        """Return the device to claim; empty if there is none."""
         if self._device:
             self.note("publishes devices", "skip", f"{self._device} is claimed, as was asked for")
             return self._device
@@ -156,7 +156,7 @@ class DriverConformance(Run):
         return next(iter(devices))
 
     async def _wait_for_slices(self, seconds: float, old: Collection[str] = ()) -> dict[str, v1.Device]:
-        """The devices of the first pool that is whole, by `pool/device`; none if that takes longer.
+        """Return the devices of the first complete pool, by `pool/device`; empty after `seconds`.
 
         Slices with `old` uids do not count.
         """
@@ -190,7 +190,7 @@ class DriverConformance(Run):
             return {}
         finally:
             watching.cancel()
-            await asyncio.wait([watching])  # or the cancellation of these checks could be taken for that of the task
+            await asyncio.wait([watching])  # awaiting the task itself would confuse its cancellation with our own
             if not watching.cancelled():
                 watching.result()
 
@@ -214,7 +214,7 @@ class DriverConformance(Run):
         await self._end(node, info)
 
     async def _why(self, node: Node, name: str) -> str:
-        """Why a pod's claims are not prepared; empty if they are now."""
+        """Return why a pod's claims cannot be prepared; empty if they are prepared now."""
         (asking,) = [each for each, _ in node.pods() if each.metadata.name == name]
         try:
             await node.dra_manager.prepare_resources(asking)
@@ -224,7 +224,7 @@ class DriverConformance(Run):
         return ""
 
     def _answer(self, node: Node, device: str) -> None:
-        """Look at what the driver said that it prepared."""
+        """Check the prepared devices that the driver returned."""
         (info,) = node.dra_manager.cache.claims()
         prepared = info.devices[self._driver] or []
         wrong = [f"{it.pool_name}/{it.device_name} was not allocated" for it in prepared if _place(it) != device]
@@ -244,7 +244,7 @@ class DriverConformance(Run):
             self.note("what it says that it prepared", "pass", ", ".join(names) or "no CDI device")
 
     async def _again(self, node: Node, info: ClaimInfo) -> None:
-        """The kubelet repeats a call of which it does not know the end, and after a restart of its own."""
+        """Check a repeated prepare: the kubelet repeats calls without a known result, and calls after its restart."""
         name = "preparing again changes nothing"
         before = node.dra_manager.cache.claims()[0].devices[self._driver] or []
         answers = await self._call(node, PREPARE, name, info)
@@ -258,7 +258,7 @@ class DriverConformance(Run):
         self.note(name, "pass" if same else "fail", "" if same else "other devices")
 
     async def _restarts(self, node: Node) -> bool:
-        """Restart the kubelet, which deletes the slices of its node whenever it starts; wait for them once."""
+        """Restart the kubelet, which deletes its node's slices at each start; then wait once for the new slices."""
         deleted: set[str] = set()
         for number in range(1, RESTARTS + 1):
             listed = await asyncio.to_thread(self._slices.list, field_selector=f"spec.nodeName={NODE}")
@@ -275,7 +275,7 @@ class DriverConformance(Run):
         return True
 
     async def _end(self, node: Node, info: ClaimInfo) -> None:
-        """The claim may be gone when the kubelet has it unprepared."""
+        """Check unprepare after the claim was deleted, which can happen in a cluster."""
         name = "is unprepared without the claim"
         await asyncio.to_thread(self._claims.delete, info.name, info.namespace)
         await node.remove("verify")
@@ -329,10 +329,10 @@ class DriverConformance(Run):
     async def _call(
         self, node: Node, method: str, name: str, *infos: ClaimInfo, of_whole_call: Outcome = "fail"
     ) -> Mapping[str, Any] | None:
-        """Call the driver itself; None if the whole call fails, which is noted.
+        """Call the driver directly; return None and record a check if the whole call fails.
 
-        For a bad claim that is only unwise, and what upstream's helper for Go does: a call has one pod's claims, and
-        the pod waits for all of them either way.
+        `of_whole_call` is the outcome of that check. For a bad claim it is a warning, because upstream's Go helper does
+        the same, and harmless: a call has the claims of one pod, which waits for all of them anyway.
         """
         try:
             return await self.soon(self._plugin(node).call(method, infos))
@@ -351,7 +351,7 @@ class DriverConformance(Run):
         self.note("leaves no registration socket behind", "warn" if left else "pass", ", ".join(left))
 
     async def _claim(self, name: str, device: str) -> ClaimInfo:
-        """A claim that got the device, for the pod of its name."""
+        """Create a claim to which the device is allocated, reserved for the pod with the same name."""
         made = allocated_claim(name, self._driver, f"{REQUEST}/{device}", users=[name])
         status = _as_scheduled(made.status, self._published_as.get(device))
         exactly = v1.ExactDeviceRequest(device_class_name=_DEVICE_CLASS, allocation_mode=v1.EXACT_COUNT, count=1)
@@ -365,7 +365,7 @@ class DriverConformance(Run):
 
 
 def _user(name: str) -> Pod:
-    """A pod whose container uses the claim of its name; its uid is its name, too."""
+    """Return a pod whose container uses the claim with the same name; the name is also its uid."""
     return pod(name, container("c", claims=["claim"]), uid=name, claims={"claim": name})
 
 
@@ -380,9 +380,9 @@ def _place(device: Any) -> str:
 
 
 def _as_scheduled(status: v1.ResourceClaimStatus, device: v1.Device | None) -> v1.ResourceClaimStatus:
-    """What a scheduler says of a device that several claims may have: a share of its own, and how much of it.
+    """Return the status as a scheduler writes it: a device that claims can share gets a share id and amounts.
 
-    Of a capacity that no request names it is what the policy has as default, else all of it (KEP-5075).
+    The amount of a capacity that no request names is the policy's default, otherwise all of it (KEP-5075).
     """
     if device is None or not device.allow_multiple_allocations or status.allocation is None:
         return status
@@ -396,7 +396,7 @@ def _as_scheduled(status: v1.ResourceClaimStatus, device: v1.Device | None) -> v
 
 
 def _whole_pool(slices: Iterable[v1.ResourceSlice]) -> dict[str, v1.Device]:
-    """The devices, by `pool/device`, of the first pool of which every slice of the newest generation is there."""
+    """Return the devices, by `pool/device`, of the first pool with all slices of its newest generation."""
     for name, current in _newest(slices):
         devices = {f"{name}/{device.name}": device for each in current for device in each.spec.devices}
         if devices and len(current) == current[0].spec.pool.resource_slice_count:
@@ -405,7 +405,7 @@ def _whole_pool(slices: Iterable[v1.ResourceSlice]) -> dict[str, v1.Device]:
 
 
 def _what_is_missing(slices: Iterable[v1.ResourceSlice]) -> str:
-    """Why a pool cannot be used; empty without slices."""
+    """Return why a pool cannot be used; empty without slices."""
     for name, current in _newest(slices):
         pool = current[0].spec.pool
         if len(current) != pool.resource_slice_count:
@@ -415,7 +415,7 @@ def _what_is_missing(slices: Iterable[v1.ResourceSlice]) -> str:
 
 
 def _newest(slices: Iterable[v1.ResourceSlice]) -> Iterator[tuple[str, Sequence[v1.ResourceSlice]]]:
-    """The slices of each pool's newest generation, by the pools' names."""
+    """Yield each pool's name and the slices of its newest generation, sorted by name."""
     pools: dict[str, list[v1.ResourceSlice]] = {}
     for each in slices:
         pools.setdefault(each.spec.pool.name, []).append(each)

@@ -1,4 +1,4 @@
-"""What every conformance run has: checks that are noted as they are made, and the process that is looked at."""
+"""The common part of conformance tests: recorded checks, and the process under test."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ CDI_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+
 
 
 class Check(Struct, frozen=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     group: str
     name: str
@@ -34,29 +34,29 @@ class PluginProcess:
     """The plugin under test."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """`command` as it is started."""
+        """`command` is the command line."""
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopping = False
 
     async def start(self) -> None:
-        """Start it; what it prints goes where our own errors go. Raises OSError."""
+        """Start the process; its output goes to our stderr. Raises OSError."""
         self._process = await asyncio.create_subprocess_exec(*self._command, stdin=asyncio.subprocess.DEVNULL, stdout=2)
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code; None while the process runs."""
         return self._process.returncode if self._process is not None else None
 
     async def ended(self) -> None:
-        """Return once it has ended although nobody told it to."""
+        """Return when the process has ended without being told to."""
         assert self._process is not None, "it was started"
         await self._process.wait()
         if self._is_stopping:
             await asyncio.Event().wait()
 
     async def terminate(self, seconds: float) -> int | None:
-        """Ask it to stop; its exit code, None if it had to be killed."""
+        """Stop the process with SIGTERM; return its exit code, or None if it had to be killed."""
         self._is_stopping = True
         if self._process is None:
             return None
@@ -73,41 +73,41 @@ class PluginProcess:
 
 @contextlib.contextmanager
 def kubelet_folder(folder: Path | None) -> Iterator[Path]:
-    """The folder that the kubelet of a run has: `folder`, or a new one that goes afterwards."""
+    """Yield the kubelet's folder: `folder`, or a temporary one."""
     if folder is not None:
         yield folder
         return
-    # a child that the command left behind may write into it still
+    # a child process that the command left behind can still write into it
     with tempfile.TemporaryDirectory(prefix="kubelet-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 class Run(ABC):
-    """One run; `checks` grows while it goes."""
+    """One conformance test; `checks` contains the checks so far."""
 
     def __init__(self, seconds: float, tell: Callable[[Check], None]) -> None:
-        """`seconds` is how long anything may take; `tell` hears of each check as it is made."""
+        """`seconds` is the timeout of each step; `tell` is called with each check."""
         self.checks: list[Check] = []
-        self.group = ""  # what is being looked at
+        self.group = ""  # the group of the current checks
         self.seconds = seconds
         self._tell = tell
-        self._refusal = self._ending = ""  # in the kubelet's words, since the last registration that went well
-        self.repeated: dict[str, str] = {}  # what a list names more than once, by resource
+        self._refusal = self._ending = ""  # the kubelet's texts since the last successful registration
+        self.repeated: dict[str, str] = {}  # resource -> the repeated id in its list
 
     @property
     def is_passed(self) -> bool:
-        """True when nothing failed."""
+        """Whether no check failed."""
         return all(check.outcome != "fail" for check in self.checks)
 
     def note(self, name: str, outcome: Outcome, detail: str = "") -> bool:
-        """Note a check; tell whether it did not fail."""
+        """Record a check; return whether it did not fail."""
         check = Check(self.group, name, outcome, detail)
         self.checks.append(check)
         self._tell(check)
         return outcome != "fail"
 
     async def _listen(self, node: Node) -> None:
-        """Hear why the kubelet takes no plugin, or no longer; without end."""
+        """Record the reasons for refused registrations and ended streams; never returns."""
         async for event in node.events():
             if event.kind == "refused":
                 self._refusal = f"refused {event.about}: {event.text}"
@@ -120,20 +120,20 @@ class Run(ABC):
 
     @property
     def reasons(self) -> str:
-        """What was heard, to follow what did not happen."""
+        """The recorded reasons, to append to the text of a failed check."""
         return "".join(f"; {each}" for each in (self._refusal, self._ending) if each)
 
     async def soon(self, call: Awaitable[T]) -> T:
-        """What a call gives. Raises TimeoutError."""
+        """Await a call within `seconds` and return its result. Raises TimeoutError."""
         async with asyncio.timeout(self.seconds):
             return await call
 
     @abstractmethod
     async def check(self, node: Node, process: PluginProcess) -> None:
-        """Make all checks of a plugin that was started."""
+        """Perform all checks of a plugin that was started."""
 
     async def try_out(self, node: Node, command: Sequence[str]) -> None:
-        """Start the plugin and check it, until it has ended. Raises OSError if it cannot be started."""
+        """Start the plugin, check it, and stop it. Raises OSError if it cannot be started."""
         process = PluginProcess(command)
         await process.start()
         try:
@@ -142,7 +142,7 @@ class Run(ABC):
             await process.terminate(self.seconds)
 
     async def _check_while_it_runs(self, node: Node, process: PluginProcess) -> None:
-        """Make the checks; a process that ends before it is told to ends them, too."""
+        """Perform the checks; if the process ends without being told to, they end too."""
         making, ended = asyncio.create_task(self.check(node, process)), asyncio.create_task(process.ended())
         listening = asyncio.create_task(self._listen(node))
         try:
@@ -159,7 +159,7 @@ class Run(ABC):
             await asyncio.wait(tasks)
 
     async def ended(self, process: PluginProcess) -> bool:
-        """Have the plugin stop, and note how it did; tell whether it stopped by itself."""
+        """Stop the plugin and record how it ended; return whether it stopped without being killed."""
         started = time.monotonic()
         code = await process.terminate(min(self.seconds, 30.0))
         took = f"{time.monotonic() - started:.2f} s"

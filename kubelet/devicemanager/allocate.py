@@ -1,9 +1,9 @@
-"""Choosing devices for a container, and asking their plugin for them.
+"""Chooses devices for a container, and calls Allocate of their plugin.
 
-The devices that are being chosen are kept in a reservation, so that nobody else gets them while a plugin is asked. They
-are given back when it says no. What the kubelet chose for a call that never came, or that was answered with nothing,
-stays taken until it counts again what pods have: when one of those is gone, or a plugin says no. State may change
-during every call to a plugin and is looked up again after it.
+The chosen devices are reserved, so that no other container gets them during the call. They are freed if the plugin
+refuses. If the call was never made, or its response was empty, the devices stay in use, as in the kubelet, until the
+next recount: when a pod is gone or a plugin refuses. The state can change during every call to a plugin, and is read
+again after it.
 Source: device manager specification, section 4.
 """
 
@@ -20,15 +20,15 @@ from resourceapi.objects.core import Container, Pod
 
 
 class AffinityStore(Protocol):
-    """Who decided where a container's devices should come from."""
+    """Provides the NUMA affinity of containers."""
 
     def get_affinity(self, pod_uid: str, container: str) -> Hint:
-        """The container's affinity."""
+        """Return the container's affinity."""
         ...
 
 
 class Allocator:
-    """Gives devices to containers."""
+    """Allocates devices to containers."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Allocator:
         metrics: KubeletMetrics,
         shuffle: random.Random | None = None,
     ) -> None:
-        """`is_restored` says that the container kept running while the kubelet restarted.
+        """`is_restored` returns whether the container kept running while the kubelet restarted.
 
-        Without `shuffle` devices are chosen in the order of the plugin's list; with it at random, as the kubelet does.
+        `shuffle` chooses devices at random, like the kubelet; without it, in the order of the plugin's list.
         """
         self._state = state
         self._affinity = affinity
@@ -49,7 +49,7 @@ class Allocator:
         self._shuffle = shuffle
 
     async def allocate(self, pod: Pod, container: Container, resource: str, required: int, reusable: Ids) -> bool:
-        """Give `required` devices to the container; False if it needs none (any more).
+        """Allocate `required` devices to the container; return False if it needs none or has them already.
 
         Raises `AllocationError` with the kubelet's text, and `PluginCallError` with the plugin's.
         """
@@ -82,7 +82,7 @@ class Allocator:
         return True
 
     def _check(self, pod: Pod, container: Container, resource: str, required: int) -> int:
-        """How many devices are missing. Checks and order are the kubelet's, also for a container that has all."""
+        """Return how many devices are missing. The checks, also for a container that has all, are the kubelet's."""
         state = self._state
         held = state.records.container_devices(pod.uid, container.name, resource)
         needed = required - len(held or ())
@@ -105,7 +105,7 @@ class Allocator:
         return needed
 
     async def _choose(self, owner: tuple[str, str, str], required: int, reusable: Ids) -> list[str]:
-        """Choose `required` devices, those of finished init containers first, then near ones, then any."""
+        """Choose `required` devices: first those of finished init containers, then NUMA-aligned ones, then others."""
         resource = owner[2]
         choice = _Choice(self._state, owner, required)
         if choice.take(reusable, reused=True):
@@ -139,7 +139,7 @@ class Allocator:
         return choice.taken
 
     def _is_indifferent(self, pod_uid: str, container: str, resource: str) -> bool:
-        """Nobody cares which devices it will be: the first free ones do, without looking at all the others."""
+        """Return whether any devices will do, so that the first free ones can be taken without a full scan."""
         endpoint = self._state.endpoints.get(resource)
         return (
             self._shuffle is None
@@ -149,7 +149,7 @@ class Allocator:
         )
 
     def _near(self, pod_uid: str, container: str, resource: str) -> frozenset[int] | None:
-        """The nodes from which the devices should come, None if that does not matter."""
+        """Return the NUMA nodes from which the devices should come; None for any."""
         if self._affinity is None or not self._state.has_alignment(resource):
             return None
         return self._affinity.get_affinity(pod_uid, container).affinity
@@ -157,7 +157,7 @@ class Allocator:
     def filter_by_affinity(
         self, pod_uid: str, container: str, resource: str, available: Sequence[str]
     ) -> tuple[list[str], list[str], list[str]]:
-        """Split `available` into devices within the container's affinity, elsewhere, and without a place."""
+        """Split `available` into devices within the container's affinity, outside of it, and without a NUMA node."""
         near = self._near(pod_uid, container, resource)
         if near is None:
             return [], [], list(available)
@@ -178,11 +178,11 @@ class Allocator:
                 continue
             first = min(nodes, key=rank.__getitem__)
             (aligned if first in near else unaligned).append((rank[first], id_))
-        # sorted is stable: least populated nodes first, the given order within a node
+        # sorted is stable: nodes with the fewest devices first, the order of `available` within a node
         return [i for _, i in sorted(aligned, key=_rank)], [i for _, i in sorted(unaligned, key=_rank)], anywhere
 
     async def _preferred(self, choice: "_Choice", available: Sequence[str], size: int) -> list[str]:
-        """Which of `available` the plugin would like best; empty if it has no opinion."""
+        """Return the devices of `available` that the plugin prefers; empty if it has no preference."""
         resource = choice.resource
         endpoint = self._state.endpoints.get(resource)
         if endpoint is None:
@@ -190,7 +190,7 @@ class Allocator:
         if not _wants_preference(endpoint):
             return []
         try:
-            # what was chosen already must be in both
+            # devices that are chosen already must be in both lists
             offered = dict.fromkeys([*available, *choice.taken])
             response = await endpoint.preferred_allocation(offered, choice.taken, size)
         except PluginCallError as error:
@@ -212,9 +212,9 @@ class _Choice:
         self.taken: list[str] = []
 
     def take(self, ids: Iterable[str], *, reused: bool = False) -> bool:
-        """Take from `ids` until nothing is needed any more; tell whether that is so.
+        """Take devices from `ids` until no more are needed; return whether that is reached.
 
-        Unless the pod passes them on to itself (`reused`), ids that somebody got meanwhile are left out.
+        Ids that were allocated meanwhile are skipped, unless the pod reuses its own (`reused`).
         """
         allocated = self._state.allocated.get(self.resource, frozenset())
         more: dict[str, None] = {}

@@ -15,7 +15,7 @@ class CheckpointFile(StateFile):
         super().__init__(folder / FILE_NAME, AllocationError)
 
     def read(self) -> DeviceCheckpoint | None:
-        """The content, None if there is no file. Raises `KubeletFileError` and OSError."""
+        """Return the content; None if there is no file. Raises `KubeletFileError` and OSError."""
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:

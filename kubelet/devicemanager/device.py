@@ -10,8 +10,8 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 
 
-class Device(Struct, frozen=True, gc=False):  # ten thousand of them, and none can be part of a cycle
-    """A device. `topology` is None when the plugin said nothing about it, and empty when it named no node."""
+class Device(Struct, frozen=True, gc=False):  # there can be 10,000, and they cannot be part of a reference cycle
+    """A device. `topology` is None if the plugin did not set it, and empty if the plugin named no node."""
 
     id: str
     health: str = HEALTHY
@@ -19,22 +19,22 @@ class Device(Struct, frozen=True, gc=False):  # ten thousand of them, and none c
 
     @property
     def is_healthy(self) -> bool:
-        """Only the exact word counts."""
+        """Whether the health is exactly "Healthy"."""
         return self.health == HEALTHY
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The NUMA nodes, none if unknown."""
+        """The NUMA nodes; empty if unknown."""
         return self.topology or ()
 
 
 def devices_of(response: api.ListAndWatchResponse) -> list[Device]:
-    """The devices of a list, in its order, duplicates included."""
+    """Return the devices of a list in its order, including duplicates."""
     return [Device(each.ID, each.health, _topology(each)) for each in response.devices]
 
 
 def to_message(devices: Iterable[Device]) -> api.ListAndWatchResponse:
-    """The list that a plugin would send."""
+    """Return the message with which a plugin sends these devices."""
     return api.ListAndWatchResponse(
         devices=[
             api.Device(

@@ -1,4 +1,4 @@
-"""The calls of one plugin, from its registration until five minutes after it went.
+"""The calls to one plugin, from its registration until five minutes after it was lost.
 
 Source: device manager specification, section 3.1.
 """
@@ -16,12 +16,12 @@ GRACE_PERIOD = 300.0  # seconds; a resource whose plugin is gone longer than thi
 
 
 class Endpoint:
-    """What a plugin can be asked. One read from the checkpoint has no `client` and is stopped from the start."""
+    """The calls to a plugin. An endpoint restored from the checkpoint has no `client` and is stopped from the start."""
 
     def __init__(
         self, socket: Path, client: Client | None, options: api.DevicePluginOptions | None, clock: Clock, wait: Timeouts
     ) -> None:
-        """`options` are those that the plugin named at its registration, None if it never did."""
+        """`options` are the plugin's options from its registration; None if it has not registered."""
         self.socket = socket
         self.options = options
         self.stopped_at: float | None = None
@@ -33,20 +33,20 @@ class Endpoint:
 
     @property
     def is_stopped(self) -> bool:
-        """True once the plugin went."""
+        """Whether the plugin is lost."""
         return self.stopped_at is not None
 
     @property
     def is_expired(self) -> bool:
-        """True when the plugin went more than the grace period ago."""
+        """Whether the plugin was lost longer than the grace period ago."""
         return self.stopped_at is not None and self._clock.now() - self.stopped_at > GRACE_PERIOD
 
     def stop(self) -> None:
-        """The plugin went, now."""
+        """Record that the plugin is lost now."""
         self.stopped_at = self._clock.now()
 
     async def allocate(self, ids: Iterable[str]) -> api.AllocateResponse:
-        """Ask for the use of `ids`; no deadline, as the kubelet has none. Raises `PluginCallError`."""
+        """Call Allocate for `ids`, without a deadline, like the kubelet. Raises `PluginCallError`."""
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=ids)])
         response: api.AllocateResponse = await await_unary(self._running().call("Allocate", request), self.socket)
         return response
@@ -54,7 +54,7 @@ class Endpoint:
     async def preferred_allocation(
         self, available: Iterable[str], must_include: Iterable[str], size: int
     ) -> api.PreferredAllocationResponse:
-        """Ask which `size` of `available` belong together. Raises `PluginCallError`."""
+        """Call GetPreferredAllocation for `size` devices of `available`. Raises `PluginCallError`."""
         request = api.PreferredAllocationRequest(
             container_requests=[
                 api.ContainerPreferredAllocationRequest(
@@ -68,7 +68,7 @@ class Endpoint:
         return response
 
     async def pre_start_container(self, ids: Iterable[str]) -> None:
-        """Tell the plugin that a container is about to start with `ids`. Raises `PluginCallError`."""
+        """Call PreStartContainer for a container that is about to start with `ids`. Raises `PluginCallError`."""
         request = api.PreStartContainerRequest(devices_ids=ids)
         call = self._running().call("PreStartContainer", request, timeout=self._wait.pre_start)
         await await_unary(call, self.socket)

@@ -1,4 +1,4 @@
-"""Topology hints: which sets of NUMA nodes could serve a request. Pure.
+"""Topology hints: the sets of NUMA nodes that could serve a request. Pure.
 
 Source: device manager specification, section 8.
 """
@@ -17,10 +17,10 @@ def generate(
     reusable: Iterable[str],
     request: int,
 ) -> list[Hint]:
-    """Every set of nodes that holds `request` devices of `available` and all of `reusable`.
+    """Return a hint for every set of nodes that has `request` devices of `available`, and all of `reusable`.
 
-    Preferred are the sets of the size that `numa_nodes` need at best, whatever is in use now. Devices without a node
-    never count.
+    Preferred are the sets of the smallest size that could serve the request if no device were in use. Devices without a
+    node never count.
     """
     on_nodes = [frozenset(device.nodes) for device in devices.values() if device.nodes]
     free_on = [frozenset(devices[id_].nodes) for id_ in available if id_ in devices]

@@ -1,6 +1,6 @@
 """The device manager's interface, and a stub of it that does nothing.
 
-Members of the earliest public interface (start, allocate for a whole pod, stop, ...) and today's stand side by side.
+It has the members of the earliest public interface (start, allocate for a whole pod, stop, ...) and of today's.
 Source: device manager specification, sections 0.1 and 0.2.
 """
 
@@ -23,30 +23,30 @@ ContainerMap = Mapping[tuple[str, str], str]  # (pod uid, container name) -> con
 
 
 class NodeInfo(Struct):
-    """A node as admission sees it. `allocatable` is replaced, never changed in place."""
+    """The part of a node that admission uses. `allocatable` is replaced, never changed in place."""
 
     allocatable: dict[str, int]
 
 
 class PodAdmitAttributes(Struct, frozen=True):
-    """The pod that asks to be admitted."""
+    """The pod to admit."""
 
     pod: Pod
 
 
 class PluginHandler(Protocol):
-    """Who takes the plugins of one type that the plugin watcher finds."""
+    """Handles the plugins of one type that the plugin watcher finds."""
 
     def validate_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
-        """Raise to refuse."""
+        """Check a plugin; raise any error to refuse it."""
         ...
 
     async def register_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
-        """Take the plugin; `endpoint` is a full path. Raise to refuse."""
+        """Register the plugin; `endpoint` is a full path. Raise any error to refuse it."""
         ...
 
     async def deregister_plugin(self, name: str, endpoint: str) -> None:
-        """The plugin is gone."""
+        """Deregister a plugin that is gone."""
         ...
 
 
@@ -68,29 +68,29 @@ class Manager(Protocol):
         ...
 
     async def allocate(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
-        """Give all containers of a pod their devices."""
+        """Allocate the devices of all containers of a pod."""
         ...
 
     async def allocate_container(self, pod: Pod, container: Container) -> None:
-        """Give one container its devices."""
+        """Allocate the devices of one container."""
         ...
 
     def update_plugin_resources(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
-        """Let the node's allocatable cover what is allocated already."""
+        """Raise the node's allocatable to cover the devices that are allocated already."""
         ...
 
     async def get_device_run_container_options(
         self, pod: Pod, container: Container
     ) -> DeviceRunContainerOptions | None:
-        """What the runtime is told; empty if the container has no devices. Only `ManagerStub` says None."""
+        """Return the options for the runtime; empty for a container without devices. `ManagerStub` returns None."""
         ...
 
     def get_capacity(self) -> tuple[dict[str, int] | None, dict[str, int] | None, list[str]]:
-        """Capacity, allocatable, and resources that are no longer there."""
+        """Return capacity, allocatable, and the removed resources."""
         ...
 
     def get_watcher_handler(self) -> PluginHandler | None:
-        """For the plugin watcher."""
+        """Return the handler of device plugins for the plugin watcher."""
         ...
 
     def check_health(self) -> None:
@@ -98,35 +98,35 @@ class Manager(Protocol):
         ...
 
     def get_devices(self, pod_uid: str, container_name: str) -> dict[str, dict[str, Device]] | None:
-        """What a container has: resource -> id -> device."""
+        """Return the devices of a container: resource -> id -> device."""
         ...
 
     def get_allocatable_devices(self) -> dict[str, dict[str, Device]] | None:
-        """What is healthy, in use or not."""
+        """Return the healthy devices, in use or not."""
         ...
 
     def should_reset_extended_resource_capacity(self) -> bool:
-        """Tell whether the node lost its state."""
+        """Return whether the node lost its state."""
         ...
 
     def get_topology_hints(self, pod: Pod, container: Container) -> dict[str, list[Hint] | None]:
-        """Where a container's devices could come from."""
+        """Return the NUMA nodes that could serve a container's devices, by resource."""
         ...
 
     def get_pod_topology_hints(self, pod: Pod) -> dict[str, list[Hint] | None]:
-        """Where a pod's devices could come from."""
+        """Return the NUMA nodes that could serve a pod's devices, by resource."""
         ...
 
     def update_allocated_devices(self) -> None:
-        """Forget pods that are no longer active."""
+        """Free the devices of pods that are no longer active."""
         ...
 
     def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
-        """`status` with the health of each container's devices."""
+        """Return `status` with the health of each container's devices."""
         ...
 
     def updates(self) -> asyncio.Queue[list[str]] | None:
-        """Pods whose devices changed their health."""
+        """Return the queue of the uids of pods whose devices changed their health."""
         ...
 
 
@@ -157,47 +157,47 @@ class ManagerStub:
     async def get_device_run_container_options(
         self, pod: Pod, container: Container
     ) -> DeviceRunContainerOptions | None:
-        """No options."""
+        """Return None."""
         return None
 
     def get_capacity(self) -> tuple[dict[str, int] | None, dict[str, int] | None, list[str]]:
-        """No capacity, nothing removed."""
+        """Return no capacity and no removed resources."""
         return None, None, []
 
     def get_watcher_handler(self) -> PluginHandler | None:
-        """No handler."""
+        """Return no handler."""
         return None
 
     def check_health(self) -> None:
-        """Always well."""
+        """Do nothing; always healthy."""
 
     def get_devices(self, pod_uid: str, container_name: str) -> dict[str, dict[str, Device]] | None:
-        """No devices."""
+        """Return no devices."""
         return None
 
     def get_allocatable_devices(self) -> dict[str, dict[str, Device]] | None:
-        """No devices."""
+        """Return no devices."""
         return None
 
     def should_reset_extended_resource_capacity(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def get_topology_hints(self, pod: Pod, container: Container) -> dict[str, list[Hint] | None]:
-        """No hints."""
+        """Return no hints."""
         return {}
 
     def get_pod_topology_hints(self, pod: Pod) -> dict[str, list[Hint] | None]:
-        """No hints."""
+        """Return no hints."""
         return {}
 
     def update_allocated_devices(self) -> None:
         """Do nothing."""
 
     def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
-        """`status` as it is."""
+        """Return `status` unchanged."""
         return status
 
     def updates(self) -> asyncio.Queue[list[str]] | None:
-        """No updates."""
+        """Return no queue."""
         return None

@@ -1,7 +1,7 @@
-"""The device manager: registration, lists, allocation, checkpoint, wired together.
+"""The device manager: connects registration, lists, allocation and the checkpoint.
 
-All state belongs to one event loop. What the kubelet's mutex guards happens here without waiting; calls to plugins and
-the disk are waited for, and state may have changed when they come back.
+All state belongs to one event loop. Code that the kubelet guards with its mutex runs here without awaiting. Calls to
+plugins and disk writes are awaited; the state can have changed when they return.
 Source: device manager specification, sections 2-8; observations of 1.36 win, for 1.37 changes-1.37, section 1.
 """
 
@@ -54,11 +54,11 @@ log = logging.getLogger(__name__)
 
 
 def _nothing(kind: str, about: str, text: str) -> None:
-    """Nobody listens."""
+    """Ignore the change: the default of `on_change`."""
 
 
 def _repeated(devices: Iterable[Device]) -> str:
-    """Words for an id that a list has more than once: the kubelet knows the last of these devices alone."""
+    """Return a text about the most repeated id of a list; the kubelet keeps only the last device with an id."""
     id_, count = Counter(device.id for device in devices).most_common(1)[0]
     return f"{id_} is listed {count} times"
 
@@ -81,7 +81,7 @@ class ManagerImpl:
     ) -> None:
         """Manage the plugins of the folder of `socket_path`. Raises `RegistrationError` unless that is absolute.
 
-        `on_change` is told after each change: what happened, to which resource or pod, and details.
+        `on_change` is called after each change with: what happened, the resource or pod, and details.
         """
         self.state = DeviceState(release, shuffle.choice if shuffle is not None else itemgetter(0))
         self.checkpoint = CheckpointFile(socket_path.parent)
@@ -108,9 +108,10 @@ class ManagerImpl:
         initial_containers: ContainerMap | None = None,
         initial_container_running_set: frozenset[str] = frozenset(),
     ) -> None:
-        """Read the checkpoint, clear the folder of sockets, serve. Raises OSError.
+        """Read the checkpoint, remove the sockets in the folder, serve. Raises OSError.
 
-        The last two say which containers ran when the kubelet started. A checkpoint that cannot be used is logged.
+        The last two arguments are the containers that exist and that run at the start of the kubelet. An unusable
+        checkpoint is logged.
         """
         self._active_pods, self._sources_ready = active_pods, sources_ready
         self._containers, self._running = initial_containers or {}, initial_container_running_set
@@ -129,9 +130,9 @@ class ManagerImpl:
         await self.server.start(self.checkpoint.path)
 
     async def stop(self, *, discard: bool = False) -> None:
-        """Cut off all plugins and stop serving. Idempotent, safe before `start` and when called twice at once.
+        """Disconnect all plugins and stop serving. Idempotent, safe before `start` and when called concurrently.
 
-        With `discard` what is not being written to the checkpoint already is lost.
+        With `discard`, checkpoint writes that have not begun are dropped.
         """
         await self.server.stop()
         await self.checkpoint.close(discard=discard)
@@ -139,11 +140,11 @@ class ManagerImpl:
             self._settling.cancel()
 
     def get_watcher_handler(self) -> PluginHandler:
-        """For plugins in `plugins_registry`."""
+        """Return the handler for plugins in `plugins_registry`."""
         return self.server
 
     def check_health(self) -> None:
-        """The health check named `device-plugin`. Raises `RegistrationError`."""
+        """Perform the kubelet's health check `device-plugin`. Raises `RegistrationError`."""
         self.server.check_health()
 
     async def register(self, request: api.RegisterRequest, context: Context) -> api.Empty:
@@ -151,7 +152,7 @@ class ManagerImpl:
         return await self.server.register(request, context)
 
     async def register_plugin(self, name: str, endpoint: str, versions: list[str] | None = None) -> None:
-        """Take a plugin that serves at the full path `endpoint`. Raises `KubeletError`."""
+        """Register a plugin that serves at the full path `endpoint`. Raises `KubeletError`."""
         await self.server.register_plugin(name, endpoint, [SUPPORTED_VERSION] if versions is None else versions)
 
     def validate_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
@@ -159,26 +160,26 @@ class ManagerImpl:
         self.server.validate_plugin(name, endpoint, versions)
 
     async def deregister_plugin(self, name: str, endpoint: str = "") -> None:
-        """Cut off the plugin of a resource."""
+        """Disconnect the plugin of a resource."""
         await self.server.deregister_plugin(name, endpoint)
 
     async def plugin_connected(self, client: PluginClient) -> None:
-        """Ask a new plugin for its options and make it the one that is called. Raises `RegistrationError`."""
+        """Get the options of a new plugin and make it the current one. Raises `RegistrationError`."""
         asked = await client.get_options()
         self.state.connect(client.resource, Endpoint(client.socket, client.api, asked, self._clock, self._timeouts))
         self._on_change("registered", client.resource, "")
 
     def plugin_refused(self, resource: str, why: str) -> None:
-        """A plugin that wants to register was told why not."""
+        """Report a plugin whose registration was refused."""
         self._on_change("refused", resource, why)
 
     def plugin_disconnected(self, resource: str, socket: Path, why: str) -> None:
-        """A plugin went: its devices stay on the node, none of them healthy unless another plugin is there."""
+        """Handle the loss of a plugin: its devices stay on the node, unhealthy unless another plugin takes over."""
         if self.state.disconnect(resource, socket):
             self._on_change("disconnected", resource, why)
 
     async def plugin_list_received(self, resource: str, devices: Sequence[Device]) -> None:
-        """Replace the list of a resource, at once; it is told when it is on disk."""
+        """Replace the list of a resource at once; report the change after the checkpoint is on disk."""
         pods = self.state.update(resource, devices)
         repeated = _repeated(devices) if len(self.state.all[resource]) < len(devices) else ""
         if pods and self._release.has(RESOURCE_HEALTH_STATUS):
@@ -194,19 +195,19 @@ class ManagerImpl:
         self._on_change("devices", resource, repeated)
 
     async def allocate(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
-        """Give all containers of a pod their devices, then let the node cover them. Raises `KubeletError`."""
+        """Allocate the devices of all containers of a pod, then update the node. Raises `KubeletError`."""
         for container in attrs.pod.all_containers:
             await self.allocate_container(attrs.pod, container)
         self.update_plugin_resources(node, attrs)
 
     async def allocate_container(self, pod: Pod, container: Container) -> None:
-        """Give one container its devices. Raises `KubeletError`; its text is the one that the pod's status shows.
+        """Allocate the devices of one container. Raises `KubeletError`, whose text the pod's status shows.
 
-        Devices of an init container that ends are passed on to the pod's later containers.
+        Later containers of the pod can reuse the devices of an init container that ends.
         """
         state = self.state
         reusable = state.reusable.get(pod.uid, {})
-        state.reusable = {pod.uid: reusable}  # admission is one pod after the other, so the others are done
+        state.reusable = {pod.uid: reusable}  # pods are admitted one after the other, so the others are finished
         is_init = pod.is_init_container(container)
         await self._allocate_resources(pod, container, reusable)
         for resource in container_limits(container):
@@ -217,7 +218,7 @@ class ManagerImpl:
                 reusable[resource] = {id_: None for id_ in reusable.get(resource, {}) if id_ not in held}
 
     def update_plugin_resources(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
-        """Raise the node's allocatable to what is allocated, so that pods that have their devices still fit."""
+        """Raise the node's allocatable to the allocated amounts, so that pods with devices still fit."""
         if not self.state.records.has_pod(attrs.pod.uid):
             return
         short = {
@@ -229,16 +230,16 @@ class ManagerImpl:
             node.allocatable = node.allocatable | short
 
     async def get_device_run_container_options(self, pod: Pod, container: Container) -> DeviceRunContainerOptions:
-        """What the runtime is told about the container's devices; empty if it has none. Raises `KubeletError`.
+        """Return the runtime options for the container's devices; empty if it has none. Raises `KubeletError`.
 
-        Plugins that want it are told first that the container is about to start, every time.
+        Plugins that require PreStartContainer are called first, for every start.
         """
         is_active = any(active.uid == pod.uid for active in self._active_pods())
         is_missing = False
         for resource, amount in container_limits(container).items():
             if amount == 0 or not self.state.is_device_plugin_resource(resource):
                 continue
-            # also for what a claim provides, for which the plugin has allocated nothing: kubernetes#141426
+            # also for resources that a claim provides, of which the plugin allocated nothing: kubernetes#141426
             await self._pre_start(pod, container, resource)
             held = self.state.records.container_devices(pod.uid, container.name, resource)
             is_missing = is_missing or (is_active and held is None)
@@ -248,7 +249,7 @@ class ManagerImpl:
         return options.merge(responses.values())
 
     def get_capacity(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
-        """Capacity, allocatable, and the resources that leave the node, each of which is reported once."""
+        """Return capacity, allocatable, and the removed resources; each removal is reported once."""
         capacity, allocatable, removed = self.state.count()
         if removed:
             self.state.remove(removed)
@@ -256,15 +257,15 @@ class ManagerImpl:
         return capacity, allocatable, removed
 
     def get_devices(self, pod_uid: str, container_name: str) -> dict[str, dict[str, Device]] | None:
-        """What a container has: resource -> id -> device, None if nothing."""
+        """Return the devices of a container: resource -> id -> device; None if it has none."""
         return self.state.records.devices(pod_uid, container_name)
 
     def get_responses(self, pod_uid: str, container_name: str) -> dict[str, api.ContainerAllocateResponse]:
-        """What plugins answered to Allocate for a container, by resource."""
+        """Return the plugins' responses to Allocate for a container, by resource."""
         return self.state.records.responses(pod_uid, container_name)
 
     def get_allocatable_devices(self) -> dict[str, dict[str, Device]]:
-        """What is healthy, in use or not: resource -> id -> device."""
+        """Return the healthy devices, in use or not: resource -> id -> device."""
         state = self.state
         return {
             resource: {id_: state.all[resource][id_] for id_ in healthy}
@@ -273,14 +274,14 @@ class ManagerImpl:
         }
 
     def should_reset_extended_resource_capacity(self) -> bool:
-        """Tell whether the folder is empty, hidden files aside: then the node lost its state."""
+        """Return whether the folder has no files except hidden ones, which means that the node lost its state."""
         try:
             return not any(not path.name.startswith(".") for path in self.checkpoint.path.parent.iterdir())
         except OSError:
             return False
 
     def get_topology_hints(self, pod: Pod, container: Container) -> dict[str, list[Hint] | None]:
-        """Where the container's devices could come from."""
+        """Return the NUMA nodes that could serve the container's devices, by resource."""
         self.update_allocated_devices()
         reusable = self.state.reusable.get(pod.uid, {})
         found: dict[str, list[Hint] | None] = {}
@@ -291,7 +292,7 @@ class ManagerImpl:
         return found
 
     def get_pod_topology_hints(self, pod: Pod) -> dict[str, list[Hint] | None]:
-        """Where the devices of the pod as a whole could come from."""
+        """Return the NUMA nodes that could serve the devices of the pod as a whole, by resource."""
         self.update_allocated_devices()
         found: dict[str, list[Hint] | None] = {}
         for resource, amount in peak(pod, container_limits).items():
@@ -301,7 +302,7 @@ class ManagerImpl:
         return found
 
     def update_allocated_devices(self) -> None:
-        """Forget what pods had that are no longer active. The checkpoint is not rewritten."""
+        """Free the devices of pods that are no longer active. The checkpoint is not rewritten."""
         active = {pod.uid for pod in self._active_pods()}
         if not self._sources_ready():
             return
@@ -310,14 +311,14 @@ class ManagerImpl:
             self.state.records.delete(gone)
 
     def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
-        """`status` with the health of the devices of each app container; a device that is not listed reads healthy."""
+        """Return `status` with the health of each app container's devices; a device that is not listed is healthy."""
         if not self._release.has(RESOURCE_HEALTH_STATUS):
             return status
         statuses = tuple(self._with_health(pod, each) for each in status.container_statuses)
         return msgspec.structs.replace(status, container_statuses=statuses)
 
     def updates(self) -> asyncio.Queue[list[str]]:
-        """Pods whose devices changed their health; a full queue drops."""
+        """Return the queue of the uids of pods whose devices changed their health; a full queue drops updates."""
         return self._updates
 
     async def _allocate_resources(self, pod: Pod, container: Container, reusable: dict[str, Ids]) -> None:
@@ -336,13 +337,13 @@ class ManagerImpl:
             self._on_change("allocated", f"{pod.metadata.namespace}/{pod.metadata.name}", "")
 
     def _settled_in(self, seconds: float) -> None:
-        """Prepare for allocations when no list has come for a while: a list that keeps changing is not worth it."""
+        """Prepare checksums when no list has arrived for `seconds`; a list that keeps changing is not worth it."""
         if self._settling is not None:
             self._settling.cancel()
         self._settling = asyncio.get_running_loop().call_later(seconds, self._prepare_checksums)
 
     def _prepare_checksums(self) -> None:
-        """Make the next checksum cheap, off the loop."""
+        """Precompute the checksums of long parts in threads, so that the next checkpoint is fast."""
         for run in self.state.long_runs():
             if run not in self._preparing:
                 self._preparing.add(run)
@@ -403,11 +404,11 @@ class ManagerImpl:
         return msgspec.structs.replace(status, allocated_resources_status=tuple(updated.values()))
 
     def _is_restored(self, pod: Pod, container: Container) -> bool:
-        """The kubelet is starting, and the container ran all the while: it has what it needs."""
+        """Return whether the kubelet is starting and the container kept running, so that it has its devices."""
         return not self._sources_ready() and self._containers.get((pod.uid, container.name)) in self._running
 
     def _is_claimed(self, pod: Pod, container: Container, resource: str) -> bool:
-        """A ResourceClaim provides this resource to the container."""
+        """Return whether a ResourceClaim provides this resource to the container."""
         claim = pod.status.extended_resource_claim_status
         return (
             self._release.has(EXTENDED_RESOURCE)

@@ -1,6 +1,6 @@
-"""What a container runtime is told about a container's devices: the plugins' answers, merged.
+"""The options that a container runtime gets for a container's devices: the plugins' responses, merged.
 
-Of two answers that set the same variable, path or annotation the first wins; that is logged, and fails nothing.
+If two responses set the same variable, path or annotation, the first wins; a conflict is logged and is no error.
 Source: device manager specification, section 5.
 """
 
@@ -25,7 +25,7 @@ class EnvVar(Struct, frozen=True):
 
 
 class Mount(Struct, frozen=True):
-    """A folder or file of the host in the container."""
+    """A folder or file of the host that is mounted in the container."""
 
     name: str
     container_path: str
@@ -66,7 +66,7 @@ class DeviceRunContainerOptions(Struct, frozen=True):
 
 
 def merge(responses: Iterable[api.ContainerAllocateResponse]) -> DeviceRunContainerOptions:
-    """Merge the answers, the first writer of a key winning."""
+    """Merge the responses; the first value of a key wins."""
     envs = _FirstWins[EnvVar]("environment variable")
     mounts = _FirstWins[Mount]("mount")
     devices = _FirstWins[DeviceInfo]("device")
@@ -94,18 +94,18 @@ def merge(responses: Iterable[api.ContainerAllocateResponse]) -> DeviceRunContai
 
 
 class _FirstWins(Generic[T]):
-    """Takes the first offer for each key."""
+    """Keeps the first setting of each key."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._offers: dict[str, tuple[str, T]] = {}
 
     def offer(self, key: str, value: str, setting: T) -> None:
-        """Take `setting` unless `key` is taken; say so if what it stands for differs."""
+        """Keep `setting` unless `key` is set already; log an error if the values differ."""
         taken, _ = self._offers.setdefault(key, (value, setting))
         if taken != value:
             log.error("%s %s: %r is set already, %r is left out", self._what, key, taken, value)
 
     def taken(self) -> tuple[T, ...]:
-        """What was taken, in order."""
+        """Return the settings that were kept, in order."""
         return tuple(setting for _, setting in self._offers.values())

@@ -1,7 +1,8 @@
-"""Who has which device: pod -> container -> resource -> record.
+"""The allocations of devices: pod -> container -> resource -> record.
 
-A record is *reserved* while its devices are being chosen and the plugin is asked, and *committed* from then on. A
-reservation keeps its devices from others and is otherwise invisible. Source: device manager specification, 4.10.
+A record is *reserved* while its devices are being chosen and the plugin is called, and *committed* after that. A
+reservation withholds its devices from other containers and is otherwise invisible. Source: device manager
+specification, 4.10.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -21,16 +22,16 @@ class Record(Struct):
 
     by_node: dict[int, list[str]] = field(default_factory=dict)
     response: api.ContainerAllocateResponse | None = None
-    part: Part | None = None  # of the checkpoint, made when it is first written
+    part: Part | None = None  # the checkpoint's entry, created when it is first written
 
     @property
     def ids(self) -> dict[str, None]:
-        """Each id once."""
+        """The distinct ids."""
         return {id_: None for ids in self.by_node.values() for id_ in ids}
 
 
 def decode_response(encoded: bytes | None) -> api.ContainerAllocateResponse | None:
-    """A plugin's answer from the checkpoint; None if these bytes are not one."""
+    """Decode a plugin's response from the checkpoint; None if the bytes are invalid."""
     try:
         return api.ContainerAllocateResponse.FromString(encoded or b"")
     except DecodeError:
@@ -42,10 +43,10 @@ class PodRecords:
 
     def __init__(self) -> None:
         self._records: dict[str, dict[str, dict[str, Record]]] = {}
-        self._in_use: dict[str, set[str]] = {}  # of the records, so that nobody has to walk over them
+        self._in_use: dict[str, set[str]] = {}  # resource -> ids of all records, kept to avoid iterating over them
 
     def reserve(self, pod: str, container: str, resource: str) -> bool:
-        """Open a reservation; False if there is a record already."""
+        """Create a reservation; return False if there is a record already."""
         resources = self._records.setdefault(pod, {}).setdefault(container, {})
         if resource in resources:
             return False
@@ -53,7 +54,7 @@ class PodRecords:
         return True
 
     def add_to_reservation(self, pod: str, container: str, resource: str, ids: Iterable[str]) -> bool:
-        """Keep `ids` from others; False if there is no reservation."""
+        """Reserve `ids`; return False if there is no reservation."""
         record = self._find(pod, container, resource)
         if record is None or record.response is not None:
             return False
@@ -65,7 +66,7 @@ class PodRecords:
     def commit(
         self, pod: str, container: str, resource: str, by_node: ByNode, response: api.ContainerAllocateResponse
     ) -> bool:
-        """Turn a reservation into an allocation; False if there is no reservation."""
+        """Turn a reservation into an allocation; return False if there is no reservation."""
         record = self._find(pod, container, resource)
         if record is None or record.response is not None:
             return False
@@ -73,7 +74,7 @@ class PodRecords:
         return True
 
     def roll_back(self, pod: str, container: str, resource: str, *, frees: bool = True) -> bool:
-        """Drop a reservation; False if there is none. Unless it `frees`, its ids stay taken until all are counted."""
+        """Drop a reservation; return False if there is none. Without `frees`, its ids stay in use until a recount."""
         record = self._find(pod, container, resource)
         if record is None or record.response is not None:
             return False
@@ -101,7 +102,7 @@ class PodRecords:
             self._in_use.setdefault(resource, set()).update(record.ids)
 
     def delete(self, pods: Iterable[str]) -> list[str]:
-        """Drop what is committed of `pods`; return those that still hold reservations."""
+        """Drop the committed records of `pods`; return the pods that still have reservations."""
         holding = []
         for pod in pods:
             kept: dict[str, dict[str, Record]] = {}
@@ -116,31 +117,31 @@ class PodRecords:
         return holding
 
     def pods(self) -> set[str]:
-        """Pods that have an allocation."""
+        """Return the pods that have an allocation."""
         return {pod for pod, _, _, _ in self._committed()}
 
     def has_pod(self, pod: str) -> bool:
-        """Tell whether `pod` has an allocation."""
+        """Return whether `pod` has an allocation."""
         containers = self._records.get(pod, {})
         return any(r.response is not None for resources in containers.values() for r in resources.values())
 
     def pod_devices(self, pod: str, resource: str) -> dict[str, None]:
-        """Ids of `resource` that the pod's containers have."""
+        """Return the ids of `resource` that the pod's containers have."""
         containers = self._records.get(pod, {})
         return {id_: None for name in containers for id_ in self.container_devices(pod, name, resource) or ()}
 
     def container_devices(self, pod: str, container: str, resource: str) -> dict[str, None] | None:
-        """Ids that the container has, None if nothing was allocated."""
+        """Return the ids that the container has; None if nothing was allocated."""
         record = self._find(pod, container, resource)
         return None if record is None or record.response is None else record.ids
 
     @property
     def in_use(self) -> Mapping[str, Set[str]]:
-        """Resource -> ids that are taken, reservations included."""
+        """Resource -> ids in use, including reserved ones."""
         return self._in_use
 
     def owners(self, resource: str | None) -> dict[str, tuple[str, str]]:
-        """Id -> (pod, container) for what is allocated of `resource`, or of any where that is None."""
+        """Return id -> (pod, container) for the allocated devices of `resource`, or of all resources if None."""
         return {
             id_: (pod, container)
             for pod, container, name, record in self._committed()
@@ -149,12 +150,12 @@ class PodRecords:
         }
 
     def responses(self, pod: str, container: str) -> dict[str, api.ContainerAllocateResponse]:
-        """Resource -> the plugin's answer, for what the container has."""
+        """Return resource -> the plugin's response, for the container's allocations."""
         resources = self._records.get(pod, {}).get(container, {})
         return {name: record.response for name, record in resources.items() if record.response is not None}
 
     def devices(self, pod: str, container: str) -> dict[str, dict[str, Device]] | None:
-        """Resource -> id -> device with the NUMA nodes it was given with; None if the container has nothing."""
+        """Return resource -> id -> device with its NUMA nodes at the allocation; None if the container has none."""
         resources = self._records.get(pod, {}).get(container, {})
         found = {
             name: {id_: Device(id_, "", _nodes_of(record.by_node, id_)) for id_ in record.ids}
@@ -164,7 +165,7 @@ class PodRecords:
         return found or None
 
     def checkpoint_parts(self) -> list[Part]:
-        """The entries of the checkpoint."""
+        """Return the entries of the checkpoint."""
         parts = []
         for pod, container, resource, record in self._committed():
             if record.part is None and record.response is not None:

@@ -1,8 +1,9 @@
 """The registration service at `kubelet.sock`, and a client for each plugin that registered.
 
-When a stream ends, whoever stands for its plugin in the client table is cut off. Up to 1.36 that may be another one:
-so the exit of an old plugin takes down its successor, which must then register again. Since 1.37 it may be nobody: a
-plugin whose path was refused a second Register is never cut off, and its path stays taken until the kubelet restarts.
+When a stream ends, the plugin that the client table has for it is disconnected. Up to 1.36 that can be another plugin:
+the exit of an old plugin disconnects its successor, which must then register again. Since 1.37 there can be none: a
+plugin whose second Register for its path was refused is never disconnected, and its path stays taken until the kubelet
+restarts.
 Source: observations 1-10; device manager specification, sections 2.1-2.5; changes-1.37, section 1.
 """
 
@@ -34,22 +35,22 @@ log = logging.getLogger(__name__)
 
 
 class PluginEvents(Protocol):
-    """Who wants to know about plugins."""
+    """Receives the events of plugins."""
 
     async def plugin_connected(self, client: "PluginClient") -> None:
-        """The plugin can be called. Raising refuses it."""
+        """Called when the plugin can be called. Raise an error to refuse it."""
         ...
 
     def plugin_refused(self, resource: str, why: str) -> None:
-        """A plugin called `Register`, and was told why not."""
+        """Called when `Register` of a plugin was refused."""
         ...
 
     def plugin_disconnected(self, resource: str, socket: Path, why: str) -> None:
-        """The plugin of `resource` at `socket` is gone: its stream ended in these words, or the kubelet cut it off."""
+        """Called when the plugin is gone; `why` is the end of its stream, empty if the kubelet disconnected it."""
         ...
 
     async def plugin_list_received(self, resource: str, devices: list[Device]) -> None:
-        """A plugin of `resource` sent a list."""
+        """Called when a plugin of `resource` sent a list."""
         ...
 
 
@@ -57,7 +58,7 @@ class PluginClient:
     """The kubelet's connection to one plugin."""
 
     def __init__(self, resource: str, socket: Path) -> None:
-        """Connect later."""
+        """Prepare; `connect` dials."""
         self.resource = resource
         self.socket = socket
         self.api: Client | None = None
@@ -65,7 +66,7 @@ class PluginClient:
         self._channel: Channel | None = None
 
     async def connect(self, seconds: float) -> Client:
-        """Dial. Raises `DialError`."""
+        """Dial the plugin. Raises `DialError`."""
         try:
             self._channel = await dial(self.socket, seconds)
         except DialError as error:
@@ -74,7 +75,7 @@ class PluginClient:
         return self.api
 
     async def get_options(self) -> api.DevicePluginOptions:
-        """What the plugin wants to be called for. Raises `RegistrationError`."""
+        """Return the plugin's options. Raises `RegistrationError`."""
         assert self.api is not None
         try:
             options: api.DevicePluginOptions = await await_unary(self.api.call("GetDevicePluginOptions", api.Empty()))
@@ -83,8 +84,8 @@ class PluginClient:
         return options
 
     async def watch(self, events: PluginEvents) -> str:
-        """Hand on the plugin's lists until its stream ends, and say how, in the words of Go's gRPC library."""
-        if self.api is None:  # cut off between its options and its stream
+        """Forward the plugin's lists until its stream ends; return the end's text in Go's gRPC library."""
+        if self.api is None:  # disconnected between the options and the stream
             return ""
         try:
             async for response in self.api.stream("ListAndWatch", api.Empty()):
@@ -94,7 +95,7 @@ class PluginClient:
         return "EOF"
 
     async def close(self) -> None:
-        """Close the connection and, unless it calls this itself, the task that reads the stream."""
+        """Close the connection, and the task that reads the stream unless that task is the caller."""
         stream, self.stream = self.stream, None
         if stream is not None and stream is not asyncio.current_task():
             stream.cancel()
@@ -117,17 +118,17 @@ class RegistrationServer:
             raise RegistrationError(f"bad socketPath, must be an absolute path: {'' if socket == Path() else socket}")
         self.socket = socket
         self.is_healthy = False
-        self.before_register: BeforeRegister | None = None  # tests delay and refuse with it
+        self.before_register: BeforeRegister | None = None  # for tests, to delay and refuse registrations
         self._events = events
         self._timeouts = timeouts
         self._release = release
         self._metrics = metrics
         self._server: KubeletServer | None = None
         self._table = self._new_table()
-        self._connected: set[PluginClient] = set()  # also those that lost their place in the table
+        self._connected: set[PluginClient] = set()  # includes clients that are no longer in the table
 
     async def start(self, keep: Path) -> None:
-        """Make the folder, remove every socket in it, serve. `keep` is the checkpoint. Raises OSError."""
+        """Create the folder, remove all sockets in it, serve. `keep` is the checkpoint's path. Raises OSError."""
         folder = self.socket.parent
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         _remove_sockets(folder, keep)
@@ -136,8 +137,8 @@ class RegistrationServer:
         self.is_healthy = True
 
     async def stop(self) -> None:
-        """Stop serving and cut off all plugins. Idempotent, and safe before `start`."""
-        # first, or a plugin that is cut off would be back before we are gone
+        """Stop serving and disconnect all plugins. Idempotent, and safe before `start`."""
+        # stop the server first, so that a disconnected plugin cannot register again
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
@@ -150,12 +151,12 @@ class RegistrationServer:
         self.is_healthy = True
 
     def check_health(self) -> None:
-        """Raise `RegistrationError` unless plugins can register, or could until `stop`."""
+        """Raise `RegistrationError` if the server was neither started nor stopped yet."""
         if not self.is_healthy:
             raise RegistrationError("device plugin registration gRPC server failed and no device plugins can register")
 
     async def register(self, request: api.RegisterRequest, context: Context) -> api.Empty:
-        """`Registration.Register`: the plugin is dialled and asked for its options before the answer."""
+        """`Registration.Register`: dials the plugin and gets its options before it answers."""
         del context
         self._metrics.registrations[request.resource_name] += 1
         try:
@@ -177,10 +178,10 @@ class RegistrationServer:
     def validate_plugin(
         self,
         name: str,
-        endpoint: str,  # noqa: ARG002 - for handlers that look at it
+        endpoint: str,  # noqa: ARG002 - for other handlers, which use it
         versions: list[str],
     ) -> None:
-        """The plugin watcher's question before `register_plugin`. Raises `RegistrationError`."""
+        """Check a plugin for the plugin watcher, before `register_plugin`. Raises `RegistrationError`."""
         if SUPPORTED_VERSION not in versions:
             raise RegistrationError(
                 f"manager version, {SUPPORTED_VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
@@ -198,7 +199,7 @@ class RegistrationServer:
         await self._connect(name, Path(endpoint))
 
     async def deregister_plugin(self, name: str, endpoint: str) -> None:
-        """The plugin's registration socket is gone: cut it off."""
+        """Disconnect a plugin whose registration socket is gone."""
         await self._disconnect(name, Path(endpoint))
 
     async def _connect(self, resource: str, socket: Path) -> None:
@@ -208,7 +209,7 @@ class RegistrationServer:
         try:
             await client.connect(self._timeouts.dial)
             await self._events.plugin_connected(client)
-        except BaseException:  # also when the caller of Register gives up
+        except BaseException:  # including cancellation when the caller of Register disconnects
             self._table.leave(resource, socket)
             self._connected.discard(client)
             await client.close()
@@ -220,10 +221,10 @@ class RegistrationServer:
         if await self._disconnect(client.resource, client.socket, why) or not self._release.tells_instances_apart:
             self._connected.discard(client)
             await client.close()
-        # else nobody stands for it: its connection stays, and dials again when it is called
+        # Otherwise the table has no entry for it: its connection stays, and reconnects when it is called.
 
     async def _disconnect(self, resource: str, socket: Path, why: str = "") -> bool:
-        """Cut off whoever stands for a plugin; tell whether somebody does."""
+        """Disconnect the client that the table has for a plugin; return whether there is one."""
         client = self._table.find(resource, socket)
         if client is None:
             return False
@@ -238,12 +239,12 @@ class RegistrationServer:
 
 
 def _join(folder: Path, endpoint: str) -> Path:
-    """Join as Go does: an absolute endpoint stays below the folder, `..` is worked out on the text."""
+    """Join like Go: an absolute endpoint stays below the folder, `..` is resolved in the text."""
     return Path(os.path.normpath(f"{folder}/{endpoint}"))
 
 
 def _remove_sockets(folder: Path, keep: Path) -> None:
-    """Remove sockets, and links to sockets, as every start of the kubelet does. Raises OSError after trying all."""
+    """Remove sockets and links to sockets, like every start of the kubelet. Raises OSError after trying all."""
     failed: list[OSError] = []
     for path in sorted(folder.iterdir()):
         try:
@@ -253,7 +254,7 @@ def _remove_sockets(folder: Path, keep: Path) -> None:
             log.warning("%s: %s", path, error)
             continue
         try:
-            path.unlink(missing_ok=True)  # its owner may be as quick
+            path.unlink(missing_ok=True)  # its owner might remove it at the same time
         except OSError as error:
             failed.append(error)
     if failed:

@@ -1,7 +1,7 @@
-"""What the device manager knows: lists, health, allocations. Pure; nothing here waits.
+"""The state of the device manager: lists, health, allocations. Pure; nothing here waits.
 
-Two stores of health differ on purpose: a device's own word, which only its plugin's lists change, and the two sets per
-resource, which the loss of the plugin changes, too. Sets are dicts, so that they keep the order of the plugin's list.
+Health is stored twice, on purpose: in each device, where only the plugin's lists change it, and in two sets per
+resource, which also change when the plugin is lost. Sets are dicts, so that they keep the order of the plugin's list.
 Source: device manager specification, sections 0.3, 3.2 and 6.1.
 """
 
@@ -19,15 +19,15 @@ from kubelet.release import LATEST, Release
 
 Ids = dict[str, None]
 
-_LONG = 20_000  # bytes; walking them takes more than a millisecond
+_LONG = 20_000  # bytes whose checksum takes more than a millisecond
 
 
 class DeviceState:
     """The tables of the device manager."""
 
     def __init__(self, release: Release = LATEST, choose: Callable[[list[Path]], Path] = itemgetter(0)) -> None:
-        """The tables of a kubelet of `release`; `choose` says which of several plugins takes over when one goes."""
-        self.endpoints: dict[str, Endpoint] = {}  # those that are asked
+        """Tables of a kubelet of `release`; `choose` selects the plugin of a resource that replaces a lost one."""
+        self.endpoints: dict[str, Endpoint] = {}  # the current plugin of each resource, which is called
         self.instances: dict[str, dict[Path, Endpoint]] = {}  # the connected plugins of each resource
         self.all: dict[str, dict[str, Device]] = {}
         self.healthy: dict[str, Ids] = {}
@@ -41,11 +41,11 @@ class DeviceState:
 
     @property
     def allocated(self) -> Mapping[str, Set[str]]:
-        """Resource -> ids that containers have or are being given."""
+        """Resource -> ids that are allocated to containers or reserved for them."""
         return self.records.in_use
 
     def connect(self, resource: str, endpoint: Endpoint) -> None:
-        """A plugin can be asked, and is from now on. Raises `RegistrationError` for a path that is taken."""
+        """Make a plugin the current one of its resource. Raises `RegistrationError` if its path is taken."""
         instances = self.instances.setdefault(resource, {})
         key = self._key(endpoint.socket)
         if self._release.tells_instances_apart and key in instances:
@@ -53,9 +53,9 @@ class DeviceState:
         self.endpoints[resource] = instances[key] = endpoint
 
     def disconnect(self, resource: str, socket: Path) -> bool:
-        """A plugin went: another takes over, or nothing of the resource can be given out until one is back.
+        """Remove a plugin. Another one takes over, or all devices of the resource become unhealthy.
 
-        False if it was not connected.
+        Returns False if the plugin was not connected.
         """
         instances = self.instances.get(resource, {})
         endpoint = instances.pop(self._key(socket), None)
@@ -70,7 +70,7 @@ class DeviceState:
         return True
 
     def update(self, resource: str, devices: Sequence[Device]) -> list[str]:
-        """Replace the resource's list; return the pods whose devices changed their health or came back."""
+        """Replace the resource's list; return the uids of pods whose devices changed their health or came back."""
         before = self.all.get(resource, {})
         owners = self.records.owners(resource if self._release.finds_owner_by_resource else None)
         self.all[resource] = now = {}
@@ -92,7 +92,7 @@ class DeviceState:
         return list(pods)
 
     def mark_unhealthy(self, resource: str) -> None:
-        """The plugin went: nothing of the resource can be given out until it is back."""
+        """Mark all devices of a resource unhealthy, so that none can be allocated until a plugin is back."""
         healthy = self.healthy.get(resource, {})
         if resource in self.healthy:
             self.healthy[resource] = {}
@@ -100,15 +100,15 @@ class DeviceState:
         self._registered.pop(resource, None)
 
     def has_alignment(self, resource: str) -> bool:
-        """Tell whether any device of the resource names a NUMA node."""
+        """Return whether any device of the resource names a NUMA node."""
         return resource in self._aligned
 
     def is_device_plugin_resource(self, resource: str) -> bool:
-        """Tell whether a device plugin ever provided the resource."""
+        """Return whether a device plugin ever provided the resource."""
         return resource in self.healthy or resource in self.allocated
 
     def count(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
-        """Capacity, allocatable, and the resources that have to leave the node: their plugin is gone too long."""
+        """Return capacity, allocatable, and the resources to remove, whose plugin is gone for too long."""
         capacity: dict[str, int] = {}
         allocatable: dict[str, int] = {}
         gone: dict[str, None] = {}
@@ -125,13 +125,13 @@ class DeviceState:
         return capacity, allocatable, list(gone)
 
     def remove(self, resources: Iterable[str]) -> None:
-        """Let resources leave the node."""
+        """Remove resources from the node."""
         for resource in resources:
             for table in (self.endpoints, self.healthy, self.unhealthy, self._registered):
                 table.pop(resource, None)
 
     def group_by_node(self, resource: str, ids: Iterable[str]) -> dict[int, list[str]]:
-        """NUMA node -> ids; a device with several nodes is under each, one without any under `WITHOUT_TOPOLOGY`."""
+        """Return NUMA node -> ids. A device is listed under each of its nodes, or under `WITHOUT_TOPOLOGY`."""
         known = self.all.get(resource, {})
         groups: dict[int, list[str]] = {}
         for id_ in ids:
@@ -141,7 +141,7 @@ class DeviceState:
         return groups
 
     def checkpoint(self) -> bytes:
-        """The checkpoint's bytes."""
+        """Return the checkpoint's bytes."""
         for resource, ids in self.healthy.items():
             if resource not in self._registered:
                 self._registered[resource] = registered_part(resource, list(ids))
@@ -149,14 +149,14 @@ class DeviceState:
         return assemble(self.records.checkpoint_parts() or None, registered)
 
     def long_runs(self) -> list[Run]:
-        """Parts of the checkpoint that are worth preparing: their next checksum may cost milliseconds."""
+        """Return the parts of the checkpoint whose checksum is worth preparing, because it takes milliseconds."""
         runs = (part.dump for part in self._registered.values())
         return [run for run in runs if len(run.data) > _LONG and not run.is_complete]
 
     def restore(self, checkpoint: DeviceCheckpoint, stopped: Callable[[], Endpoint]) -> list[str]:
-        """Take over a checkpoint: allocations as they were, resources without devices until their plugins are back.
+        """Restore a checkpoint: the allocations, and the resources without devices until their plugins are back.
 
-        Returns a line for each entry that had to be skipped.
+        Returns a line for each entry that was skipped.
         """
         skipped = []
         for entry in checkpoint.entries or ():
@@ -174,7 +174,7 @@ class DeviceState:
         return skipped
 
     def _key(self, socket: Path) -> Path:
-        """Before 1.37 there is one plugin of a resource, wherever it is."""
+        """Return the key of a plugin: before 1.37 a resource has one plugin, whatever its path."""
         return socket if self._release.tells_instances_apart else Path()
 
     def _is_gone(self, resource: str) -> bool:

@@ -1,6 +1,6 @@
-"""A device plugin for tests: plain gRPC at a socket of its own. It shows what the other side of the sockets looks like.
+"""A device plugin for tests: plain gRPC on a socket of its own. It is also an example of the plugin's side of the API.
 
-`DevicePluginStub` does as a test says, call by call. `Stub` is the same with the members of the kubelet's own stub:
+`DevicePluginStub` is scripted by tests, call by call. `Stub` is the same with the members of the kubelet's own stub:
 
     stub = Stub([api.Device(ID="dev-1", health="Healthy")], folder / "stub.sock", "example.com/thing")
     await stub.start()
@@ -25,9 +25,9 @@ from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 
 _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 _KUBELET = api.DESCRIPTOR.services_by_name["Registration"]
-_DEPRECATION = "DEPRECATION"  # a file that old kubelets left to say: register through the plugin watcher
-_REGISTER_SECONDS = 20.0  # that a kubelet may take to answer Register, dialling included
-_GRACE = 1.0  # seconds that calls have left when `Stub` stops
+_DEPRECATION = "DEPRECATION"  # a file of old kubelets, which means that plugins register through the plugin watcher
+_REGISTER_SECONDS = 20.0  # timeout of Register, including the kubelet's dial
+_GRACE = 1.0  # seconds that running calls have when `Stub` stops
 
 AllocFunc: TypeAlias = Callable[[api.AllocateRequest, Mapping[str, api.Device]], api.AllocateResponse]
 PreferredAllocFunc: TypeAlias = Callable[
@@ -36,7 +36,7 @@ PreferredAllocFunc: TypeAlias = Callable[
 
 
 class DevicePluginStub(ScriptedPlugin):
-    """A plugin of one resource at a socket of its own. Use it as a context manager, or `start` and `stop` it."""
+    """A plugin of one resource on a socket of its own. Use it as a context manager, or `start` and `stop` it."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class DevicePluginStub(ScriptedPlugin):
         versions: Sequence[str] = ("v1beta1",),
         plugin_type: str = "DevicePlugin",
     ) -> None:
-        """`endpoint`, `versions` and `plugin_type` are what it tells a plugin watcher that finds its socket."""
+        """`endpoint`, `versions` and `plugin_type` are part of the answer to a plugin watcher's GetInfo."""
         self.socket = socket
         self.resource = resource
         self.devices = list(devices)
@@ -61,14 +61,14 @@ class DevicePluginStub(ScriptedPlugin):
         self._server: UnixServer | None = None
 
     async def start(self) -> None:
-        """Serve at the socket, again if it serves already. Raises `GrpcUnixError` and OSError."""
+        """Serve at the socket; if it serves already, stop first. Raises `GrpcUnixError` and OSError."""
         await self.stop()
         server = UnixServer(self.socket, [handler(_PLUGIN, self), handler(REGISTRATION, self)], transport="grpcio")
         await server.start()
         self._server = server
 
     async def stop(self) -> None:
-        """Die: streams break, the socket goes. Idempotent."""
+        """Stop at once, like a plugin that dies: streams break, the socket is removed. Idempotent."""
         await self.stop_server()
 
     async def register(
@@ -93,11 +93,11 @@ class DevicePluginStub(ScriptedPlugin):
 
     @property
     def is_serving(self) -> bool:
-        """Whether it was started and not stopped since."""
+        """Whether the plugin was started and not stopped since."""
         return self._server is not None
 
     async def stop_server(self, grace: float | None = None) -> None:
-        """Stop serving; calls have `grace` seconds to end, then they break. Idempotent."""
+        """Stop serving; running calls have `grace` seconds to end, then they break. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(grace)
@@ -118,7 +118,7 @@ class DevicePluginStub(ScriptedPlugin):
             yield message
 
     async def allocate(self, request: api.AllocateRequest, _: Context) -> StubReply:
-        """`DevicePlugin.Allocate`: an environment variable with the ids."""
+        """`DevicePlugin.Allocate`: returns an environment variable with the ids."""
         answers = [
             api.ContainerAllocateResponse(envs={"DEVICES": ",".join(each.devices_ids)})
             for each in request.container_requests
@@ -126,7 +126,7 @@ class DevicePluginStub(ScriptedPlugin):
         return await self.reply_to("Allocate", request, api.AllocateResponse(container_responses=answers))
 
     async def get_preferred_allocation(self, request: api.PreferredAllocationRequest, _: Context) -> StubReply:
-        """`DevicePlugin.GetPreferredAllocation`: no opinion."""
+        """`DevicePlugin.GetPreferredAllocation`: returns no preference."""
         return await self.reply_to("GetPreferredAllocation", request, api.PreferredAllocationResponse())
 
     async def pre_start_container(self, request: api.PreStartContainerRequest, _: Context) -> StubReply:
@@ -145,7 +145,7 @@ class Stub:
         pre_start_container_flag: bool = False,
         get_preferred_allocation_flag: bool = False,
     ) -> None:
-        """The flags are what GetDevicePluginOptions answers."""
+        """The flags are the answer of GetDevicePluginOptions."""
         self.devs = list(devs)
         self.registration_status: asyncio.Queue[registration.RegistrationStatus] = asyncio.Queue()
         self._plugin = DevicePluginStub(
@@ -161,7 +161,7 @@ class Stub:
 
     @property
     def socket(self) -> Path:
-        """Where it serves."""
+        """The plugin's socket."""
         return self._plugin.socket
 
     async def start(self) -> None:
@@ -169,24 +169,24 @@ class Stub:
         await self._plugin.start()
 
     async def stop(self) -> None:
-        """Stop serving; open ListAndWatch streams end well. May come without `start` and more than once."""
+        """Stop serving; open ListAndWatch streams end without an error. Idempotent, also without `start`."""
         self._plugin.end_streams()
         await self._plugin.stop_server(_GRACE)
 
     async def restart(self) -> None:
-        """Stop and serve again, as after a crash: streams break. Does nothing before `start`."""
+        """Stop and serve again, like after a crash: streams break. Does nothing before `start`."""
         if self._plugin.is_serving:
             await self._plugin.start()
 
     async def update(self, devs: Sequence[api.Device]) -> None:
-        """Send a new list through ListAndWatch, once somebody listens. `devs` stays as it is."""
+        """Send a new list through ListAndWatch, after a stream is open. The attribute `devs` is not changed."""
         await self._plugin.until(lambda: self._plugin.streams > 0)
         self._plugin.send(api.ListAndWatchResponse(devices=devs))
 
     async def register(self, kubelet_endpoint: Path | str, resource_name: str, plugin_sock_dir: str) -> None:
         """Register at the kubelet's socket, unless `plugin_sock_dir` + "DEPRECATION" exists (old kubelets).
 
-        Raises `RpcError` where the kubelet refuses; the stub is stopped then.
+        Raises `RpcError` if the kubelet refuses; the stub is then stopped.
         """
         if plugin_sock_dir and Path(plugin_sock_dir + _DEPRECATION).exists():
             return
@@ -223,23 +223,23 @@ class Stub:
         return self._plugin.list_and_watch(request, context)
 
     async def allocate(self, request: api.AllocateRequest, context: Context) -> StubReply:
-        """`DevicePlugin.Allocate`: what the function says."""
+        """`DevicePlugin.Allocate`: returns the result of the `set_alloc_func` function."""
         return await self._plugin.allocate(request, context)
 
     async def get_preferred_allocation(self, request: api.PreferredAllocationRequest, context: Context) -> StubReply:
-        """`DevicePlugin.GetPreferredAllocation`: what the function says."""
+        """`DevicePlugin.GetPreferredAllocation`: returns the result of the `set_get_preferred_alloc_func` function."""
         return await self._plugin.get_preferred_allocation(request, context)
 
     async def pre_start_container(self, request: api.PreStartContainerRequest, context: Context) -> StubReply:
-        """`DevicePlugin.PreStartContainer`: all is well."""
+        """`DevicePlugin.PreStartContainer`: succeeds."""
         return await self._plugin.pre_start_container(request, context)
 
     async def get_info(self, request: registration.InfoRequest, context: Context) -> StubReply:
-        """`Registration.GetInfo`: who it is, for the plugin watcher."""
+        """`Registration.GetInfo`: identifies the plugin for the plugin watcher."""
         return await self._plugin.get_info(request, context)
 
     async def notify_registration_status(self, request: registration.RegistrationStatus, context: Context) -> StubReply:
-        """`Registration.NotifyRegistrationStatus`: the verdict is kept in `registration_status`."""
+        """`Registration.NotifyRegistrationStatus`: puts the status into `registration_status`."""
         return await self._plugin.notify_registration_status(request, context)
 
     async def _keep_status(self, request: registration.RegistrationStatus) -> StubReply:

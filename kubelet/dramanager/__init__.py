@@ -1,4 +1,4 @@
-"""The kubelet's DRA manager: claims are prepared by drivers' plugins before a pod starts, and unprepared after it."""
+"""The kubelet's DRA manager: drivers' plugins prepare claims before a pod starts, and unprepare them after it ended."""
 
 from kubelet.dramanager.cluster import ApiCluster, Cluster, ClusterError, MemoryCluster, allocated_claim
 from kubelet.dramanager.manager import DRAManager

@@ -1,7 +1,8 @@
-"""What the DRA manager knows of the claims of this node's pods, kept in `dra_manager_state`.
+"""The DRA manager's cache of the claims of this node's pods, stored in `dra_manager_state`.
 
-Everything here happens on one loop: between two waits nobody else reads or changes a claim, which is what the kubelet's
-locks are for. Whether a claim is prepared is not in the file: after a restart a new sandbox has it prepared again.
+Everything here runs on one event loop, so that no other task reads or changes a claim between two awaits; the kubelet
+uses locks for that. The file does not contain whether a claim is prepared: after a restart, a new sandbox prepares it
+again.
 Source: DRA specification, sections 4.2 and 4.4; correction 24.
 """
 
@@ -27,18 +28,18 @@ class ClaimInfo:
     """A claim on this node."""
 
     def __init__(self, namespace: str, name: str, uid: str, drivers: Iterable[str] = ()) -> None:
-        """A claim of which nothing is prepared yet, with devices of these drivers."""
+        """A claim with devices of these drivers, none of them prepared yet."""
         self.namespace = namespace
         self.name = name
         self.uid = uid
         self.pods: set[str] = set()  # uids
-        self.devices: dict[str, list[PreparedDevice] | None] = dict.fromkeys(drivers)  # None: nothing was added yet
+        self.devices: dict[str, list[PreparedDevice] | None] = dict.fromkeys(drivers)  # None: no devices yet
         self.is_prepared = False
-        self.is_unpreparing = False  # for its last pod, until that has worked
+        self.is_unpreparing = False  # for its last pod, from the first attempt until one succeeds
 
     @classmethod
     def of_claim(cls, claim: v1.ResourceClaim, release: Release = LATEST) -> "ClaimInfo":
-        """A claim as the API server has it. Raises `ClaimError` if a kubelet of `release` cannot prepare it."""
+        """Create it from the API object. Raises `ClaimError` if a kubelet of `release` cannot prepare the claim."""
         meta = claim.metadata
         if claim.status.allocation is None:
             raise ClaimError(f"ResourceClaim {meta.name}: not allocated")
@@ -52,7 +53,7 @@ class ClaimInfo:
 
     @classmethod
     def of_state(cls, state: ClaimState, release: Release) -> "ClaimInfo":
-        """A claim as the file has it, perhaps a file of another release."""
+        """Create it from an entry of the state file, which can be of another release."""
         info = cls(state.namespace, state.claim_name, state.claim_uid)
         info.pods = set(state.pod_uids or ())
         for driver, found in (state.driver_state or {}).items():
@@ -61,17 +62,17 @@ class ClaimInfo:
         return info
 
     def state(self) -> ClaimState:
-        """The claim as it is written."""
+        """Return the claim's entry in the state file."""
         drivers = {driver: DriverState(devices) for driver, devices in self.devices.items()}
         return ClaimState(self.uid, self.name, self.namespace, dict.fromkeys(self.pods), drivers)
 
     def add_devices(self, driver: str, devices: Iterable[PreparedDevice], *, replace: bool) -> None:
-        """A driver prepared its devices, perhaps again: unless they `replace` those of before, they are there twice."""
+        """Add a driver's prepared devices; without `replace`, a repeated prepare adds them a second time."""
         known = () if replace else self.devices.get(driver) or ()
         self.devices[driver] = [*known, *devices] or None
 
     def prepared_devices(self) -> Iterator[tuple[str, PreparedDevice]]:
-        """(driver, device) of all drivers."""
+        """Yield (driver, device) for all drivers."""
         for driver, devices in self.devices.items():
             for device in devices or ():
                 yield driver, device
@@ -81,7 +82,7 @@ class ClaimInfoCache:
     """The claims of this node, by namespace and name."""
 
     def __init__(self, folder: Path, release: Release = LATEST) -> None:
-        """Of the kubelet of `release` whose state is in `folder`."""
+        """The cache of a kubelet of `release` whose state files are in `folder`."""
         self._release = release
         self._file = StateFile(
             folder / kubelet_claims.FILE_NAME, ClaimError, f"could not save checkpoint {kubelet_claims.FILE_NAME}"
@@ -89,7 +90,7 @@ class ClaimInfoCache:
         self._claims: dict[tuple[str, str], ClaimInfo] = {}
 
     async def load(self) -> None:
-        """Read the file, or create it. Raises `ClaimError`: a kubelet does not start with a file that it cannot use."""
+        """Read or create the file. Raises `ClaimError`: a kubelet does not start with an unusable file."""
         failed = "create ResourceClaim cache: GetOrCreate() on checkpoint state: failed to {} checkpoint {}: {}"
         try:
             raw = await asyncio.to_thread(_read, self._file.path)
@@ -105,40 +106,40 @@ class ClaimInfoCache:
             self.add(ClaimInfo.of_state(state, self._release))
 
     async def save(self, what: str = "state") -> None:
-        """Return when the file has all that the cache has. Raises `ClaimError`, which calls it `what`."""
+        """Write the cache to the file, and wait for it. Raises `ClaimError`; `what` is the subject of its message."""
         try:
             await self._file.write(kubelet_claims.encode([info.state() for info in self._claims.values()]))
         except ClaimError as error:
             raise ClaimError(f"checkpoint ResourceClaim {what}: {error}") from error
 
     async def close(self, *, discard: bool = False) -> None:
-        """Wait for what is being written, and unless it is to `discard` that for what is queued."""
+        """Wait for the running write, and without `discard` for queued ones."""
         await self._file.close(discard=discard)
 
     def get(self, namespace: str, name: str) -> ClaimInfo | None:
-        """A claim, None if it is not known."""
+        """Return a claim; None if it is not in the cache."""
         return self._claims.get((namespace, name))
 
     def add(self, info: ClaimInfo) -> ClaimInfo:
-        """Know a claim, instead of the one of its name that was known."""
+        """Add a claim, or replace the one with the same name; return it."""
         self._claims[info.namespace, info.name] = info
         return info
 
     def delete(self, info: ClaimInfo) -> None:
-        """Forget a claim; one of the same name that came after it stays."""
+        """Delete a claim; a newer one with the same name stays."""
         if self._claims.get((info.namespace, info.name)) is info:
             del self._claims[info.namespace, info.name]
 
     def claims(self) -> list[ClaimInfo]:
-        """All of them."""
+        """Return all claims."""
         return list(self._claims.values())
 
     def of_pod(self, uid: str) -> list[ClaimInfo]:
-        """The claims that a pod refers to."""
+        """Return the claims that have a reference to a pod."""
         return [info for info in self._claims.values() if uid in info.pods]
 
     def pods(self) -> set[str]:
-        """The uids of all pods that refer to a claim."""
+        """Return the uids of all pods that a claim has a reference to."""
         return {uid for info in self._claims.values() for uid in info.pods}
 
 
@@ -148,7 +149,7 @@ def _as_in(release: Release, device: PreparedDevice) -> PreparedDevice:
 
 
 def _skipped(results: Iterable[v1.DeviceRequestAllocationResult], driver: str) -> set[str]:
-    """The operations that all of a driver's results leave out."""
+    """Return the operations that all of a driver's results skip."""
     skipped = [set(each.skip_node_operations) for each in results if each.driver == driver]
     return set.intersection(*(each | _OPERATIONS if "*" in each else each for each in skipped))
 

@@ -1,7 +1,7 @@
-"""What the kubelet asks of the cluster for DRA: claims are read, the node's ResourceSlices are deleted. Nothing else.
+"""The kubelet's use of the cluster for DRA: it reads claims and deletes the node's ResourceSlices, nothing else.
 
-Who allocates claims, and who shows a pod's status to the cluster, is no concern of the node: a pod arrives with the
-claims that the scheduler and the claim controller found for it in its status.
+The node does not allocate claims and does not report pod statuses: a pod arrives with the claims of the scheduler and
+the claim controller in its status.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from resourceapi.objects import DecodeError, ObjectMeta, v1
 
 
 class ClusterError(KubeletError):
-    """The cluster does not have what was asked for, refuses, cannot be reached or understood.
+    """The object does not exist, or the cluster refuses, cannot be reached or sent an invalid answer.
 
-    The text is the API server's where it has one.
+    The text is the API server's, if it sent one.
     """
 
 
 class Cluster(Protocol):
-    """The API server as the DRA manager needs it."""
+    """The interface of an API server for the DRA manager."""
 
     async def get_claim(self, namespace: str, name: str) -> v1.ResourceClaim:
-        """A claim as it is now. Raises `ClusterError`."""
+        """Return the current state of a claim. Raises `ClusterError`."""
         ...
 
     async def delete_slices(self, node: str, driver: str | None = None) -> None:
@@ -35,52 +35,52 @@ class Cluster(Protocol):
 
 
 class MemoryCluster:
-    """No server: claims are put in by hand, and there are no slices."""
+    """A cluster without a server: the caller adds claims, and there are no slices."""
 
     def __init__(self, claims: Iterable[v1.ResourceClaim] = ()) -> None:
-        """Begin with these claims."""
+        """Start with these claims."""
         self.deleted_slices: list[tuple[str, str | None]] = []  # (node, driver) of each deletion
         self._claims: dict[tuple[str, str], v1.ResourceClaim] = {}
         for claim in claims:
             self.put(claim)
 
     def put(self, claim: v1.ResourceClaim) -> None:
-        """Add a claim, or replace the one of the same name. Without a namespace it is in `default`."""
+        """Add a claim, or replace the one with the same name. The default namespace is `default`."""
         self._claims[claim.metadata.namespace or "default", claim.metadata.name] = claim
 
     def remove(self, name: str, namespace: str = "default") -> None:
-        """Delete a claim, if it is there."""
+        """Delete a claim if it exists."""
         self._claims.pop((namespace, name), None)
 
     async def get_claim(self, namespace: str, name: str) -> v1.ResourceClaim:
-        """A claim that was put in. Raises `ClusterError`."""
+        """Return a claim that was added. Raises `ClusterError`."""
         try:
             return self._claims[namespace, name]
         except KeyError:
             raise ClusterError(f'resourceclaims.resource.k8s.io "{name}" not found') from None
 
     async def delete_slices(self, node: str, driver: str | None = None) -> None:
-        """Remember that it was asked for."""
+        """Record the call in `deleted_slices`."""
         self.deleted_slices.append((node, driver))
 
 
 class ApiCluster:
-    """An API server. The client blocks, so every request is made in a thread."""
+    """An API server. The client blocks, so every request runs in a thread."""
 
     def __init__(self, client: Client) -> None:
-        """`client` stays the caller's to close."""
+        """The caller must close `client`."""
         self._claims = client.resource(v1.ResourceClaim)
         self._slices = client.resource(v1.ResourceSlice)
 
     async def get_claim(self, namespace: str, name: str) -> v1.ResourceClaim:
-        """A claim as it is now. Raises `ClusterError`."""
+        """Return the current state of a claim. Raises `ClusterError`."""
         try:
             return await asyncio.to_thread(self._claims.get, name, namespace)
         except (ClientError, DecodeError) as error:
             raise ClusterError(_text(error)) from error
 
     async def delete_slices(self, node: str, driver: str | None = None) -> None:
-        """Delete the slices of a node that are listed now. Raises `ClusterError`."""
+        """Delete the slices of a node that exist now. Raises `ClusterError`."""
         fields = f"spec.nodeName={node}" + ("" if driver is None else f",spec.driver={driver}")
         try:
             await asyncio.to_thread(self._delete, fields)
@@ -92,21 +92,21 @@ class ApiCluster:
             try:
                 self._slices.delete(found.metadata.name, uid=found.metadata.uid)
             except Refused as error:
-                if error.code not in (404, 409):  # somebody else was quicker
+                if error.code not in (404, 409):  # another client has deleted or replaced it
                     raise
 
 
 def allocated_claim(
     name: str, driver: str, *devices: str, users: Iterable[str] = (), uid: str = ""
 ) -> v1.ResourceClaim:
-    """A claim in `default` as a scheduler leaves it, for a `MemoryCluster`.
+    """Return a claim in `default` as a scheduler leaves it, for a `MemoryCluster`.
 
     Args:
-        name: the claim's.
-        driver: of its devices.
-        devices: what was allocated, each as `request/pool/device`; pools may have slashes.
-        users: the uids of the pods that it is reserved for.
-        uid: the claim's; a new one by default.
+        name: the claim's name.
+        driver: the driver of the devices.
+        devices: the allocated devices, each as `request/pool/device`; pools can contain slashes.
+        users: the uids of the pods that the claim is reserved for.
+        uid: the claim's uid; by default a new one.
     """
     results = []
     for each in devices:

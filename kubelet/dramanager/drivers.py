@@ -1,4 +1,4 @@
-"""DRA drivers' plugins that the plugin watcher finds: taken in, followed, given up.
+"""Registers and deregisters the plugins of DRA drivers that the plugin watcher finds, and follows their connections.
 
 Source: DRA specification, sections 1.3, 1.5 and 4.8; correction 30.
 """
@@ -27,7 +27,7 @@ class DriverHandler:
         metrics: KubeletMetrics,
         on_change: Callable[[str, str, str], None],
     ) -> None:
-        """`on_change` is told what happened, to which driver, at which endpoint."""
+        """`on_change` is called after each change with: what happened, the driver, and the endpoint."""
         self._store = store
         self._streams = streams
         self._wiper = wiper
@@ -36,7 +36,7 @@ class DriverHandler:
         self._on_change = on_change
 
     def validate_plugin(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Look at the versions; nothing else is looked at. Raises `RegistrationError`."""
+        """Check the versions, and nothing else. Raises `RegistrationError`."""
         try:
             choose_service(versions)
         except RegistrationError as error:
@@ -45,7 +45,7 @@ class DriverHandler:
             ) from error
 
     async def register_plugin(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Take an instance in; nobody needs to serve there yet. Raises `RegistrationError`."""
+        """Register an instance, which need not be serving yet. Raises `RegistrationError`."""
         self.validate_plugin(name, endpoint, versions)
         plugin = DRAPlugin(name, endpoint, versions, self._timeouts, self._metrics, self._connection_changed)
         self._store.add(plugin)
@@ -55,7 +55,7 @@ class DriverHandler:
         self._on_change("driver registered", name, endpoint)
 
     async def deregister_plugin(self, name: str, endpoint: str) -> None:
-        """Give an instance up."""
+        """Deregister an instance and close its connection."""
         plugin = self._store.remove(name, endpoint)
         if plugin is None:
             return
@@ -65,7 +65,7 @@ class DriverHandler:
         self._on_change("driver deregistered", name, endpoint)
 
     async def stop(self) -> None:
-        """Hang up everywhere. Idempotent."""
+        """Close all connections. Idempotent."""
         await self._streams.stop()
         for driver in self._store.drivers():
             for plugin in self._store.instances(driver):

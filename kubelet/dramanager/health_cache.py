@@ -1,6 +1,6 @@
-"""The health of drivers' devices, as they last reported it, kept in `dra_health_state`.
+"""The last reported health of drivers' devices, stored in `dra_health_state`.
 
-A report holds for as long as its driver said. Then, and for a device that nobody reported, the health is Unknown.
+A report is valid for the timeout in it. After that, and for a device without a report, the health is Unknown.
 Source: DRA specification, section 4.10; corrections 22 and 23.
 """
 
@@ -25,9 +25,9 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 UNKNOWN = "Unknown"
 
-MOST_DEVICES = 16_384  # of one driver, since 1.37
+MOST_DEVICES = 16_384  # the most devices of one driver, since 1.37
 
-_DEFAULT_TIMEOUT = 30  # seconds; for what a kubelet of 1.34 wrote, which knew no other
+_DEFAULT_TIMEOUT = 30  # seconds; for files of a 1.34 kubelet, which has no other timeout
 _SECOND = 1_000_000_000  # nanoseconds
 _MOMENT = re.compile(r"([^.Z+]+)(?:\.([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})")
 
@@ -66,14 +66,14 @@ class HealthCache:
     """Driver -> device -> its last report."""
 
     def __init__(self, folder: Path, clock: Clock, release: Release = LATEST) -> None:
-        """Of the kubelet of `release` whose state is in `folder`."""
+        """The cache of a kubelet of `release` whose state files are in `folder`."""
         self._release = release
         self._file = StateFile(folder / FILE_NAME, ClaimError)
         self._clock = clock
         self._drivers: dict[str, dict[tuple[str, str], _Stored]] = {}
 
     async def load(self) -> None:
-        """Read the file. One that is missing or broken is nothing to stop for."""
+        """Read the file. If it is missing or invalid, start with an empty cache."""
         try:
             raw = await asyncio.to_thread(self._file.path.read_bytes)
             found = msgspec.json.decode(raw, type=dict[str, _DriverInFile])
@@ -87,10 +87,10 @@ class HealthCache:
             log.error("Failed to load health state, starting with an empty one: %s", error)
 
     def update(self, driver: str, reports: Iterable[DeviceHealth]) -> list[DeviceHealth]:
-        """Take a driver's reports; return those by which a device's health, message or timeout became another.
+        """Store a driver's reports; return those that changed a device's health, message or timeout.
 
-        Of several reports about a device the last counts, and each may be such a change. Devices that are not reported
-        again become Unknown when their last report has run out, and are forgotten.
+        Of several reports about a device the last one counts, but each can be a change. A device that is not reported
+        again becomes Unknown when its last report expires; since 1.37 it is then removed.
         """
         now = self._clock.wall_ns()
         forgets = self._release.forgets_unreported_health
@@ -119,23 +119,23 @@ class HealthCache:
         return changed
 
     def get(self, driver: str, pool: str, device: str) -> tuple[str, str]:
-        """Health and message of a device."""
+        """Return health and message of a device."""
         stored = self._drivers.get(driver, {}).get((pool, device))
         if stored is None or _is_over(stored, self._clock.wall_ns()):
             return UNKNOWN, ""
         return stored.report.health, stored.report.message
 
     def clear_driver(self, driver: str) -> None:
-        """Forget a driver's reports."""
+        """Delete a driver's reports."""
         self._drivers.pop(driver, None)
         self._save()
 
     async def close(self, *, discard: bool = False) -> None:
-        """Wait for what is being written, and unless it is to `discard` that for what is queued."""
+        """Wait for the running write, and without `discard` for queued ones."""
         await self._file.close(discard=discard)
 
     def content(self) -> bytes:
-        """What the file says of the cache as it is now."""
+        """Return the content of the file for the current cache."""
         text = kubelet_json.string
         drivers = []
         for driver in sorted(self._drivers, key=str.encode):
@@ -168,14 +168,14 @@ def _json(stored: _Stored) -> str:
 
 
 def _rfc3339(nanoseconds: int) -> str:
-    """A moment as Go writes it: nine decimals, less the zeros at their end."""
+    """Return a time as Go writes it: with up to nine decimals, without trailing zeros."""
     seconds, fraction = divmod(nanoseconds, _SECOND)
     decimals = f".{fraction:09d}".rstrip("0").rstrip(".")
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{decimals}Z"
 
 
 def _nanoseconds(moment: str) -> int:
-    """The other way; Go writes the machine's own time zone. Raises ValueError."""
+    """Parse a time of Go, which uses the machine's time zone, to nanoseconds since 1970. Raises ValueError."""
     read = _MOMENT.fullmatch(moment)
     if read is None:
         raise ValueError(f"{moment!r} is no moment")

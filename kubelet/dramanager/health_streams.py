@@ -1,7 +1,7 @@
-"""Streams on which drivers report the health of their devices: one for each instance of a plugin.
+"""The streams on which drivers report the health of their devices: one for each instance of a plugin.
 
-Up to 1.36 it is v1alpha1 on every plugin, whatever that says it serves, and is tried again every 5 s for ever. Since
-1.37 it is the newest version that the plugin announced, and one that turns out not to be served is given up.
+Up to 1.36 the kubelet calls v1alpha1 on every plugin, whatever it announced, and retries every 5 s without end. Since
+1.37 it calls the newest version that the plugin announced, and gives up if the plugin answers that it is unimplemented.
 Source: DRA specification, sections 1.4 and 4.10; corrections 20-22; changes-1.37, section 2.1.
 """
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def choose_health_service(release: Release, versions: Sequence[str]) -> str | None:
-    """The service that a kubelet of `release` calls on a plugin that announced `versions`; None for none."""
+    """Return the service that a kubelet of `release` calls on a plugin that announced `versions`; None for none."""
     if not release.has(RESOURCE_HEALTH_STATUS):
         return None
     if not release.calls_announced_health:
@@ -38,7 +38,7 @@ def choose_health_service(release: Release, versions: Sequence[str]) -> str | No
 
 
 class HealthStreams:
-    """Keeps the right streams open."""
+    """Keeps the health streams of all registered instances open."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class HealthStreams:
         on_report: Callable[[str, list[DeviceHealth]], None],
         on_end: Callable[[str], None],
     ) -> None:
-        """`on_report` is told a driver's reports, `on_end` the driver of which an open stream ended."""
+        """`on_report` is called with a driver and its reports, `on_end` with the driver whose open stream ended."""
         self._release = release
         self._clock = clock
         self._on_report = on_report
@@ -55,14 +55,14 @@ class HealthStreams:
         self._streams: dict[DRAPlugin, asyncio.Task[None]] = {}
 
     def open(self, plugin: DRAPlugin) -> None:
-        """An instance is registered."""
+        """Open the stream of an instance that was registered."""
         service = choose_health_service(self._release, plugin.versions)
         if service is not None:
             watching = self._watch(plugin, _SERVICES[service])
             self._streams[plugin] = asyncio.create_task(watching, name=f"health {plugin.endpoint}")
 
     async def close(self, plugin: DRAPlugin) -> None:
-        """An instance left."""
+        """Close the stream of an instance that was deregistered."""
         task = self._streams.pop(plugin, None)
         if task is not None:
             task.cancel()
@@ -88,18 +88,18 @@ class HealthStreams:
                 log.info("health stream of driver %s: %s", plugin.driver, error)
                 is_open = error.code is not Status.UNAVAILABLE or plugin.connections > connections
                 is_given_up = error.code is Status.UNIMPLEMENTED and self._release.calls_announced_health
-            except asyncio.CancelledError:  # the instance left
+            except asyncio.CancelledError:  # the instance was deregistered
                 is_open = plugin.connections > connections
                 raise
             finally:
-                if is_open:  # what could not be opened has no end: another instance's reports hold
+                if is_open:  # a stream that never opened must not clear the reports of another instance
                     self._on_end(plugin.driver)
             if not is_given_up:
                 await self._clock.sleep(RETRY)
 
 
 def reports(response: Any) -> list[DeviceHealth]:
-    """What a message says, entry by entry; one that names no device is about the device without a name."""
+    """Return the reports of a message; an entry without a device is about the device with empty names."""
     return [
         DeviceHealth(
             each.device.pool_name,
@@ -113,7 +113,7 @@ def reports(response: Any) -> list[DeviceHealth]:
 
 
 def shortened(message: str) -> str:
-    """The message, cut where it is too long; half a character at the cut becomes a replacement character."""
+    """Return the message, truncated if it is too long; a partial character becomes a replacement character."""
     encoded = message.encode()
     if len(encoded) <= LONGEST_MESSAGE:
         return message

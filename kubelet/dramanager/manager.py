@@ -1,4 +1,4 @@
-"""The DRA manager: claims are prepared before a pod's sandbox is made, used by its containers, unprepared after them.
+"""The DRA manager: claims are prepared before a pod's sandbox is created, and unprepared after its containers ended.
 
 Source: DRA specification, section 4; corrections 19-36; observations 53-76; changes-1.37, section 2.
 """
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def _nothing(kind: str, about: str, text: str) -> None:
-    """Nobody listens."""
+    """Ignore the change: the default of `on_change`."""
 
 
 class DRAManager:
@@ -57,9 +57,9 @@ class DRAManager:
         metrics: KubeletMetrics | None = None,
         on_change: Callable[[str, str, str], None] = _nothing,
     ) -> None:
-        """The kubelet of `release` whose state files are in `folder`.
+        """The DRA manager of a kubelet of `release` whose state files are in `folder`.
 
-        `on_change` is told after each change: what happened, to which driver or pod, and details.
+        `on_change` is called after each change with: what happened, the driver or pod, and details.
         """
         self.cache = ClaimInfoCache(folder, release)
         self.health = HealthCache(folder, clock, release)
@@ -79,9 +79,9 @@ class DRAManager:
     async def start(
         self, active_pods: Callable[[], Collection[str]], sources_ready: Callable[[], bool] = lambda: True
     ) -> None:
-        """Read the state, delete the node's slices, look after pods that went. Raises `ClaimError`.
+        """Read the state, delete the node's slices, start to unprepare claims of inactive pods. Raises `ClaimError`.
 
-        `active_pods` are uids, and complete when `sources_ready`.
+        `active_pods` returns uids; they are complete when `sources_ready` returns true.
         """
         await self.cache.load()
         await self.health.load()
@@ -89,27 +89,27 @@ class DRAManager:
         self._reconciling = asyncio.create_task(self._reconcile(active_pods, sources_ready), name="claims of old pods")
 
     async def stop(self, *, discard: bool = False) -> None:
-        """Hang up, and let nothing more happen. Idempotent, safe before `start`.
+        """Close all connections and end all tasks. Idempotent, safe before `start`.
 
-        With `discard` what is not being written to the state files already is lost.
+        With `discard`, writes of state files that have not begun are dropped.
         """
         reconciling, self._reconciling = self._reconciling, None
         if reconciling is not None:
             reconciling.cancel()
             await asyncio.gather(reconciling, return_exceptions=True)
         await self._handler.stop()
-        await self.wiper.stop()  # after the last connection, whose end would begin to wipe
+        await self.wiper.stop()  # after the connections are closed, because each close schedules a deletion of slices
         await self.cache.close(discard=discard)
         await self.health.close(discard=discard)
 
     def get_watcher_handler(self) -> DriverHandler:
-        """For plugins of the type `DRAPlugin` in `plugins_registry`."""
+        """Return the handler for plugins of the type `DRAPlugin` in `plugins_registry`."""
         return self._handler
 
     async def prepare_resources(self, pod: Pod) -> None:
-        """Have all claims of a pod prepared that are not yet. Raises `ClaimError`; it can be called again then.
+        """Prepare all claims of a pod that are not prepared. Raises `ClaimError`, after which it can be called again.
 
-        The state is written for every pod, also for one without claims, and so it is when pods are unprepared.
+        The state is written for every pod, even without claims; the same holds for `unprepare_resources`.
         """
         try:
             with self._metrics.operating("PrepareResources"):
@@ -118,9 +118,10 @@ class DRAManager:
             raise ClaimError(f"prepare dynamic resources: {error}") from error
 
     async def unprepare_resources(self, pod: Pod) -> None:
-        """Have the claims unprepared that only this pod refers to. Raises `ClaimError`; it can be called again then.
+        """Unprepare the claims that only this pod refers to. Raises `ClaimError`, after which it can be called again.
 
-        The claims may be gone from the cluster. Before 1.37 they are those that the pod names, whoever refers to them.
+        The claims need not exist in the cluster. Before 1.37 the claims are those that the pod's spec names, even if
+        they have no reference to the pod.
         """
         try:
             with self._metrics.operating("UnprepareResources"):
@@ -129,39 +130,39 @@ class DRAManager:
             raise ClaimError(f"unprepare dynamic resources: {error}") from error
 
     def pod_might_need_to_unprepare_resources(self, uid: str) -> bool:
-        """Tell whether a claim has a reference to the pod."""
+        """Return whether a claim has a reference to the pod."""
         return bool(self.cache.of_pod(uid))
 
     def get_resources(self, pod: Pod, container: Container) -> tuple[str, ...]:
-        """The CDI ids of a container; one that serves two of its references comes twice. Raises `ClaimError`."""
+        """Return a container's CDI ids; an id is repeated for each reference that it serves. Raises `ClaimError`."""
         devices = self._usage.container_devices(pod, container)
         return tuple(id_ for device in devices for id_ in device.cdi_device_ids or ())
 
     def get_container_claim_infos(self, pod: Pod, container: Container) -> list[ClaimInfo]:
-        """The claims that a container refers to, its extended resources' last. Raises `ClaimError`."""
+        """Return the claims that a container refers to, the one of extended resources last. Raises `ClaimError`."""
         return self._usage.container_claims(pod, container)
 
     def get_dynamic_resources(self, pod: Pod, container: str) -> list[podresources.DynamicResource]:
-        """What pod resources tells of a container's claims."""
+        """Return the entries of pod resources for a container's claims."""
         return self._usage.dynamic_resources(pod, container)
 
     def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
-        """`status` with the health of the claimed devices of each app container."""
+        """Return `status` with the health of the claimed devices of each app container."""
         if not self._release.has(RESOURCE_HEALTH_STATUS):
             return status
         return self._usage.with_health(pod, status)
 
     def updates(self) -> asyncio.Queue[list[str]]:
-        """Pods whose devices changed their health; a full queue drops."""
+        """Return the queue of the uids of pods whose devices changed their health; a full queue drops updates."""
         return self._updates
 
     def claims_in_use(self) -> dict[str, int]:
-        """Driver -> prepared claims, as in the metric `dra_resource_claims_in_use`; all of them as `<any>`."""
+        """Return driver -> number of prepared claims, for the metric `dra_resource_claims_in_use`; `<any>` is all."""
         claims = [info for info in self.cache.claims() if info.is_prepared]
         return {ANY_DRIVER: len(claims), **Counter(driver for info in claims for driver in info.devices)}
 
     async def _prepare(self, pod: Pod) -> None:
-        # a claim for which the pod has two names is asked for twice, and answered once: such a pod never starts
+        # A claim for which the pod has two names is requested twice and answered once, so such a pod never starts.
         wanted = [await self._read(pod, each) for each in references(pod, self._release)]
         infos = [await self._refer(pod, info) for info in wanted]
         new = [info for info in infos if not info.is_prepared]
@@ -179,7 +180,7 @@ class DRAManager:
             self._on_change("prepared", f"{pod.metadata.namespace}/{pod.metadata.name}", _names(new))
 
     async def _read(self, pod: Pod, reference: Reference) -> ClaimInfo:
-        """A claim of a pod, which may use it, and whose drivers are there."""
+        """Read a claim from the cluster; check that the pod can use it and that its drivers are registered."""
         try:
             claim = await self._cluster.get_claim(pod.metadata.namespace, reference.claim)
         except ClusterError as error:
@@ -202,7 +203,7 @@ class DRAManager:
         return info
 
     async def _refer(self, pod: Pod, info: ClaimInfo) -> ClaimInfo:
-        """Note on disk that a pod uses a claim; return what is known of the claim."""
+        """Record on disk that a pod uses a claim; return the cached claim."""
         known = self.cache.get(info.namespace, info.name)
         if known is not None and known.uid != info.uid:
             raise ClaimError(
@@ -217,7 +218,7 @@ class DRAManager:
         return info
 
     def _to_unprepare(self, pod: Pod) -> list[ClaimInfo]:
-        """The claims that the end of a pod concerns, as often as it names them."""
+        """Return the claims to unprepare when the pod ends; before 1.37, repeated as often as the spec names them."""
         known = self.cache.of_pod(pod.uid) if self._release.unprepares_what_pods_refer_to else []
         if known:
             return known
@@ -244,7 +245,7 @@ class DRAManager:
             self._on_change("unprepared", uid, _names(last))
 
     async def _call(self, method: str, driver: str, batch: Sequence[ClaimInfo]) -> Mapping[str, Any]:
-        """One call with all claims; no claim failed when it returns."""
+        """Call a driver once for all claims. Raises `ClaimError` if the call or one of the claims failed."""
         plugin = self.plugins.get(driver)
         try:
             answers = await plugin.call(method, batch)
@@ -279,7 +280,7 @@ class DRAManager:
         self.health.clear_driver(driver)  # the pods' statuses stay as they are
 
     def _device(self, device: Any) -> PreparedDevice:
-        """A driver's answer as it is written: empty lists are null."""
+        """Convert a driver's answer to the checkpoint's form, in which empty lists are null."""
         share = device.share_id if device.HasField("share_id") else None
         return PreparedDevice(
             device.pool_name,

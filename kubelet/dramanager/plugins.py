@@ -1,6 +1,6 @@
-"""The running plugins of DRA drivers. A driver may have several (a rolling update): the newest connected one counts.
+"""The running plugins of DRA drivers. Of several instances of a driver (rolling update) the newest connected is used.
 
-Each has one connection for all calls and its health stream, dialled at once and again whenever it ends.
+Each instance has one connection for all calls and its health stream, opened at once and again whenever it ends.
 Source: DRA specification, sections 1.3 and 4.8; corrections 26 and 30.
 """
 
@@ -28,7 +28,7 @@ UNPREPARE = "NodeUnprepareResources"
 
 
 def choose_service(versions: Sequence[str]) -> str:
-    """The first service in the plugin's list that the kubelet knows. Raises `RegistrationError`."""
+    """Return the first service in the plugin's list that the kubelet knows. Raises `RegistrationError`."""
     if not versions:
         raise RegistrationError("empty list of supported gRPC services (aka supported versions)")
     for version in versions:
@@ -52,12 +52,15 @@ class DRAPlugin:
         metrics: KubeletMetrics,
         on_connection: Callable[["DRAPlugin"], None],
     ) -> None:
-        """Dial later; `on_connection` is told when a connection begins or ends. Raises `RegistrationError`."""
+        """Prepare; `start` dials. `on_connection` is called when a connection begins or ends.
+
+        Raises `RegistrationError`.
+        """
         self.driver = driver
         self.endpoint = endpoint
         self.versions = tuple(versions)
         self.is_connected = False
-        self.connections = 0  # so far
+        self.connections = 0  # number of connections so far
         self._messages = SERVICES[choose_service(versions)]
         self._seconds = timeouts.claims
         self._metrics = metrics
@@ -72,12 +75,12 @@ class DRAPlugin:
         return self._channel
 
     def start(self) -> None:
-        """Dial, and again after every end of the connection."""
+        """Dial, and dial again after every end of the connection."""
         self._channel = connect(Path(self.endpoint))
         self._following = asyncio.create_task(self._follow(self._channel), name=f"connection {self.endpoint}")
 
     async def close(self) -> None:
-        """Hang up. Idempotent."""
+        """Close the connection. Idempotent."""
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
@@ -95,7 +98,7 @@ class DRAPlugin:
         call = Client(self.channel, service).call(method, request, timeout=self._seconds)
         counted = self._metrics.calling(self.driver, f"/{service.full_name}/{method}", call)
         response = await await_unary(counted, Path(self.endpoint))
-        if api is not v1:  # the older messages differ in what they lack, and what they lack they must not carry
+        if api is not v1:  # older messages only lack fields, which must not be converted as unknown fields
             response.DiscardUnknownFields()
             response = getattr(v1, f"{method}Response").FromString(response.SerializeToString())
         answers: Mapping[str, Any] = response.claims
@@ -113,13 +116,13 @@ class DRAPlugin:
 
 
 class PluginStore:
-    """The instances of all drivers, each driver's in the order of their registration."""
+    """The instances of all drivers, for each driver in the order of their registration."""
 
     def __init__(self) -> None:
         self._drivers: dict[str, list[DRAPlugin]] = {}
 
     def add(self, plugin: DRAPlugin) -> None:
-        """A new instance. Raises `RegistrationError` if its endpoint is there already."""
+        """Add an instance. Raises `RegistrationError` if its endpoint is registered already."""
         instances = self._drivers.setdefault(plugin.driver, [])
         if any(each.endpoint == plugin.endpoint for each in instances):
             raise RegistrationError(
@@ -128,7 +131,7 @@ class PluginStore:
         instances.append(plugin)
 
     def remove(self, driver: str, endpoint: str) -> DRAPlugin | None:
-        """Take an instance out; None if it is not there."""
+        """Remove and return an instance; None if it is not registered."""
         instances = self._drivers.get(driver, [])
         for plugin in instances:
             if plugin.endpoint == endpoint:
@@ -139,7 +142,7 @@ class PluginStore:
         return None
 
     def get(self, driver: str) -> DRAPlugin:
-        """The instance to call: the newest that is connected, else the newest. Raises `ClaimError`."""
+        """Return the instance to call: the newest connected one, otherwise the newest. Raises `ClaimError`."""
         if not driver:
             raise ClaimError("DRA driver name is empty")
         instances = self._drivers.get(driver)
@@ -148,18 +151,18 @@ class PluginStore:
         return next((each for each in reversed(instances) if each.is_connected), instances[-1])
 
     def instances(self, driver: str) -> tuple[DRAPlugin, ...]:
-        """A driver's instances, the oldest first."""
+        """Return a driver's instances, the oldest first."""
         return tuple(self._drivers.get(driver, ()))
 
     def drivers(self) -> list[str]:
-        """The registered drivers."""
+        """Return the registered drivers."""
         return list(self._drivers)
 
     def is_usable(self, driver: str) -> bool:
-        """Tell whether an instance of a driver is connected."""
+        """Return whether an instance of a driver is connected."""
         return any(each.is_connected for each in self._drivers.get(driver, ()))
 
 
 def _quoted(names: Iterable[str]) -> str:
-    """A list as Go prints it with %q."""
+    """Return a list as Go prints it with %q."""
     return f"[{' '.join(map(quoted_text, names))}]"

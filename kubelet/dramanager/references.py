@@ -1,4 +1,4 @@
-"""Which claims a pod refers to, by which of its names.
+"""The claims that a pod refers to, with the pod's names for them.
 
 Source: DRA specification, section 4.5, phase 1.
 """
@@ -15,7 +15,7 @@ from resourceapi.objects.core import Pod
 class Reference(NamedTuple):
     """A claim of a pod. `key` is the pod's name for it, empty for the claim of its extended resources.
 
-    `must_own`: the claim was made for this pod from a template.
+    `must_own`: the claim was created for this pod from a template.
     """
 
     key: str
@@ -24,7 +24,7 @@ class Reference(NamedTuple):
 
 
 def references(pod: Pod, release: Release) -> Iterator[Reference]:
-    """The pod's claims that a kubelet knows; one for which none was needed is left out. Raises `ClaimError`."""
+    """Yield the references to a pod's claims; those for which no claim was needed are skipped. Raises `ClaimError`."""
     for each in pod.spec.resource_claims:
         try:
             name, must_own = claim_name(pod, each)
@@ -38,5 +38,5 @@ def references(pod: Pod, release: Release) -> Iterator[Reference]:
 
 
 def has_claims(pod: Pod) -> bool:
-    """Tell whether the pod has claims at all."""
+    """Return whether the pod has any claims."""
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None

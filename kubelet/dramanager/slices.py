@@ -1,6 +1,6 @@
-"""The kubelet deletes ResourceSlices: all of its node when it starts, a driver's when that is gone for 30 s.
+"""Deletes ResourceSlices: all of the node when the kubelet starts, a driver's when the driver is gone for 30 s.
 
-It cannot know which drivers will come back, and pods must not be scheduled to devices that nobody can prepare.
+The kubelet cannot know which drivers will return, and pods must not be scheduled to devices that cannot be prepared.
 Source: DRA specification, section 4.8; observations 68 and 69.
 """
 
@@ -13,13 +13,13 @@ from kubelet.dramanager.cluster import Cluster, ClusterError
 
 WIPING_DELAY = 30.0  # seconds
 FIRST_RETRY = 1.0
-LONGEST_RETRY = 300.0  # where the wait would grow beyond it there is no further attempt: a Go Backoff ends at its cap
+LONGEST_RETRY = 300.0  # no further attempt when the delay would exceed this: a Go Backoff ends at its cap
 
 log = logging.getLogger(__name__)
 
 
 class SliceWiper:
-    """Deletes the slices of one node, later and again if need be."""
+    """Deletes the slices of one node, after a delay, with retries."""
 
     def __init__(self, cluster: Cluster, node_name: str, clock: Clock) -> None:
         self._cluster = cluster
@@ -34,19 +34,19 @@ class SliceWiper:
         self._begin(None)
 
     def driver_lost(self, driver: str) -> None:
-        """No instance of a driver is connected any more. What runs already goes on."""
+        """Schedule the deletion for a driver without a connected instance; one in progress continues."""
         if driver not in self._due and driver not in self._wiping:
             self._due[driver] = self._clock.call_later(WIPING_DELAY, partial(self._begin, driver))
 
     def driver_back(self, driver: str) -> None:
-        """A driver can be used again. A deletion that has begun is not called off, not even between its attempts."""
+        """Cancel the scheduled deletion of a driver that is back; a deletion that has begun continues, with retries."""
         due = self._due.pop(driver, None)
         if due is not None:
             due.cancel()
         self._wiping.pop(driver, None)
 
     async def stop(self) -> None:
-        """Delete nothing more. Idempotent."""
+        """Cancel all deletions. Idempotent."""
         for due in self._due.values():
             due.cancel()
         self._due.clear()

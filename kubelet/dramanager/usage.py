@@ -1,4 +1,4 @@
-"""Which claimed devices a container uses, and how it shows: to the runtime, in pod resources, in the pod's status.
+"""The claimed devices of a container, for the runtime, for pod resources and for the pod's status.
 
 Source: DRA specification, sections 1.8, 4.6 and 4.10; correction 31.
 """
@@ -19,16 +19,16 @@ from resourceapi.objects.pod_requests import container_limits
 
 
 class ClaimUsage:
-    """Reads the claims of a node and the health of their devices for the containers of its pods."""
+    """Finds the claims and the device health of the containers of a node's pods."""
 
     def __init__(self, cache: ClaimInfoCache, health: HealthCache, release: Release) -> None:
-        """As a kubelet of `release` does."""
+        """Use the rules of a kubelet of `release`."""
         self._cache = cache
         self._health = health
         self._release = release
 
     def container_devices(self, pod: Pod, container: Container) -> list[PreparedDevice]:
-        """The devices that a container gets, once for each of its references. Raises `ClaimError`."""
+        """Return the devices of a container, repeated for each of its references. Raises `ClaimError`."""
         uses = [(use.name, use.request) for use in container.resources.claims]
         uses += [("", request) for request in self._extended_requests(pod, container)]
         return [
@@ -40,7 +40,7 @@ class ClaimUsage:
         ]
 
     def container_claims(self, pod: Pod, container: Container) -> list[ClaimInfo]:
-        """The claims that a container refers to, in the pod's order. Raises `ClaimError`."""
+        """Return the claims that a container refers to, in the pod's order. Raises `ClaimError`."""
         used = [use.name for use in container.resources.claims]
         if self._release.lists_claims_once:
             used = list(dict.fromkeys(used))
@@ -50,7 +50,10 @@ class ClaimUsage:
         return [info for key in keys for info in self._claims(pod, key)]
 
     def dynamic_resources(self, pod: Pod, container: str) -> list[podresources.DynamicResource]:
-        """What pod resources tells: all devices of each claim, each entry with the CDI ids of those before it, too."""
+        """Return the entries of pod resources: all devices of each claim.
+
+        Like in the kubelet, each entry also has the CDI ids of the driver's devices before it.
+        """
         try:
             infos = self.container_claims(pod, pod.container(container))
         except ClaimError:
@@ -76,7 +79,7 @@ class ClaimUsage:
         return found
 
     def with_health(self, pod: Pod, status: PodStatus) -> PodStatus:
-        """`status` with the health of the claimed devices of each app container."""
+        """Return `status` with the health of the claimed devices of each app container."""
         statuses = tuple(self._container_with_health(pod, each) for each in status.container_statuses)
         return msgspec.structs.replace(status, container_statuses=statuses)
 
@@ -86,7 +89,7 @@ class ClaimUsage:
             name = f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}"
             devices: dict[str, ResourceHealth] = {}
             for each in self._health_of_claim(pod, use.name, use.request):
-                devices.setdefault(each.resource_id, each)  # of devices that share a CDI id the first is shown
+                devices.setdefault(each.resource_id, each)  # of devices with the same CDI id, the first is shown
             if devices:
                 updated[name] = ResourceStatus(name=name, resources=tuple(devices.values()))
             else:
@@ -97,7 +100,7 @@ class ClaimUsage:
         try:
             infos = self._claims(pod, key)
         except ClaimError:
-            return  # not prepared yet, or no more
+            return  # not prepared yet, or not any more
         base = request.partition("/")[0]
         for driver, device in (each for info in infos for each in info.prepared_devices()):
             if base and device.request_names and base not in device.request_names:
@@ -107,7 +110,10 @@ class ClaimUsage:
             yield ResourceHealth(resource_id=id_, health=state, message=message or None)
 
     def _claims(self, pod: Pod, key: str) -> list[ClaimInfo]:
-        """The claim behind a pod's name for it (empty: that of its extended resources), nothing if none was needed."""
+        """Return the claims for a pod's name for them: none if none was needed. Raises `ClaimError`.
+
+        An empty key is the claim of the pod's extended resources.
+        """
         found = []
         for name in (each.claim for each in references(pod, self._release) if each.key == key):
             info = self._cache.get(pod.metadata.namespace, name)
@@ -120,7 +126,7 @@ class ClaimUsage:
         return found
 
     def _extended_requests(self, pod: Pod, container: Container) -> list[str]:
-        """The requests of the pod's special claim that stand for extended resources of the container."""
+        """Return the requests of the pod's special claim that represent extended resources of the container."""
         status = pod.status.extended_resource_claim_status if self._release.has(EXTENDED_RESOURCE) else None
         limits = container_limits(container)
         return [

@@ -1,4 +1,4 @@
-"""The plugin watcher: plugins whose sockets lie in `plugins_registry` are found and registered."""
+"""The plugin watcher: finds and registers plugins whose sockets are in `plugins_registry`."""
 
 from kubelet.pluginwatcher.states import ActualState, DesiredState, PluginSocket, Registered
 from kubelet.pluginwatcher.watcher import PluginWatcher

@@ -1,4 +1,4 @@
-"""Registering one plugin that was found, and taking it back.
+"""Registers and deregisters one plugin that was found.
 
 Source: device manager specification, section 2.4, and the texts of observation 1.5.
 """
@@ -22,22 +22,22 @@ _ERROR = "RegisterPlugin error --"
 
 
 class Operations:
-    """What the reconciler can do to a plugin."""
+    """The operations of the reconciler on a plugin."""
 
     def __init__(
         self, handlers: Mapping[str, PluginHandler], actual: ActualState, timeouts: Timeouts, release: Release
     ) -> None:
-        """`handlers` by plugin type."""
+        """`handlers` are by plugin type."""
         self._handlers = handlers
         self._actual = actual
         self._timeouts = timeouts
         self._release = release
 
     async def register(self, socket: PluginSocket) -> None:
-        """Ask the plugin who it is, hand it to its handler, tell it how that went. Raises `RegistrationError`."""
+        """Identify the plugin, pass it to its handler, and notify it of the result. Raises `RegistrationError`."""
         path = socket.path
         try:
-            # the kubelet's client names the socket's path as the authority here
+            # the kubelet's client uses the socket's path as the authority here
             channel = await dial(path, self._timeouts.dial, quote(str(path), safe=""))
         except DialError as error:
             raise RegistrationError(f"{_ERROR} dial failed at socket {path}, err: {error}") from error
@@ -53,7 +53,7 @@ class Operations:
             await self._hand_over(client, socket, info)
 
     async def deregister(self, plugin: Registered) -> None:
-        """Take a plugin back from its handler."""
+        """Deregister a plugin at its handler."""
         self._actual.remove(plugin)
         await self._handlers[plugin.type].deregister_plugin(plugin.name, plugin.endpoint)
 
@@ -69,7 +69,7 @@ class Operations:
         except Exception as error:
             await self._refuse(client, f"{_ERROR} plugin validation failed with err: {error}")
         plugin = Registered(socket, info.type, info.name, endpoint)
-        self._actual.add(plugin)  # before the hand-over, so that a removal meanwhile takes it back
+        self._actual.add(plugin)  # before the handler's call, so that a removal meanwhile deregisters the plugin
         try:
             await handler.register_plugin(info.name, endpoint, versions)
         except Exception as error:
@@ -85,7 +85,7 @@ class Operations:
             raise RegistrationError(text) from error
 
     async def _refuse(self, client: Client, text: str) -> NoReturn:
-        """Tell the plugin why, and fail with it. Raises `RegistrationError`."""
+        """Notify the plugin of the refusal, and raise `RegistrationError` with the text."""
         try:
             await self._notify(client, api.RegistrationStatus(plugin_registered=False, error=text))
         except PluginCallError as error:

@@ -1,8 +1,8 @@
-"""What lies in `plugins_registry` at one moment: the sockets of plugins, and the folders that were looked into.
+"""A snapshot of `plugins_registry`: the sockets of plugins, and the folders that were scanned.
 
-What has a name that begins with a dot is no plugin's socket. A folder with such a name is looked into all the same if
-it was there when the kubelet first looked where it lies: at its start, or when the folder around it came. One that
-comes later is not. Source: the kubelet's `plugin_watcher.go`, which asks for the name when told of something new only.
+A socket whose name begins with a dot is ignored. A folder with such a name is scanned only if it existed when the
+kubelet first scanned its parent: at the kubelet's start, or when the parent was created. Source: the kubelet's
+`plugin_watcher.go`, which checks the name only in events about new files.
 """
 
 import errno
@@ -18,17 +18,17 @@ class Snapshot:
     """The sockets below a folder."""
 
     def __init__(self) -> None:
-        """Nothing is there, and nothing was looked into."""
+        """An empty snapshot, without scanned folders."""
         self.sockets: dict[Path, tuple[int, int]] = {}
-        """Path -> inode, and when it was made: nothing else moves a socket's time of modification."""
+        """Path -> inode and creation time: a socket's modification time does not change after its creation."""
         self._folders: dict[Path, int] = {}  # path -> inode
 
     @classmethod
     def take(cls, folder: Path, before: Self) -> Self:
-        """Look into a folder; `before` is what was there the last time. What vanishes meanwhile is left out.
+        """Scan a folder; `before` is the previous snapshot. Entries that vanish meanwhile are skipped.
 
-        Links to sockets count, links to folders do not: the kubelet walks without them. Raises OSError where the
-        machine has nothing left to look with, which says nothing about sockets.
+        Links to sockets count; links to folders are not followed, like in the kubelet. Raises OSError if file
+        descriptors or memory are exhausted, because the sockets are then unknown.
         """
         taken = cls()
         taken._walk(folder, before)

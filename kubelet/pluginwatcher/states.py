@@ -1,4 +1,4 @@
-"""What plugins there should be, and which there are.
+"""The desired and the actual state of plugins.
 
 Source: device manager specification, section 2.4.
 """
@@ -13,7 +13,7 @@ from kubelet.errors import KubeletError
 
 
 class PluginSocket(Struct, frozen=True):
-    """A socket that was seen. Seeing it again gives it a new `generation`, and it is registered again."""
+    """A socket that was found. A socket that is created again gets a new `generation`, and is registered again."""
 
     path: Path
     seen_at: float
@@ -24,31 +24,31 @@ class DesiredState:
     """The sockets in the folder."""
 
     def __init__(self, clock: Clock) -> None:
-        """No sockets."""
+        """Start without sockets."""
         self._clock = clock
         self._sockets: dict[Path, PluginSocket] = {}
 
     def add_or_update(self, path: Path) -> None:
-        """A socket was created. Raises `KubeletError` for an empty path."""
+        """Add a socket that was created. Raises `KubeletError` for an empty path."""
         if path == Path():
             raise KubeletError("socket path is empty")
         self._sockets[path] = PluginSocket(path, self._clock.now(), uuid.uuid4().hex)
 
     def remove(self, path: Path) -> None:
-        """A socket is gone."""
+        """Remove a socket that is gone."""
         self._sockets.pop(path, None)
 
     def sockets(self) -> list[PluginSocket]:
-        """All of them."""
+        """Return all sockets."""
         return list(self._sockets.values())
 
     def has(self, socket: PluginSocket) -> bool:
-        """Tell whether `socket` is still there, and the same."""
+        """Return whether `socket` still exists, with the same generation."""
         return self._sockets.get(socket.path) == socket
 
 
 class Registered(Struct, frozen=True):
-    """A plugin that its handler has."""
+    """A plugin that was passed to its handler."""
 
     socket: PluginSocket
     type: str
@@ -57,25 +57,25 @@ class Registered(Struct, frozen=True):
 
 
 class ActualState:
-    """The plugins that were handed to a handler."""
+    """The plugins that were passed to a handler."""
 
     def __init__(self) -> None:
         self._plugins: dict[Path, Registered] = {}
 
     def add(self, plugin: Registered) -> None:
-        """A plugin is being handed over."""
+        """Add a plugin, before it is passed to its handler."""
         self._plugins[plugin.socket.path] = plugin
 
     def remove(self, plugin: Registered) -> None:
-        """It is gone, or was refused."""
+        """Remove a plugin that is gone or was refused."""
         if self._plugins.get(plugin.socket.path) == plugin:
             del self._plugins[plugin.socket.path]
 
     def plugins(self) -> list[Registered]:
-        """All of them."""
+        """Return all plugins."""
         return list(self._plugins.values())
 
     def has(self, socket: PluginSocket) -> bool:
-        """Tell whether this very socket's plugin is registered."""
+        """Return whether the plugin of this socket, with this generation, is registered."""
         plugin = self._plugins.get(socket.path)
         return plugin is not None and plugin.socket == socket

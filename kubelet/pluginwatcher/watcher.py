@@ -1,10 +1,10 @@
-"""The plugin watcher: looks at `plugins_registry`, and makes what is registered follow what is there.
+"""The plugin watcher: scans `plugins_registry`, and registers and deregisters plugins accordingly.
 
-Every second the folder is read again, which finds what the kubelet's file events would, and nothing can be missed: a
-socket that was replaced in between has another inode or was made at another time. What else happens to it (another
-mode, another name more or less) is no event for the kubelet. Then plugins whose socket went are taken back, and new
-ones are registered; one that fails is tried again after 0.5 s, 1 s, 2 s and so on. That wait is the path's: another
-socket there has to wait, too, and only what works ends it.
+It scans the folder every second. This finds everything that the kubelet gets as file events and misses nothing: a
+socket that was replaced in between has another inode or creation time. Other changes of a socket (its mode, additional
+links) are no events for the kubelet either. Then it deregisters plugins whose socket is gone, and registers new ones. A
+failed registration is retried after 0.5 s, 1 s, 2 s and so on. The back-off belongs to the path: it also applies to a
+new socket with that path, and only a success ends it.
 Source: device manager specification, section 2.4; observations 1.5; the kubelet's `goroutinemap`.
 """
 
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 def _nothing(path: Path, why: str) -> None:
-    """Nobody listens."""
+    """Ignore the refusal: the default of `on_refusal`."""
 
 
 class PluginWatcher:
-    """Registers the plugins whose sockets lie below a folder."""
+    """Registers the plugins whose sockets are below a folder."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class PluginWatcher:
         release: Release = LATEST,
         on_refusal: Callable[[Path, str], None] = _nothing,
     ) -> None:
-        """`handlers` by plugin type; `period` in seconds; `on_refusal` is told which socket's plugin was not taken."""
+        """`handlers` are by plugin type, `period` is in seconds. `on_refusal` gets the socket and the reason."""
         self.desired = DesiredState(clock)
         self.actual = ActualState()
         self._folder = folder
@@ -60,12 +60,12 @@ class PluginWatcher:
         self._loop: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Make the folder and look at it from now on."""
+        """Create the folder and start to watch it."""
         self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._loop = asyncio.create_task(self._run(), name="plugin watcher")
 
     async def stop(self) -> None:
-        """Look no more. Idempotent."""
+        """Stop watching. Idempotent."""
         loop, self._loop = self._loop, None
         tasks = [task for task in (loop, *self._running.values()) if task is not None]
         for task in tasks:
@@ -74,7 +74,7 @@ class PluginWatcher:
         self._running.clear()
 
     def scan(self) -> None:
-        """Bring the desired state up to date with the folder; one that cannot be read now is as it was."""
+        """Update the desired state from the folder; if the folder cannot be read, the state is unchanged."""
         try:
             found = Snapshot.take(self._folder, self._seen)
         except OSError as error:
@@ -88,7 +88,7 @@ class PluginWatcher:
         self._seen = found
 
     def reconcile(self) -> None:
-        """Start what has to be done: first plugins are taken back, then new ones are registered."""
+        """Start the necessary operations: first deregister lost plugins, then register new ones."""
         for plugin in self.actual.plugins():
             if not self.desired.has(plugin.socket):
                 self._begin(plugin.socket.path, partial(self._operations.deregister, plugin))
@@ -97,7 +97,7 @@ class PluginWatcher:
                 self._begin(socket.path, partial(self._operations.register, socket))
 
     async def idle(self) -> None:
-        """Return when no operation is running."""
+        """Wait until no operation is running."""
         while self._running:
             await asyncio.wait(self._running.values())
 
@@ -108,7 +108,7 @@ class PluginWatcher:
             await self._clock.sleep(self._period)
 
     def _begin(self, path: Path, operation: Callable[[], Awaitable[None]]) -> None:
-        """Run one operation per socket at a time, none before its back-off is over."""
+        """Start an operation, unless one is running for the path or its back-off is not over."""
         not_before, _ = self._back_off.get(path, (0.0, 0.0))
         if path in self._running or self._clock.now() < not_before:
             return
@@ -118,7 +118,7 @@ class PluginWatcher:
     async def _finish(self, path: Path, operation: Callable[[], Awaitable[None]]) -> None:
         try:
             await operation()
-        except Exception as error:  # a handler's fault is none of the other plugins'
+        except Exception as error:  # a failing handler must not affect other plugins
             if not isinstance(error, RegistrationError):
                 log.error("%s", error, exc_info=error)
             self._on_refusal(path, str(error))

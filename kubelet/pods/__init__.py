@@ -1,6 +1,6 @@
-"""Pods on a node: where the kubelet hears of them, and the life that it leads them through.
+"""Pods on a node: their sources, and their life cycle in the kubelet.
 
-They are those of `resourceapi.objects.core`, whose status the kubelet writes.
+The pod type is that of `resourceapi.objects.core`; the kubelet writes its status.
 """
 
 from kubelet.pods.builders import container, pod, stays

@@ -1,7 +1,7 @@
-"""Pods in one line, for tests: core/v1's own, as an API server would have filled them in.
+"""Builders of core/v1 pods for tests, with the defaults of an API server.
 
-One thing that no API has: an init container that `stays` runs until somebody ends it. It is carried as a member that
-core/v1 does not know.
+One feature is not in the API: an init container that `stays` runs until a test ends it. It is stored as an unknown
+member of the container.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ def pod(
     restart_policy: str = "Always",
     claims: Mapping[str, str] | None = None,
 ) -> Pod:
-    """A pod in one line. `claims` are the pod's names for ResourceClaims that exist."""
+    """Return a pod. `claims` maps the pod's names for claims to the names of existing ResourceClaims."""
     references = tuple(PodResourceClaim(name=key, resource_claim_name=claim) for key, claim in (claims or {}).items())
     return Pod(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=uid),
@@ -42,10 +42,10 @@ def container(
     stays: bool = False,
     claims: Iterable[str] = (),
 ) -> Container:
-    """A container that asks for `limits`, as in `container("c", {"example.com/gpu": 1})`.
+    """Return a container with `limits`, for example `container("c", {"example.com/gpu": 1})`.
 
-    `claims` are names of the pod, or `name/request`. An init container that `stays` runs until it is ended. Raises
-    `NodeError` for what is no quantity.
+    `claims` are the pod's names for claims, or `name/request`. An init container that `stays` runs until it is ended.
+    Raises `NodeError` for an invalid quantity.
     """
     parts = (each.partition("/") for each in claims)
     uses = [{"name": key, "request": request} for key, _, request in parts]
@@ -59,5 +59,5 @@ def container(
 
 
 def stays(container: Container) -> bool:
-    """Whether an init container, which otherwise ends well at once, runs until somebody ends it."""
+    """Return whether an init container runs until a test ends it, instead of succeeding at once."""
     return container.unknown_fields is not None and container.unknown_fields.get(STAYS) is True

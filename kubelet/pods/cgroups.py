@@ -1,7 +1,7 @@
-"""The cgroups of pods, as folders below a root: made before anything of a pod runs, removed when it has terminated.
+"""The cgroups of pods, as folders below a root: created before a pod's containers run, removed when it has terminated.
 
-A kubelet that starts leaves them, and removes those of pods that no source names once all sources are ready. So a pod's
-cgroup is there whenever one of its containers can run, whatever the kubelet knows just then.
+A starting kubelet keeps them. When all sources are ready, it removes those of pods that no source has. So a pod's
+cgroup exists whenever one of its containers can run, even if the kubelet does not know the pod yet.
 Source: the kubelet's `pod_container_manager_linux.go` and `HandlePodCleanups`.
 """
 
@@ -16,21 +16,21 @@ CgroupDriver = Literal["systemd", "cgroupfs"]
 
 
 class PodCgroups:
-    """Makes and removes them; nothing without a `root`."""
+    """Creates and removes the cgroups of pods; does nothing without a `root`."""
 
     def __init__(self, root: Path | None, driver: CgroupDriver = "systemd") -> None:
-        """`driver` is the kubelet's `cgroupDriver`, which spells the names."""
+        """`driver` is the kubelet's `cgroupDriver`, which determines the names."""
         self._root = root
         self._driver = driver
 
     def begin(self) -> None:
-        """A kubelet starts: the folders of the classes are there. Raises OSError."""
+        """Create the folders of the QoS classes, at the start of a kubelet. Raises OSError."""
         for qos in ("burstable", "besteffort"):
             if self._root is not None:
                 self._parent(self._root, qos).mkdir(parents=True, exist_ok=True)
 
     def path(self, pod: Pod) -> Path | None:
-        """A pod's cgroup, whether it is there or not; None without a root."""
+        """Return the path of a pod's cgroup, whether it exists or not; None without a root."""
         if self._root is None:
             return None
         qos = qos_level(pod)
@@ -40,19 +40,19 @@ class PodCgroups:
         return self._parent(self._root, qos) / f"{prefix}-pod{pod.uid.replace('-', '_')}.slice"
 
     def create(self, pod: Pod) -> None:
-        """Make a pod's cgroup, if it is not there. Raises OSError."""
+        """Create a pod's cgroup if it does not exist. Raises OSError."""
         path = self.path(pod)
         if path is not None:
             path.mkdir(parents=True, exist_ok=True)
 
     def remove(self, pod: Pod) -> None:
-        """Remove a pod's cgroup, if it is there. Raises OSError."""
+        """Remove a pod's cgroup if it exists. Raises OSError."""
         path = self.path(pod)
         if path is not None and path.is_dir():
             shutil.rmtree(path)
 
     def clear(self) -> None:
-        """Remove them all, as a reboot does. Raises OSError."""
+        """Remove all cgroups, like a reboot. Raises OSError."""
         if self._root is not None and (top := self._parent(self._root, "")).is_dir():
             shutil.rmtree(top)
 
@@ -64,6 +64,6 @@ class PodCgroups:
 
 
 def qos_level(pod: Pod) -> str:
-    """`burstable`, `besteffort`, or empty for a guaranteed pod, whose cgroup lies at the top."""
+    """Return `burstable`, `besteffort`, or empty for a guaranteed pod, whose cgroup is at the top level."""
     found = qos_class((x.resources.requests, x.resources.limits) for x in pod.all_containers)
     return "" if found == "Guaranteed" else found.lower()

@@ -1,12 +1,12 @@
-"""A pod's life on its node, as the kubelet's pod workers lead it. Pure: the states, and what leads from one to another.
+"""A pod's life cycle on its node, as in the kubelet's pod workers. Pure: the states and the transitions between them.
 
-| state | the kubelet that runs | its containers | its cgroup | pod resources |
+| state | the running kubelet | the pod's containers | its cgroup | pod resources |
 |---|---|---|---|---|
-| UNKNOWN | has not heard of it, or none runs | run on, none is started | stays | not listed |
-| ADMITTING | chooses its devices, one pod after the other | those of before a restart run on | stays | listed |
-| SYNCING | prepares its claims, starts and restarts containers | start and run | there | listed |
-| TERMINATING | ended its containers, unprepares its claims | none runs | there | listed |
-| TERMINATED | is done with it | none runs | gone | not listed |
+| UNKNOWN | does not know the pod, or no kubelet runs | keep running, none is started | stays | not listed |
+| ADMITTING | allocates its devices, one pod after the other | those of an earlier kubelet run | stays | listed |
+| SYNCING | prepares its claims, starts and restarts containers | start and run | exists | listed |
+| TERMINATING | has ended its containers, unprepares its claims | none runs | exists | listed |
+| TERMINATED | has finished with it | none runs | gone | not listed |
 
 Source: the kubelet's `pod_workers.go` and `HandlePodAdditions`; observations 42, 43, 50, 57-67 and those of cgroups.
 """
@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 
 class State(Enum):
-    """Where a pod is in its life."""
+    """The state of a pod's life cycle."""
 
     UNKNOWN = auto()
     ADMITTING = auto()
@@ -27,14 +27,14 @@ class State(Enum):
 
 
 class Change(Enum):
-    """What happens to a pod."""
+    """An event that changes a pod's state."""
 
-    DELIVERED = auto()  # a source names it, and it is its turn
+    DELIVERED = auto()  # a source has the pod, and its admission begins
     ADMITTED = auto()
     REJECTED = auto()
-    ENDED = auto()  # it was deleted, or all its containers ended for good
-    UNPREPARED = auto()  # nothing of it needs the kubelet any more
-    ORPHANED = auto()  # all sources are ready and none names it
+    ENDED = auto()  # the pod was deleted, or all its containers ended and are not restarted
+    UNPREPARED = auto()  # its claims are unprepared, so the kubelet has finished with it
+    ORPHANED = auto()  # all sources are ready and none has the pod
     KUBELET_STOPPED = auto()
 
 
@@ -55,9 +55,9 @@ _NEXT: Mapping[tuple[State, Change], State] = MappingProxyType(
 )
 
 LISTED = frozenset({State.ADMITTING, State.SYNCING, State.TERMINATING})
-"""A kubelet counts a pod among its active ones in these states."""
+"""The states in which a pod counts as active."""
 
 
 def after(state: State, change: Change) -> State:
-    """The state that follows. Raises KeyError where a pod in `state` cannot meet `change`."""
+    """Return the next state. Raises KeyError if `change` is impossible in `state`."""
     return _NEXT[state, change]

@@ -1,4 +1,4 @@
-"""Pods from manifests and from an API server, with the defaults that a kubelet relies on."""
+"""Reads pods from manifests and from an API server, with the defaults that a kubelet relies on."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ _NOTHING = Quantity.parse("0")
 
 
 class PodFileError(KubeletError):
-    """A file does not hold pods; names the file and the field."""
+    """A file does not contain valid pods; the message names the file and the field."""
 
 
 def load_pods(path: Path) -> list[Pod]:
@@ -32,9 +32,9 @@ def load_pods(path: Path) -> list[Pod]:
 
 
 def decode_pod(document: Any, source: str) -> Pod:
-    """A pod from its JSON value, as the API server or a YAML file has it; `source` names it in errors.
+    """Return the pod for a JSON value from the API server or a YAML file; errors name `source`.
 
-    `kind` and `apiVersion` may be missing. Raises `PodFileError`.
+    `kind` and `apiVersion` are optional. Raises `PodFileError`.
     """
     if not isinstance(document, dict) or document.get("kind", "Pod") != "Pod":
         kind = document.get("kind") if isinstance(document, dict) else type(document).__name__
@@ -52,7 +52,7 @@ def decode_pod(document: Any, source: str) -> Pod:
 
 
 def for_admission(pod: Pod) -> Pod:
-    """The pod with defaults, and of its status only what the scheduler decided: a kubelet observes the rest itself."""
+    """Return the pod with defaults; of its status only the claims are kept, because the kubelet observes the rest."""
     metadata = msgspec.structs.replace(pod.metadata, namespace=pod.metadata.namespace or "default")
     spec = msgspec.structs.replace(pod.spec, restart_policy=pod.spec.restart_policy or "Always")
     status = PodStatus(
@@ -63,7 +63,7 @@ def for_admission(pod: Pod) -> Pod:
 
 
 def _errors_of_containers(pod: Pod) -> ErrorList:
-    """What a kubelet could do nothing with, or never gets from an API server, in that one's words."""
+    """Return the errors that an API server would report, in its words, about parts that a kubelet relies on."""
     errors, names = ErrorList(), set[str]()
     for field, containers in (("containers", pod.spec.containers), ("initContainers", pod.spec.init_containers)):
         for index, each in enumerate(containers):

@@ -1,6 +1,6 @@
-"""A pod on the node: where it is in its life, its containers, which only pretend, and the phase that follows from them.
+"""A pod on the node: its life-cycle state, its simulated containers, and the phase that results from them.
 
-Containers, sandbox and status belong to the node and outlive the kubelet; the state is that of the kubelet that runs.
+Containers, sandbox and status belong to the node and outlive the kubelet; the state belongs to the running kubelet.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from resourceapi.objects.core import (
 )
 
 UNSEEN = PodStatus(phase="Pending")
-"""The status of a pod of which the kubelet has nothing to say yet."""
+"""The status of a pod before the kubelet reports one."""
 
 _SUCCESS = "Completed"
 _FAILURE = "Error"
@@ -35,33 +35,33 @@ LOST = ContainerStateTerminated(
     reason="ContainerStatusUnknown",
     message="The container could not be located when the pod was terminated",
 )
-"""How the kubelet tells of a container that waited when its pod was terminated."""
+"""The state that the kubelet reports for a container that was waiting when its pod was terminated."""
 
 
 class PodRun:
     """A pod from when it is bound to the node until it is removed."""
 
     def __init__(self, pod: Pod, source: Source, notify: Callable[[Event], None]) -> None:
-        """A pod of which no kubelet has heard; `notify` is told each change of its status."""
+        """A pod that no kubelet knows yet; `notify` is called for each change of its status."""
         self.pod = pod
         self.name = full_name(pod)
         self.source: Source = source
         self.state = State.UNKNOWN
-        self.is_deleted = False  # somebody wants it to end
-        self.is_named = True  # by its source; not any more after a deletion by force
-        self.is_finished = False  # its containers ended for good, whatever its restart policy
-        self.has_sandbox = False  # its claims are prepared before
-        self.wake = asyncio.Event()  # for the kubelet to look after it
+        self.is_deleted = False  # deletion was requested
+        self.is_named = True  # its source has it; False after a forced deletion
+        self.is_finished = False  # its containers ended and are not restarted, whatever the restart policy
+        self.has_sandbox = False  # claims are prepared before the sandbox is created
+        self.wake = asyncio.Event()  # requests a sync by the kubelet
         self._notify = notify
-        self._status = UNSEEN  # as of when somebody last asked
-        self._containers: dict[str, ContainerStatus] = {}  # in the order in which they first had one
-        self._is_stale = False  # containers have changed since
+        self._status = UNSEEN  # as of the last read of `status`
+        self._containers: dict[str, ContainerStatus] = {}  # in the order of their first status
+        self._is_stale = False  # whether containers changed since the last read of `status`
         self._asked: list[asyncio.Future[None]] = []
         self._asked_end: list[asyncio.Future[None]] = []
 
     @property
     def status(self) -> PodStatus:
-        """What the kubelet says of it."""
+        """The pod's status."""
         if self._is_stale:
             init: list[ContainerStatus] = []
             others: list[ContainerStatus] = []
@@ -75,49 +75,49 @@ class PodRun:
 
     @property
     def is_listed(self) -> bool:
-        """Tell whether the kubelet counts it among its active pods."""
+        """Whether the pod is one of the kubelet's active pods."""
         return self.is_named and self.state in LISTED
 
     @property
     def is_terminated(self) -> bool:
-        """Tell whether the kubelet is done with it."""
+        """Whether the kubelet has finished with the pod."""
         return self.state is State.TERMINATED
 
     def meet(self, change: Change) -> None:
-        """Go on to the state that follows. Raises KeyError for what cannot happen now."""
+        """Change to the next state. Raises KeyError if the change is impossible now."""
         self.state = after(self.state, change)
 
     def ask(self) -> "asyncio.Future[None]":
-        """Have the kubelet look after the pod; the future ends when it has, or when that kubelet has stopped."""
+        """Request a sync of the pod; the future is done when it has run, or when the kubelet has stopped."""
         self.wake.set()
         return _add_future(self._asked)
 
     def ask_end(self) -> "asyncio.Future[None]":
-        """The future ends when the kubelet has tried to end the pod, or has stopped."""
+        """Return a future that is done when the kubelet has tried to end the pod, or has stopped."""
         if self.state is State.TERMINATING:
             self.wake.set()
         return _add_future(self._asked_end)
 
     def take_asked(self) -> "list[asyncio.Future[None]]":
-        """Who asked so far, for `resolve_all` once the pod was looked after."""
+        """Remove and return the waiters for a sync, to resolve after it; clear `wake`."""
         self.wake.clear()
         asked, self._asked = self._asked, []
         return asked
 
     def take_asked_end(self) -> "list[asyncio.Future[None]]":
-        """Who waits for the end, for `resolve_all` once it was tried."""
+        """Remove and return the waiters for the end, to resolve after the attempt."""
         asked, self._asked_end = self._asked_end, []
         return asked
 
     def container(self, name: str) -> Container:
-        """A container of the pod. Raises `NodeError`."""
+        """Return a container of the pod. Raises `NodeError`."""
         try:
             return self.pod.container(name)
         except KeyError:
             raise NodeError(f"pod {self.name} has no container {name}") from None
 
     def container_status(self, name: str) -> ContainerStatus:
-        """The state of a container; waiting until it is started. Raises `NodeError`."""
+        """Return the status of a container; it is waiting until it is started. Raises `NodeError`."""
         known = self._containers.get(name)
         if known is not None:
             return known
@@ -136,21 +136,21 @@ class PodRun:
         self._notify(Event(kind, self.name, self._status.message))
 
     def is_waiting(self, name: str) -> bool:
-        """Tell whether a container has to be started. Raises `NodeError`."""
+        """Return whether a container waits to be started. Raises `NodeError`."""
         return self.container_status(name).state.waiting is not None
 
     def wait_container(self, name: str, reason: str = "", message: str = "") -> None:
-        """A container waits to be started. Raises `NodeError`."""
+        """Set a container to waiting. Raises `NodeError`."""
         waiting = ContainerStateWaiting(reason=reason, message=message)
         self._set_container(name, ContainerState(waiting=waiting))
 
     def run_container(self, name: str) -> None:
-        """A container runs; an init container is ready only once it has ended. Raises `NodeError`."""
+        """Set a container to running; an init container is ready only after its end. Raises `NodeError`."""
         running = ContainerState(running=ContainerStateRunning())
         self._set_container(name, running, ready=not self._has_to_end(name), started=True)
 
     def _has_to_end(self, name: str) -> bool:
-        """Tell whether others wait for the container's end, as they do for an init container's."""
+        """Return whether later containers wait for the container's end: an init container that is no sidecar."""
         container = self.container(name)
         return self.pod.is_init_container(container) and not container.is_sidecar
 
@@ -163,34 +163,34 @@ class PodRun:
             self._changed()
 
     def await_sandbox(self) -> None:
-        """The containers have to wait for what the pod needs first."""
+        """Set the waiting reason of containers that wait for the sandbox."""
         reason = "PodInitializing" if self.pod.spec.init_containers else "ContainerCreating"
         for container in self.pod.all_containers:
             if self.is_waiting(container.name):
                 self.wait_container(container.name, reason)
 
     def end_container(self, name: str, code: int) -> None:
-        """A container ends with an exit code; an init container that succeeded is ready. Raises `NodeError`."""
+        """End a container with an exit code; an init container that succeeded is ready. Raises `NodeError`."""
         self._set_container(name, _terminated(code), ready=code == 0 and self._has_to_end(name))
 
     def end_running(self, code: int) -> None:
-        """All containers that run end with an exit code."""
+        """End all running containers with an exit code."""
         for status in self.status.all_containers:
             if status.state.running is not None:
                 self.end_container(status.name, code)
 
     def finish(self) -> None:
-        """All containers end well, and are not started again."""
+        """End all containers with exit code 0; they are not restarted."""
         self.is_finished = True
         self.wake.set()
         for container in self.pod.spec.containers:
             self.end_container(container.name, 0)
 
     def lose_sandbox(self) -> None:
-        """The containers are gone with what they ran in. A pod that never restarts has failed; others restart.
+        """Lose the sandbox and its containers. With the restart policy Never they fail; otherwise they restart.
 
-        What is done for good stays so: a pod that has ended, or is about to, and an app container that succeeded where
-        only failures are restarted.
+        Not restarted are containers of a pod that has ended or is ending, and app containers that succeeded under the
+        restart policy OnFailure.
         """
         policy = self.pod.spec.restart_policy
         if self.is_terminated or self.is_deleted or self.is_finished or policy == "Never":
@@ -204,20 +204,20 @@ class PodRun:
                 self._restart_container(status)
 
     def reject(self, reason: str, text: str) -> None:
-        """The pod is refused; containers that ran before a restart of the kubelet are ended."""
+        """Set the pod to Failed because it was refused; end containers that ran before the kubelet's restart."""
         self.end_running(_KILLED)
         self.set(phase="Failed", reason=reason, message=f"Pod was rejected: {text}")
 
     def restart_ended(self) -> None:
-        """Let containers that ended wait for their next start, where the pod wants that."""
+        """Set ended containers to waiting for a restart, if the restart policy requires it."""
         for status in self.status.all_containers:
             if _has_ended(status) and self._restarts(self.container(status.name), status):
                 self._restart_container(status)
 
     def phase(self) -> str:
-        """The phase that follows from the containers, as the kubelet's `getPhase` has it.
+        """Return the phase that results from the containers, like the kubelet's `getPhase`.
 
-        One that waits for its first start keeps the pod Pending, whatever runs beside it.
+        A container that waits for its first start keeps the pod Pending, whatever the others do.
         """
         known = self._containers
         apps = [known.get(each.name) for each in self.pod.spec.containers]
@@ -232,7 +232,7 @@ class PodRun:
         return "Running"
 
     def terminate(self) -> None:
-        """Nothing runs any more, nor is restarted: tell the last phase, and how app containers ended that waited.
+        """Set the final phase after all containers ended, and the final state of app containers that were waiting.
 
         Source: the kubelet's `getPhase` with `podIsTerminal`, and `TerminatePod`.
         """
@@ -246,7 +246,7 @@ class PodRun:
         self.set(phase="Succeeded" if all(map(_has_succeeded, ended)) else "Failed")
 
     def _is_initialized(self, apps: Sequence[ContainerStatus]) -> bool:
-        """Tell whether app containers could start once: the last init container ended well, or one of them did."""
+        """Return whether app containers could start: the last init container succeeded, or an app container ran."""
         init = self.pod.spec.init_containers
         if not init or any(_has_ended(each) or each.restart_count for each in apps):
             return True
@@ -291,12 +291,12 @@ def _add_future(asked: "list[asyncio.Future[None]]") -> "asyncio.Future[None]":
 
 
 def resolve_all(waiters: "Iterable[asyncio.Future[None]]") -> None:
-    """Let everybody who waits go on."""
+    """Wake all waiters."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
 
 
 def full_name(pod: Pod) -> str:
-    """`namespace/name`."""
+    """Return `namespace/name`."""
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"

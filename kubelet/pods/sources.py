@@ -1,7 +1,7 @@
-"""Where a kubelet hears of its pods: manifests on the node, at once; the API server, when it answers.
+"""The sources of a kubelet's pods: manifests on the node, available at once, and the API server, when it answers.
 
-Until every source has delivered, a kubelet does not know what it does not know: it frees no device, ends no pod that
-nobody named, and pod resources lists the pods that it has heard of. With the API server away that lasts for ever.
+Until every source has delivered, the kubelet's set of pods is incomplete: it frees no devices, ends no pods that are
+missing in the sources, and pod resources lists only the known pods. This lasts while the API server is unavailable.
 Source: the kubelet's `config` package; observed: 1.0 to 1.4 s after the start of a kubelet whose API server is there.
 """
 
@@ -19,12 +19,12 @@ Source = Literal["file", "api"]
 
 
 class PodSources:
-    """The sources of one node. What is held stays held over restarts of the kubelet."""
+    """The sources of one node. `hold` stays in effect over restarts of the kubelet."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
-        """Nothing is held; `on_change` is called when a source that was silent can deliver."""
+        """`on_change` is called when a source that was unavailable can deliver."""
         self.api_server: Callable[[], Awaitable[None]] | None = None
-        """Called when a kubelet starts, returns when the API server has named its pods; without, they are known."""
+        """Called when a kubelet starts; returns when the API server has delivered its pods. None: no need to wait."""
         self._on_change = on_change
         self._is_held = False
         self._is_late = False
@@ -32,46 +32,46 @@ class PodSources:
 
     @property
     def is_held(self) -> bool:
-        """True while the API server is away."""
+        """Whether the API server is unavailable."""
         return self._is_held
 
     @property
     def all_ready(self) -> bool:
-        """True when the kubelet that runs has been told of all pods."""
+        """Whether all sources have delivered their pods to the running kubelet."""
         return self._delivered == {"file", "api"}
 
     def hold(self) -> None:
-        """Let the API server be away: a kubelet that runs keeps the pods it knows, one that starts hears of none."""
+        """Make the API server unavailable: a running kubelet keeps its pods, a starting one gets none from it."""
         self._is_held = True
 
     def release(self) -> None:
-        """Let the API server be back: it delivers all its pods at once."""
+        """Make the API server available again: it delivers all its pods at once."""
         self._is_held = False
         self._on_change()
 
     def begin(self, *, late: bool = False) -> None:
-        """A kubelet starts, and has heard of nothing. An API server that is `late` delivers after `arrive`."""
+        """Reset at the start of a kubelet, which has no pods yet. A `late` API server delivers after `arrive`."""
         self._delivered.clear()
         self._is_late = late or self.api_server is not None
 
     async def arrive(self) -> None:
-        """The time has come that an API server needs; return when it has delivered."""
+        """End the delay of the API server, and wait until it has delivered."""
         if self.api_server is not None:
             await self.api_server()
         self._is_late = False
         self._on_change()
 
     def delivering(self) -> frozenset[Source]:
-        """The sources that name their pods now."""
+        """Return the sources that can deliver their pods now."""
         return frozenset({"file"} if self._is_held or self._is_late else {"file", "api"})
 
     def delivered(self, sources: frozenset[Source]) -> None:
-        """The kubelet has taken in all pods that these named when it began to, and only then knows them."""
+        """Record that the kubelet has added all pods of these sources."""
         self._delivered |= sources
 
 
 def static_pod(manifest: Pod, node_name: str) -> Pod:
-    """The pod that a manifest on a node makes. Raises `NodeError` for one with claims, which a kubelet refuses."""
+    """Return the static pod for a manifest on a node. Raises `NodeError` for one with claims, like the kubelet."""
     if manifest.spec.resource_claims:
         raise NodeError(f"static pod {manifest.metadata.name}: static pods may not use ResourceClaims")
     meta = manifest.metadata

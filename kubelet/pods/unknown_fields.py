@@ -1,7 +1,7 @@
-"""Members of a manifest that no pod has: one with `limit` for `limits` would run without its devices.
+"""Finds unknown members of a manifest: a pod with `limit` instead of `limits` would run without its devices.
 
-An API server warns of them. A kubelet that reads a static pod drops them and says nothing. What lies within a member
-that this kubelet does not read, such as `volumes`, is not looked at.
+An API server warns about them. A kubelet that reads a static pod drops them silently. The contents of members that
+this kubelet does not read, such as `volumes`, are not checked.
 
 Source: k8s.io/api core/v1 (PodSpec, Container), 1.37; k8s.io/kubernetes pkg/kubelet/config/common.go, 1.34 to 1.37.
 """
@@ -24,7 +24,7 @@ OF_SPEC = frozenset(
         *("topologySpreadConstraints", "volumes"),
     )
 )
-"""What a spec may have, and this kubelet does not read."""
+"""Valid members of a pod's spec that this kubelet does not read."""
 OF_CONTAINER = frozenset(
     (
         *("args", "command", "env", "envFrom", "imagePullPolicy", "lifecycle", "livenessProbe", "ports"),
@@ -33,12 +33,12 @@ OF_CONTAINER = frozenset(
         *("workingDir",),
     )
 )
-"""What a container may have, and this kubelet does not read."""
+"""Valid members of a container that this kubelet does not read."""
 _UNREAD = re.compile(r'unknown field "spec\.((?:initContainers|containers)\[\d+\]\.)?(\w+)"')
 
 
 def unknown_fields(pod: Pod) -> tuple[str, ...]:
-    """Texts as `unknown field "spec.containers[0].resources.limit"`, in an API server's words."""
+    """Return texts such as `unknown field "spec.containers[0].resources.limit"`, in an API server's words."""
     return tuple(text for text in problems(pod, to_dict(pod)) if not _is_unread(text))
 
 

@@ -1,7 +1,7 @@
-"""What the kubelet does for one pod, from its admission until nothing of it is left to do.
+"""The kubelet's worker for one pod, from its admission until it has terminated.
 
-The order: cgroup, claims prepared, sandbox, containers; at the end containers, claims unprepared, cgroup. Each look
-after the pod finds out what is to be done now, so it may come at any moment and any number of times.
+The order: cgroup, prepare claims, sandbox, containers; at the end containers, unprepare claims, cgroup. Each sync
+determines what has to be done now, so it can run at any time and any number of times.
 Source: the kubelet's `SyncPod`, `SyncTerminatingPod` and `SyncTerminatedPod`; observations 39-41, 57-67.
 """
 
@@ -23,30 +23,30 @@ from kubelet.pods.run import PodRun, resolve_all
 from kubelet.topology import TopologyManager
 from resourceapi.objects.core import Container
 
-# Seconds until what failed is tried again. Measured of a real kubelet: 12-14, 68-89, 0.8, 10-13.
+# Seconds until a failed step is retried. Measured with a real kubelet: 12-14, 68-89, 0.8, 10-13.
 RETRY_PERIOD = 13.0
 PREPARE_RETRY_PERIOD = 80.0
 FIRST_UNPREPARE_RETRY = 1.0
 UNPREPARE_RETRY_PERIOD = 12.0
 
-_TERMINATED = 143  # exit code of a container that was asked to end
+_TERMINATED = 143  # exit code of a container that ended on SIGTERM
 
 
 class Managers(Struct, frozen=True):
-    """Those of the kubelet that runs."""
+    """The managers of the running kubelet."""
 
     devices: ManagerImpl
     claims: DRAManager
     topology: TopologyManager
 
     async def run_container_options(self, run: PodRun, container: Container) -> DeviceRunContainerOptions:
-        """What the runtime is told when a container starts: claimed devices first. Raises `KubeletError`."""
+        """Return the runtime options for a container's start, claimed devices first. Raises `KubeletError`."""
         claimed = tuple(CDIDevice(id_) for id_ in self.claims.get_resources(run.pod, container))
         options = await self.devices.get_device_run_container_options(run.pod, container)
         return msgspec.structs.replace(options, cdi_devices=(*claimed, *options.cdi_devices))
 
     def refresh_health(self, run: PodRun) -> None:
-        """Show the health of the devices that a pod has, as far as this kubelet knows, in its status."""
+        """Update the device health in a pod's status to what this kubelet knows."""
         blank = [msgspec.structs.replace(x, allocated_resources_status=()) for x in run.status.container_statuses]
         updated = msgspec.structs.replace(run.status, container_statuses=tuple(blank))
         updated = self.devices.update_allocated_resources_status(run.pod, updated)
@@ -55,7 +55,7 @@ class Managers(Struct, frozen=True):
 
 
 class PodWorker:
-    """Leads one pod that was admitted."""
+    """Syncs one admitted pod."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class PodWorker:
         notify: Callable[[Event], None],
         on_terminated: Callable[[PodRun], None],
     ) -> None:
-        """`notify` is told what happens, `on_terminated` that nothing is left to do."""
+        """`notify` is called for each event, `on_terminated` when the pod has terminated."""
         self._run = run
         self._managers = managers
         self._cgroups = cgroups
@@ -76,7 +76,7 @@ class PodWorker:
         self._unprepare_failures = 0
 
     async def run(self) -> None:
-        """Look after the pod whenever somebody asks or something is due, until it has terminated."""
+        """Sync the pod on each request and each due retry, until it has terminated."""
         run = self._run
         while not run.is_terminated:
             asked = run.take_asked()
@@ -96,7 +96,7 @@ class PodWorker:
                     timer.cancel()
 
     async def _sync(self) -> float | None:
-        """Start, in order, every container that waits. Returns the seconds until something is tried again."""
+        """Start every waiting container in order. Returns the seconds until a retry, or None."""
         run = self._run
         run.restart_ended()
         if run.phase() in ("Succeeded", "Failed"):
@@ -108,7 +108,7 @@ class PodWorker:
             return RETRY_PERIOD
         if not run.has_sandbox and not await self._prepare():
             return PREPARE_RETRY_PERIOD
-        if run.state is not State.SYNCING:  # since a moment ago
+        if run.state is not State.SYNCING:  # changed while the claims were prepared
             return None
         run.has_sandbox = True
         is_failed = False
@@ -124,7 +124,7 @@ class PodWorker:
         return RETRY_PERIOD if is_failed else None
 
     def _make_cgroup(self) -> bool:
-        """Have the pod's cgroup made; tell whether it is there."""
+        """Create the pod's cgroup; return whether it exists."""
         try:
             self._cgroups.create(self._run.pod)
         except OSError as error:
@@ -134,7 +134,7 @@ class PodWorker:
         return True
 
     async def _prepare(self) -> bool:
-        """Have the pod's claims prepared; tell whether they are."""
+        """Prepare the pod's claims; return whether that succeeded."""
         run = self._run
         try:
             await self._managers.claims.prepare_resources(run.pod)
@@ -162,12 +162,12 @@ class PodWorker:
         return True
 
     def _lets_others_start(self, init: Container) -> bool:
-        """Tell whether what comes after an init container may start: a sidecar has to run, others have to end."""
+        """Return whether containers after an init container can start: a sidecar must run, others must have ended."""
         state = self._run.container_status(init.name).state
         return (state.running if init.is_sidecar else state.terminated) is not None
 
     async def _terminate(self) -> float | None:
-        """End what runs, unprepare the claims. Returns the seconds until that is tried again."""
+        """End the containers, unprepare the claims. Returns the seconds until a retry, or None."""
         run = self._run
         run.end_running(_TERMINATED)
         try:
@@ -177,7 +177,7 @@ class PodWorker:
             self._unprepare_failures += 1
             return FIRST_UNPREPARE_RETRY if self._unprepare_failures == 1 else UNPREPARE_RETRY_PERIOD
         run.meet(Change.UNPREPARED)
-        if run.is_named:  # else nobody is told of it any more
+        if run.is_named:  # otherwise the pod is gone from its source, and its status is not reported
             run.terminate()
         self._on_terminated(run)
         return None

@@ -1,7 +1,7 @@
-"""The pods of a node, and the kubelet's sync loop, which takes them in as their sources deliver them.
+"""The pods of a node, and the kubelet's sync loop, which admits them when their sources deliver them.
 
-Pods outlive the kubelet. The loop is level-triggered: woken by any change, it compares what the sources name with what
-the kubelet leads. It admits one pod after the other, and nothing else is taken in or deleted meanwhile.
+Pods outlive the kubelet. The loop is level-triggered: after any change, it compares the pods of the sources with those
+of the kubelet. It admits one pod after the other, and adds and deletes no other pods meanwhile.
 Source: the kubelet's `syncLoopIteration`, `HandlePodAdditions` and `HandlePodCleanups`; observation 42.
 """
 
@@ -39,7 +39,7 @@ class PodWorkers:
         allocatable: Callable[[], dict[str, int]],
         cgroups: PodCgroups,
     ) -> None:
-        """No pods. `notify` is told what happens to them; `allocatable` is the node's."""
+        """Start without pods. `notify` is called for their events; `allocatable` returns the node's."""
         self.sources = PodSources(self._sources_changed)
         self._clock = clock
         self._notify = notify
@@ -52,14 +52,14 @@ class PodWorkers:
         self._first_looks: list[asyncio.Future[None]] = []
 
     async def run(self, managers: Managers) -> None:
-        """Be the sync loop of a kubelet, until cancelled; `stopped` has to follow."""
+        """Run the sync loop of a kubelet until cancelled; the caller must then call `stopped`."""
         self._managers = managers
         self._has_taken_in.clear()
         self._first_looks.clear()
         async with asyncio.TaskGroup() as workers:
             while True:
                 self._wake.clear()
-                sources = self.sources.delivering()  # one that comes back meanwhile has its turn next
+                sources = self.sources.delivering()  # one that becomes available meanwhile is handled next time
                 for run in list(self._runs.values()):
                     if run.state is State.UNKNOWN and run.is_named and run.source in sources:
                         await self._add(run, managers, workers)
@@ -72,19 +72,19 @@ class PodWorkers:
                 await self._wake.wait()
 
     def stopped(self) -> None:
-        """The kubelet is gone, its sockets before it; pods and their containers stay as they are."""
+        """Record that the kubelet has stopped, after its sockets; pods and their containers stay unchanged."""
         self._managers = None
         for run in self._runs.values():
             run.meet(Change.KUBELET_STOPPED)
             resolve_all([*run.take_asked(), *run.take_asked_end()])
 
     async def taken_in(self) -> None:
-        """Return when the pods that are delivered at a start are led, and those that need no driver have started."""
+        """Wait until the pods delivered at the start are admitted, and those without claims have been synced once."""
         await self._has_taken_in.wait()
         await asyncio.gather(*self._first_looks)
 
     def find(self, pod: Pod | str) -> PodRun:
-        """The pod on the node, the latest where a name was used again. Raises `NodeError`."""
+        """Return the pod on the node; if a name was reused, the latest. Raises `NodeError`."""
         wanted = {pod.uid or full_name(pod)} if isinstance(pod, Pod) else {pod, f"default/{pod}"}
         for run in reversed(self.all()):
             if run.pod.uid in wanted or run.name in wanted:
@@ -92,19 +92,19 @@ class PodWorkers:
         raise NodeError(f"pod {full_name(pod) if isinstance(pod, Pod) else pod} is not on the node")
 
     def all(self) -> list[PodRun]:
-        """All pods that somebody names, in the order in which they came."""
+        """Return all pods that a source has, in the order in which they were added."""
         return [run for run in self._runs.values() if run.is_named]
 
     def known(self) -> list[PodRun]:
-        """The pods that the kubelet has heard of and that somebody names, also those that have ended."""
+        """Return the pods that the kubelet knows and that a source has, including those that have ended."""
         return [run for run in self.all() if run.state is not State.UNKNOWN]
 
     def active(self) -> list[PodRun]:
-        """The pods that the kubelet leads."""
+        """Return the kubelet's active pods."""
         return [run for run in self._runs.values() if run.is_listed]
 
     def bind(self, pod: Pod, source: Source = "api") -> PodRun:
-        """A source names a pod from now on. Raises `NodeError` where its name is taken, or its uid names no folder."""
+        """Add a pod to a source. Raises `NodeError` if its name is taken or its uid is no valid folder name."""
         pod = for_admission(pod)
         if {"/", "\0"} & set(pod.uid):
             raise NodeError(
@@ -120,7 +120,7 @@ class PodWorkers:
         return run
 
     async def admit(self, pod: Pod, source: Source = "api") -> PodStatus:
-        """Name a pod, and return what became of it; see `Node.admit`."""
+        """Add a pod to a source, wait for its first sync, and return its status; see `Node.admit`."""
         if self._managers is None:
             raise NodeError("the kubelet is stopped; start it first")
         if source == "api" and self.sources.is_held:
@@ -133,7 +133,7 @@ class PodWorkers:
         return run.status
 
     async def sync(self, run: PodRun) -> PodStatus:
-        """Have a pod looked after now, if the kubelet leads it."""
+        """Sync a pod now, if the kubelet has admitted it."""
         if run.state is State.SYNCING:
             await run.ask()
             if self._managers is not None:
@@ -141,10 +141,10 @@ class PodWorkers:
         return run.status
 
     async def remove(self, run: PodRun, *, force: bool = False) -> None:
-        """Delete a pod, by force without its kubelet's consent; the first attempt to end it is waited for.
+        """Delete a pod, and wait for the first attempt to end it. With `force` it leaves its source at once.
 
-        A kubelet that is stopped, or whose API server is away, ends it later. What is being done for the pod is left to
-        finish before.
+        If the kubelet is stopped or the API server is unavailable, the pod ends later. A running sync of the pod is not
+        interrupted.
         """
         run.is_deleted = True
         if force:
@@ -157,18 +157,18 @@ class PodWorkers:
             await asked
 
     def refresh_health_of(self, uids: Iterable[str]) -> None:
-        """Show the health of devices in the status of pods, which may be gone."""
+        """Update the device health in the status of pods; pods that are gone are skipped."""
         for uid in uids:
             if uid in self._runs and self._managers is not None:
                 self._managers.refresh_health(self._runs[uid])
 
     def lose_sandboxes(self) -> None:
-        """The machine was switched off."""
+        """Lose the sandboxes of all pods, like a reboot."""
         for run in self._runs.values():
             run.lose_sandbox()
 
     def containers(self) -> tuple[dict[tuple[str, str], str], frozenset[str]]:
-        """What a runtime would report: the containers that exist, and those that run."""
+        """Return what a runtime would report: (pod uid, container name) -> container id, and the ids that run."""
         known: dict[tuple[str, str], str] = {}
         running = set()
         for run in self._runs.values():
@@ -205,9 +205,9 @@ class PodWorkers:
         self._terminated(run)
 
     def _end_deleted(self) -> None:
-        """End pods that are deleted, and what runs of those that nobody names and no kubelet leads.
+        """End deleted pods, and the containers of unknown pods that no source has.
 
-        The claims of the latter wait for the DRA manager.
+        The DRA manager unprepares the claims of the latter.
         """
         for run in list(self._runs.values()):
             if not (run.source in self.sources.delivering() if run.is_named else self.sources.all_ready):
@@ -222,7 +222,7 @@ class PodWorkers:
     def _terminated(self, run: PodRun) -> None:
         try:
             self._cgroups.remove(run.pod)
-        except OSError as error:  # it is no reason to keep the pod
+        except OSError as error:  # not a reason to keep the pod
             log.warning("cgroup of pod %s stays: %s", run.name, error)
         if self._managers is not None:
             self._managers.topology.forget(run.pod.uid)

@@ -1,7 +1,7 @@
-"""Plugins for tests of a kubelet, or of what stands above one: they do as the test says.
+"""Scripted plugins for tests of a kubelet, or of code that uses one.
 
-The device plugin's lies in `kubelet.devicemanager`, which has the kubelet's own `Stub` from it; both plugins stand on
-`kubelet.scripted_plugin`.
+The device plugin is in `kubelet.devicemanager`, because the kubelet's own `Stub` is built on it. Both plugins are based
+on `kubelet.scripted_plugin`.
 """
 
 from kubelet.devicemanager.stub import DevicePluginStub

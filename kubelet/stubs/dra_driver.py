@@ -1,7 +1,7 @@
 """A DRA driver's plugin for tests: plain gRPC.
 
-Tests of drivers do not need it; tests of a kubelet do. It speaks on a socket in `plugins_registry` that serves both the
-registration and the driver's services, or on two.
+Tests of a kubelet need it, tests of drivers do not. It serves the registration and the driver's services on one socket
+in `plugins_registry`, or on two sockets.
 Source: DRA specification, sections 1.1-1.5.
 """
 
@@ -29,7 +29,7 @@ Prepare = Callable[[Any], Iterable[v1.Device]]  # a claim of the request -> its 
 class DRAPluginStub(ScriptedPlugin):
     """A plugin of one driver.
 
-    It prepares every claim, by default without devices; `prepare` says what is in which claim, and may raise
+    It prepares every claim, by default without devices. `prepare` returns the devices of a claim, or raises
     `PluginFault`.
     """
 
@@ -45,17 +45,17 @@ class DRAPluginStub(ScriptedPlugin):
         services: Sequence[str] = ("v1.DRAPlugin", "v1beta1.DRAPlugin"),
         plugin_type: str = "DRAPlugin",
     ) -> None:
-        """A plugin whose registration socket lies in the folder `registry`, as `name` or `<driver>-reg.sock`.
+        """A plugin whose registration socket is in the folder `registry`, as `name` or `<driver>-reg.sock`.
 
         Args:
             registry: the kubelet's `plugins_registry`.
             driver: the driver's name.
-            prepare: the devices of a claim.
-            name: of the registration socket.
-            socket: of the driver's services; by default the registration socket serves them, too.
-            versions: what it announces; by default what it serves.
-            services: what it serves.
-            plugin_type: what it says that it is.
+            prepare: returns the devices of a claim.
+            name: the file name of the registration socket.
+            socket: the socket of the driver's services; by default the registration socket serves them too.
+            versions: the announced services; by default those that are served.
+            services: the services that are served.
+            plugin_type: the announced plugin type.
         """
         self.registration_socket = registry / (name or f"{driver}-reg.sock")
         self.socket = socket or self.registration_socket
@@ -76,16 +76,16 @@ class DRAPluginStub(ScriptedPlugin):
             await self._serve(self.registration_socket, [handler(REGISTRATION, self)])
 
     async def stop(self) -> None:
-        """Sign off and die: the sockets go, the registration's first. Idempotent."""
+        """Stop serving: remove the sockets, the registration socket first. Idempotent."""
         while self._servers:
             await self._servers.pop().stop()
 
     async def stop_service(self) -> None:
-        """Only the driver's services stop, and their socket goes; the registration socket of its own stays."""
+        """Stop only the driver's services and remove their socket; the separate registration socket stays."""
         await self._servers.pop(0).stop()
 
     async def start_service(self) -> None:
-        """They serve again at the same socket."""
+        """Serve the driver's services again at the same socket."""
         await self._serve(self.socket, [handler(_service(name), _Methods(self, name)) for name in self.services])
         self._servers.insert(0, self._servers.pop())
 
@@ -94,12 +94,12 @@ class DRAPluginStub(ScriptedPlugin):
         self.send(health_v1alpha1.NodeWatchResourcesResponse(devices=devices))
 
     def claims(self, method: str) -> list[list[str]]:
-        """The names of the claims in each request of a method, in order."""
+        """Return the names of the claims in each request of a method, in order."""
         return [[claim.name for claim in request.claims] for request in self.called(method)]
 
     @property
     def notified(self) -> list[tuple[bool, str]]:
-        """What the kubelet told of the registration, in order: whether it worked, and the error."""
+        """The kubelet's notifications about the registration, in order: whether it succeeded, and the error."""
         return [(each.plugin_registered, each.error) for each in self.called("NotifyRegistrationStatus")]
 
     async def _serve(self, socket: Path, handlers: Sequence[Handler]) -> None:
@@ -136,7 +136,7 @@ class _Methods:
             yield message
 
     def _converted(self, response: Any) -> StubReply:
-        """The same bytes are the message of every version, but for fields that only v1 has."""
+        """Convert a v1 message to the service's version; the encodings are the same except for fields only v1 has."""
         found: StubReply = getattr(self._api, type(response).__name__).FromString(response.SerializeToString())
         return found
 
@@ -146,7 +146,7 @@ def _service(name: str) -> Any:
 
 
 def claimed(requests: Sequence[str], pool: str, device: str, *cdi: str, share_id: str | None = None) -> v1.Device:
-    """A device as `prepare` returns it."""
+    """Return a device for `prepare`."""
     made = v1.Device(request_names=requests, pool_name=pool, device_name=device, cdi_device_ids=cdi)
     if share_id is not None:
         made.share_id = share_id

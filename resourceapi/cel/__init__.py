@@ -1,7 +1,7 @@
-"""CEL as Kubernetes uses it for devices: expressions are checked, their cost is bounded, and they run as closures.
+"""CEL as Kubernetes uses it for devices: expressions are type-checked, limited in cost, and run as closures.
 
-`compile_selector` with a `device_environment` makes device selectors, `DeviceView` is what they are evaluated on;
-`compile_expression` with a `base_environment` is the same language without the device.
+`compile_selector` with a `device_environment` compiles device selectors, which are evaluated on a `DeviceView`.
+`compile_expression` with a `base_environment` is the same language without the variable `device`.
 """
 
 from resourceapi.cel.cache import SelectorCache

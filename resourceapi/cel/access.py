@@ -1,7 +1,7 @@
 """Access paths: a variable or value followed by fields, keys and indices.
 
-A path is run as a whole, as upstream runs it: one unit for the variable and one for each step that was tried. The most
-frequent paths of device selectors are compiled to closures of their own.
+A path is evaluated and charged as a whole, like upstream: one unit for the variable and one for each tried step. The
+most frequent paths of device selectors are compiled to specialised closures.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Step:
 
 
 def check_key(key: Any) -> None:
-    """Raises CelEvalError for what can neither be a key nor an index."""
+    """Raise CelEvalError for a value that can be neither a key nor an index."""
     if type(key) not in _KEYS:
         raise CelEvalError(f"invalid qualifier type: {go_type_name(key)}")
 
 
 def lookup(container: Any, key: Any) -> Any:
-    """`container[key]`. Raises CelEvalError."""
+    """Return `container[key]`. Raises CelEvalError."""
     if is_map(container):
         value, found = find(container, key)
         if found:
@@ -62,7 +62,7 @@ def lookup(container: Any, key: Any) -> Any:
 
 
 def lookup_optional(container: Any, key: Any) -> Any:
-    """`container[?key]`: the value or _ABSENT. Raises CelEvalError for a key that cannot be an index."""
+    """Return `container[?key]`: the value or _ABSENT. Raises CelEvalError for a key that cannot be an index."""
     if is_map(container):
         value, found = find(container, key)
         return value if found else _ABSENT
@@ -84,7 +84,7 @@ def _list_index(key: Any) -> int:
 
 
 def variable(name: str) -> Run:
-    """Reads an input of the evaluation."""
+    """Return a closure that reads an input variable of the evaluation."""
 
     def run(frame: Frame) -> Any:
         try:
@@ -96,12 +96,12 @@ def variable(name: str) -> Run:
 
 
 def device(frame: Frame) -> Any:
-    """Reads the device that a selector is evaluated on."""
+    """Read the device that a selector is evaluated on."""
     return frame.inputs.root
 
 
 def local(slot: int) -> Run:
-    """Reads a local variable."""
+    """Return a closure that reads a local variable."""
 
     def run(frame: Frame) -> Any:
         value = frame.slots[slot]
@@ -113,7 +113,7 @@ def local(slot: int) -> Run:
 
 
 def lazy_local(slot: int, init: Run) -> Run:
-    """Reads a local variable that is computed at most once, when it is first read."""
+    """Return a closure that reads a local variable, which is computed at most once, on the first read."""
 
     def run(frame: Frame) -> Any:
         value = frame.slots[slot]
@@ -131,7 +131,7 @@ def lazy_local(slot: int, init: Run) -> Run:
 
 
 def path(base: Run, units: int, steps: list[Step], unwraps: bool) -> Run:
-    """A path from a base; `units` is charged for the base, `unwraps` says that the base may be an optional value."""
+    """Return the closure of a path. `units`: charge for the base; `unwraps`: the base can be an optional value."""
     if not steps:
         return _bare(base, units)
     if unwraps or any(step.optional or step.test or step.key is not None for step in steps):
@@ -227,7 +227,7 @@ def _try_step(frame: Frame, value: Any, step: Step, paid: int) -> Any:
 
 
 def _key(frame: Frame, step: Step, paid: int) -> Any:
-    """The key of a step; the path behind it, for which so much was `paid`, is not charged if that ends everything."""
+    """Return the key of a step. If computing it cancels the evaluation, the path's `paid` units are not charged."""
     if step.key is None:
         return step.constant
     frame.cost -= paid
@@ -235,7 +235,7 @@ def _key(frame: Frame, step: Step, paid: int) -> Any:
 
 
 def refunded(run: Run) -> Run:
-    """Charges one unit less than `run`. Below zero upstream's cost, which is unsigned, is beyond any limit."""
+    """Return a closure that charges one unit less. Upstream's cost is unsigned, so below zero it exceeds any limit."""
 
     def closure(frame: Frame) -> Any:
         try:
@@ -250,7 +250,7 @@ def refunded(run: Run) -> Run:
 
 
 def device_path(keys: list[Any]) -> Run | None:
-    """A path from `device` with constant keys, where a closure of its own pays; None otherwise."""
+    """Return the specialised closure of a path from `device` with constant keys, if there is one."""
     if len(keys) == 1 and keys[0] == "driver":
         return _device_driver
     if len(keys) == 2 and keys[0] == "attributes" and type(keys[1]) is str:
@@ -284,7 +284,7 @@ def _device_attribute(domain: str, name: str) -> Run:
         try:
             return frame.inputs.attributes[domain][name]
         except KeyError:
-            # An unknown domain reads as an empty map, so the error is the same for both.
+            # An unknown domain reads as an empty map, so an unknown domain and an unknown name give the same error.
             raise CelEvalError(message) from None
 
     return run

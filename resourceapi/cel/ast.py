@@ -1,7 +1,7 @@
 """The tree of an expression.
 
-Nodes are mutable on purpose: the checker resolves names in place and notes on each node its type and the overloads
-that fit, as upstream's reference map does. `position` is the offset in code points that errors point at.
+Nodes are mutable on purpose: the checker resolves names in place and records the type and the matching overloads of
+each node in it, instead of in upstream's reference map. `position` is the offset in code points that errors show.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Node:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self.height = 0  # how many operators, selects and member calls are nested here, as written
-        self.type: Type = ERROR  # until the checker has been here
+        self.height = 0  # the nesting depth of operators, selects and member calls in the source
+        self.type: Type = ERROR  # until the checker sets it
 
     def children(self) -> Iterator[Node]:
-        """The nodes directly below, in source order."""
+        """Yield the nodes directly below, in source order."""
         yield from ()
 
 
@@ -38,7 +38,7 @@ class Literal(Node):
 
 
 class Ident(Node):
-    """A name; `constant` is set where the checker found that it names a type."""
+    """A name; the checker sets `constant` if it names a type."""
 
     __slots__ = ("constant", "name")
 
@@ -65,7 +65,7 @@ class Select(Node):
 
 
 class Call(Node):
-    """A function or operator; `overloads` are the ids that fit by type, in order of declaration."""
+    """A function or operator; `overloads` are the ids of the overloads that fit by type, in order of declaration."""
 
     __slots__ = ("args", "function", "overloads", "target")
 
@@ -138,7 +138,7 @@ class FieldInit:
 
 
 class Struct(Node):
-    """`pkg.Message{field: value}`; no environment of this package has messages, so the checker refuses it."""
+    """`pkg.Message{field: value}`. No environment of this package has messages, so the checker refuses it."""
 
     __slots__ = ("fields", "name")
 
@@ -154,7 +154,7 @@ class Struct(Node):
 
 
 class Comprehension(Node):
-    """What the macros expand to: a fold over `range` that carries `accu`."""
+    """The expansion of a macro: a fold over `range` with the accumulator `accu`."""
 
     __slots__ = ("accu", "condition", "init", "range", "result", "step", "var", "var2")
 
@@ -182,7 +182,7 @@ class Comprehension(Node):
 
     @property
     def is_bind(self) -> bool:
-        """Tell whether it is a `cel.bind`: a fold over nothing, whose accumulator is the variable."""
+        """Whether this is a `cel.bind`: a fold over an empty list, whose accumulator is the variable."""
         return (
             isinstance(self.range, ListExpr)
             and not self.range.elements
@@ -196,7 +196,7 @@ class Comprehension(Node):
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """Every node below and including `root`, parents first, in source order; needs no stack of its own."""
+    """Yield `root` and every node below, parents first, in source order, without recursion."""
     pending = [root]
     while pending:
         node = pending.pop()

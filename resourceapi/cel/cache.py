@@ -1,7 +1,7 @@
 """A cache of compiled selectors.
 
-Least recently used selectors leave first; failures are not kept, so each caller gets an error of its own. Estimates are
-off: whoever evaluates stored selectors has no use for them. Several threads may ask at once.
+The least recently used selector is evicted first. Failures are not cached, so each caller gets its own error. Costs are
+not estimated, because the evaluation of stored selectors does not need estimates. Thread-safe.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class SelectorCache:
         return source in self._selectors
 
     def get(self, source: str) -> Selector:
-        """The selector for an expression, compiled if need be. Raises CelCompileError."""
+        """Return the selector for an expression, compiled if necessary. Raises CelCompileError."""
         try:
             found = self._selectors[source]
             self._selectors.move_to_end(source)
-        except KeyError:  # also where another thread has put it out between these two
+        except KeyError:  # not cached, or another thread evicted it between these two statements
             pass
         else:
             return found

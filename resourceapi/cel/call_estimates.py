@@ -1,6 +1,6 @@
 """Estimates of calls by function: Kubernetes' libraries, cel-go's extensions, the standard functions that read strings.
 
-The counterpart of cost.py before the run. A rule that lacks a target or arguments gives no estimate, and then a call
+The counterpart of cost.py before the run. A rule whose target or arguments are missing gives no estimate; the call then
 counts as one unit.
 """
 
@@ -24,7 +24,7 @@ _MAX_NAME_FORMAT_REGEX = 128
 
 
 class Operand(NamedTuple):
-    """A target or argument: its node, its size if known, and for containers the size of what they contain."""
+    """A target or argument: its node, its size if known, and for containers the size of their elements."""
 
     node: Node
     size: Range | None
@@ -32,12 +32,12 @@ class Operand(NamedTuple):
 
     @property
     def range(self) -> Range:
-        """The size, however little is known."""
+        """The size, or the widest range if the size is not known."""
         return UNKNOWN if self.size is None else self.size
 
 
 class Estimate(NamedTuple):
-    """What a call costs, and how large its result is where that can be said."""
+    """The cost of a call, and the size of its result if it is known."""
 
     cost: Range
     size: Range | None = None
@@ -47,7 +47,7 @@ Rule: TypeAlias = Callable[[Operand | None, list[Operand]], Estimate | None]
 
 
 def estimate_call(function: str, overload: str, target: Operand | None, args: list[Operand]) -> Estimate | None:
-    """The estimate of a call without its arguments, or None where no rule says anything."""
+    """Return the estimate of a call without its arguments; None if there is no rule for it."""
     for rule in (_EXTENSIONS.get(overload), _FUNCTIONS.get(function)):
         if rule is not None:
             found = rule(target, args)

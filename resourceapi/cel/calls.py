@@ -1,8 +1,8 @@
 """Calls as closures: evaluate the arguments, charge the call, run the implementation.
 
-Which arguments are evaluated after one has failed, and whether the call is still charged, follows upstream: calls of
-one and two arguments evaluate all of them, calls with an argument list (`late`) stop at the first that fails, and a
-call is charged when all of its arguments were evaluated.
+After a failed argument, evaluation and charging follow upstream: calls of one or two arguments evaluate all of them,
+calls with an argument list (`late`) stop at the first failure, and a call is charged if all of its arguments were
+evaluated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NULLABLE = frozenset({Kind.STRUCT, Kind.OPAQUE, Kind.DURATION, Kind.TIMESTAMP})
 
 
 def fits(type_: Type, value: Any) -> bool:
-    """Whether a value can be an argument of this type; containers are judged by their first element."""
+    """Return whether a value can be an argument of this type; for containers, the first element is checked."""
     if type_.kind in (Kind.DYN, Kind.ANY, Kind.PARAM):
         return True
     if type_.name != type_name(value):
@@ -61,7 +61,7 @@ def _guarded(function: Function, overload: Overload) -> Implementation:
 
 
 def _guarded_two(function: Function, overload: Overload) -> Implementation:
-    """The frequent case: two arguments whose types are told by their names."""
+    """Return the check for the frequent case: two arguments whose types can be compared by name."""
     run = overload.run
     first, second = (None if is_dyn(type_) or type_.kind is Kind.PARAM else type_.name for type_ in overload.args)
 
@@ -78,7 +78,7 @@ def _no_such(function: Function, args: tuple[Any, ...]) -> CelEvalError:
 
 
 def _without_null(function: Function, overload: Overload) -> Implementation:
-    """null passes the checker as a value of these types."""
+    """Return the implementation with a check for null, which the checker accepts as a value of `_NULLABLE` types."""
     run = overload.run
     if len(overload.args) == 1:
 
@@ -107,7 +107,7 @@ def _unguarded(overload: Overload) -> Implementation:
         try:
             return overload.run(*args)
         except (TypeError, AttributeError):
-            # Reached where dynamic values of other types meet a function that upstream does not guard either.
+            # A dynamic value of a wrong type reached a function whose argument types upstream does not check either.
             raise no_such_overload() from None
 
     return call
@@ -127,7 +127,7 @@ def _dispatching(function: Function) -> Implementation:
 
 
 def implementation(function: Function, overloads: list[str], proven: bool) -> tuple[Implementation, bool]:
-    """What runs a call, and whether its arguments are evaluated late.
+    """Return the implementation of a call, and whether it is `late` (see the module).
 
     With one overload and arguments whose types are proven, the overload runs without further checks.
     """
@@ -145,7 +145,7 @@ def implementation(function: Function, overloads: list[str], proven: bool) -> tu
 
 
 def call(args: list[Run], run: Implementation, cost: Cost | int, late: bool) -> Run:
-    """The closure of a call."""
+    """Return the closure of a call."""
     if not args:
         return _call_without(run, cost)
     if len(args) == 1:
@@ -172,7 +172,7 @@ def _call_without(run: Implementation, cost: Cost | int) -> Run:
 
 
 def _charged(frame: Frame, cost: Cost | int, run: Implementation, args: tuple[Any, ...]) -> Any:
-    """Runs a call and charges it: before, where the cost is known then, so that no unaffordable work is begun."""
+    """Run a call and charge it; before it runs, if the cost is known, so that work beyond the limit is not started."""
     if not depends_on_result(cost):
         _charge(frame, cost, args, ERRED)
         return run(*args)
@@ -212,7 +212,7 @@ def _call_one(arg: Run, run: Implementation, cost: Cost | int) -> Run:
 
 
 def second_after_failure(frame: Frame, second: Run) -> Any:
-    """Evaluate the second operand for its cost only; the first one's error is the result."""
+    """Evaluate the second operand after the first failed: for its cost, or because it can decide the result."""
     try:
         return second(frame)
     except CelEvalError:
@@ -240,7 +240,7 @@ def _call_two(first: Run, second: Run, run: Implementation, cost: Cost | int) ->
 
 
 def call_with_constant(first: Run, constant: Any, run: Implementation, units: int) -> Run:
-    """The closure of a call whose second argument is known, and which always costs the same."""
+    """Return the closure of a call with a constant second argument and a constant cost."""
 
     def closure(frame: Frame) -> Any:
         try:
@@ -263,7 +263,7 @@ _INT_RELATIONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def relation_with_int(function: str, first: Run, constant: int, run: Implementation) -> Run:
-    """`<`, `<=`, `>` or `>=` of a computed value and a constant integer, which costs one unit."""
+    """Return `<`, `<=`, `>` or `>=` of a computed value and a constant integer; it costs one unit."""
     decide = _INT_RELATIONS[function]
 
     def closure(frame: Frame) -> Any:
@@ -296,7 +296,7 @@ def _call_many(args: list[Run], run: Implementation, cost: Cost | int) -> Run:
 
 
 def equality(first: Run, second: Run, unequal: bool) -> Run:
-    """`==` or `!=` of two computed values."""
+    """Return `==` or `!=` of two computed values."""
 
     def closure(frame: Frame) -> Any:
         try:
@@ -318,7 +318,7 @@ def equality(first: Run, second: Run, unequal: bool) -> Run:
 
 
 def equality_with_constant(first: Run, constant: Any, unequal: bool) -> Run:
-    """`==` or `!=` of a computed value with a constant, the most frequent operation of device selectors."""
+    """Return `==` or `!=` of a computed value and a constant, the most frequent operation of device selectors."""
     length = size(constant)
     kind = type(constant)
     one = traversal(min(1, length))
@@ -345,7 +345,7 @@ def equality_with_constant(first: Run, constant: Any, unequal: bool) -> Run:
 
 
 def connective(terms: list[Run], decisive: bool) -> Run:
-    """`a && b && ...`, which false decides, or `a || b || ...`, which true does: wherever it stands, past errors."""
+    """Return `a && b && ...` or `a || b || ...`. A `decisive` term decides in any position, and absorbs errors."""
     if len(terms) == 2:
         return _either_decides(terms[0], terms[1], decisive)
 
@@ -393,7 +393,7 @@ def _either_decides(first: Run, second: Run, decisive: bool) -> Run:
 
 
 def conditional(condition: Run, truthy: Run, falsy: Run) -> Run:
-    """`condition ? truthy : falsy`, which costs nothing itself."""
+    """Return `condition ? truthy : falsy`; the operator itself costs nothing."""
 
     def closure(frame: Frame) -> Any:
         chosen = condition(frame)
@@ -407,7 +407,7 @@ def conditional(condition: Run, truthy: Run, falsy: Run) -> Run:
 
 
 def or_optional(first: Run, second: Run, unwrap: bool) -> Run:
-    """`a.or(b)`, or with `unwrap` `a.orValue(b)`; the alternative is evaluated only where it is needed."""
+    """Return `a.or(b)`, or `a.orValue(b)` with `unwrap`; `b` is evaluated only if `a` is absent."""
 
     def closure(frame: Frame) -> Any:
         optional = first(frame)
@@ -422,7 +422,7 @@ def or_optional(first: Run, second: Run, unwrap: bool) -> Run:
 
 
 def key_in_map(key: str, container: Run) -> Run:
-    """`"constant" in map`, which costs one unit."""
+    """Return `"constant" in map`; it costs one unit."""
 
     def closure(frame: Frame) -> Any:
         try:
@@ -437,15 +437,15 @@ def key_in_map(key: str, container: Run) -> Run:
 
 
 def is_in_table(key: Any, table: dict[Any, Any]) -> bool:
-    """`key in {...}`, of a map with entries that the expression makes; what Go cannot hash ends it (`to_key`)."""
+    """Return `key in {...}` for a map literal. A key that Go cannot hash cancels the evaluation (`to_key`)."""
     return to_key(key) in table
 
 
 def membership(value: Run, elements: list[Any]) -> Run:
-    """`value in [constants]`, a lookup that costs nothing.
+    """Return `value in [constants]`, a lookup that costs nothing.
 
-    Upstream's table of the constants panics when it is asked for what Go cannot hash, a version above all: that ends
-    the evaluation, whatever stands around it.
+    Upstream's table of the constants panics for a value that Go cannot hash, for example a Semver. The panic cancels
+    the whole evaluation.
     """
     known = frozenset(map(to_key, elements))
 

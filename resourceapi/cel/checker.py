@@ -1,7 +1,7 @@
-"""Type checking: resolves names and overloads, and notes the type of every node.
+"""Type checking: resolves names and overloads, and records the type of every node.
 
-Problems are collected, so that one run tells all of them. Source: the type checker of cel-go, whose messages and
-positions this one gives.
+Problems are collected, so that one run reports all of them. Source: the type checker of cel-go, whose messages and
+positions this one reproduces.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LITERALS: dict[type, Type] = {
 
 
 class Names:
-    """What an environment declares: functions, variables, types by name, and the fields of object types."""
+    """The declarations of an environment: functions, variables, types by name, and the fields of object types."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class Names:
         self.variables = variables
         self.types = types
         self.fields = fields
-        self.opaque_types = opaque_types  # known by name to the checker, but no values
+        self.opaque_types = opaque_types  # names that the checker resolves, but that are no type values
 
 
 def check(root: Node, names: Names, issues: Issues) -> None:
-    """Check a tree in place; problems are reported to `issues`, and then the tree must not be run."""
+    """Check a tree in place. Problems are reported to `issues`; if there are any, the tree must not be run."""
     checker = _Checker(names, issues)
     checker.check(root)
     for node in walk(root):
@@ -140,11 +140,11 @@ class _Checker:
         node.type, node.constant = found
         bare = node.name.removeprefix(".")
         if not any(bare in scope for scope in self._scopes):
-            node.name = bare  # the dot matters only where a local variable has the same name
+            node.name = bare  # the dot matters only if a local variable has the same name
 
     def _select(self, node: Select) -> None:
         if not node.test_only and (name := _qualified_name(node)) is not None:
-            # The name of a type can have dots: then the select is no access to a field.
+            # The name of a type can have dots; such a select is not a field access.
             head = name.partition(".")[0]
             if not any(head in scope for scope in self._scopes) and (found := self._resolve(name)) is not None:
                 node.operand = ident = Ident(node.position, name)
@@ -227,7 +227,7 @@ class _Checker:
             if overload.member != (node.target is not None):
                 continue
             if len(overload.args) != len(args):
-                self._variables += len(overload.params)  # their numbers show in messages
+                self._variables += len(overload.params)  # messages show the numbers, which must be upstream's
                 continue
             expected, returned = self._instantiate(overload)
             bindings = assign_all(self.bindings, args, expected)
@@ -273,7 +273,7 @@ class _Checker:
     def _join(self, previous: Type | None, current: Type) -> Type:
         if previous is None:
             return current
-        # Mixed types pass here; a validator refuses them where that is wanted.
+        # The checker accepts mixed types; a validator refuses them if the environment requires it.
         return most_general(previous, current) if self._assign(previous, current) else DYN
 
     def _unwrap(self, node: Node, optional: bool) -> Type:

@@ -1,8 +1,8 @@
-"""Checked tree -> closures.
+"""Compiles a checked tree to closures.
 
-What does not depend on the input is computed here: constant lists and maps, conversions of constants, regular
-expressions, membership in constant lists. Upstream does the same and charges nothing for it at run time, so this is
-part of the cost rules too, and of the errors: a conversion that fails makes the program impossible to build.
+Values that do not depend on the input are computed here: constant lists and maps, conversions of constants, regular
+expressions, membership in constant lists. Upstream does the same and charges nothing for them at run time. So this is
+part of the cost rules and of the errors: if such a conversion fails, the program cannot be built.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from resourceapi.cel.types import DEVICE, Kind, unwrap_optional
 from resourceapi.cel.values import Optional, TypeValue, Uint, display, to_key
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
-# Functions that read a text: for a constant this is done once, though it is charged each time.
+# Functions that parse a text. A constant is parsed once, but charged for each call.
 _READERS = frozenset(
     {"quantity", "isQuantity", "semver", "isSemver", "ip", "isIP", "cidr", "isCIDR", "url", "isURL", "format.named"}
 )
@@ -34,7 +34,7 @@ class ProgramError(Exception):
 
 
 class Constant:
-    """A node whose value is known."""
+    """A node whose value is known at compile time."""
 
     __slots__ = ("value",)
 
@@ -43,9 +43,9 @@ class Constant:
 
 
 class Path:
-    """An access path that may still grow: what it starts from, what the start costs, and its steps.
+    """An access path to which steps can still be added: its base, the cost of the base, and its steps.
 
-    `units` is 0 for a conditional, which costs nothing even as the start of a path.
+    `units` is 0 for a conditional, which costs nothing even as the base of a path.
     """
 
     __slots__ = ("base", "device", "steps", "units", "unwraps")
@@ -58,15 +58,15 @@ class Path:
         self.steps: list[access.Step] = []
 
     def closure(self, charged: bool = True) -> Run:
-        """The path as a closure; what is chosen by a conditional is not charged for its start."""
+        """Return the path as a closure. A branch of a conditional is not `charged` for its base."""
         units = self.units if charged else 0
         if self.device and units and not any(s.optional or s.test or s.key is not None for s in self.steps):
             found = access.device_path([step.constant for step in self.steps])
             if found is not None:
                 return found
         if self.steps and self.steps[-1].test:
-            # A presence test is charged for its steps only: upstream takes back what the start costs, also where that
-            # was nothing.
+            # A presence test is charged only for its steps: upstream subtracts one unit for the base, even if the base
+            # was not charged.
             run = access.path(self.base, 0, self.steps, self.unwraps)
             return run if self.units or not charged else access.refunded(run)
         return access.path(self.base, units, self.steps, self.unwraps)
@@ -147,7 +147,7 @@ class _Compiler:
         return Path(access.device if is_device else access.variable(name), unwraps, device=is_device)
 
     def _named_type(self, name: str) -> Constant:
-        """Upstream takes the name of every variable that is a type for the name of a type."""
+        """Return the type with this name: upstream treats a variable of type `type` as the name of a type."""
         if name not in self._names.types:
             raise ProgramError(f"reference to undefined type: {name}")
         return Constant(TypeValue(name))
@@ -163,7 +163,7 @@ class _Compiler:
     def _select(self, node: Select) -> Constant | Path:
         whole = node.operand
         if isinstance(whole, Ident) and "." in whole.name.removeprefix(".") and not node.test_only:
-            return self._ident(whole)  # the checker found that all of it is one name, of a type or a variable
+            return self._ident(whole)  # the checker resolved the dotted name to one type or variable
         path = self._path(node.operand)
         path.steps.append(access.Step(node.field, test=node.test_only))
         return path
@@ -324,7 +324,7 @@ class _Compiler:
         try:
             return Constant(build(Frame({}, 0, 2**63, None)))
         except CelEvalError:
-            return build  # its failure is the constant, which costs nothing
+            return build  # fails at run time each time, at no cost, like a constant
         except Cancelled as ended:
             raise ProgramError(str(ended.error)) from None
 
@@ -365,7 +365,7 @@ class _Compiler:
         return folds.fold(range_, slots, init, condition, step, result)
 
     def _step(self, node: Node, accu: int) -> Run:
-        """A step of a loop, in which building a list or map is done in place."""
+        """Return the closure of a loop's step, which builds a list or map in place."""
         if isinstance(node, Call) and node.function == "_?_:_":
             condition = self._run(node.args[0])
             otherwise = self.plan(node.args[2])
@@ -384,7 +384,7 @@ class _Compiler:
 
 
 def _remembered(run: Implementation, args: list[Any]) -> Implementation:
-    """The function with its result for these arguments; a failure is left to the run."""
+    """Return a function that returns the result for these arguments; if they fail, the function itself."""
     try:
         result = run(*args)
     except CelEvalError:
@@ -397,7 +397,7 @@ def _arguments(node: Call) -> list[Node]:
 
 
 def _terms(node: Call) -> list[Node]:
-    """The operands of a chain of one logical operator, which the parser has made a balanced tree."""
+    """Return the operands of a chain of one logical operator, which the parser built as a balanced tree."""
     found: list[Node] = []
     pending: list[Node] = [node]
     while pending:
@@ -410,7 +410,7 @@ def _terms(node: Call) -> list[Node]:
 
 
 def _quantified(node: Comprehension) -> bool | None:
-    """True for exists, False for all, None for other loops."""
+    """Return True for exists, False for all, None for other loops."""
     if isinstance(node.step, Call) and node.step.function in ("_&&_", "_||_") and _reads_accumulator(node.step):
         return node.step.function == "_||_"
     return None
@@ -421,7 +421,7 @@ def _reads_accumulator(node: Call) -> bool:
 
 
 def _fresh(node: Node) -> Run:
-    """The start of an accumulator: a container of its own for each run of the loop."""
+    """Return the closure of an accumulator's initial value: a new container for each run of the loop."""
     if isinstance(node, ListExpr):
         return lambda _: []
     if isinstance(node, MapExpr):

@@ -1,8 +1,8 @@
-"""Run-time cost: what a call is charged when it happens.
+"""Run-time cost: the charge for each call.
 
-Most calls cost one unit; those whose work grows with their operands cost in proportion. The rules are upstream's to the
-unit (cel-go's cost tracker and Kubernetes' CostEstimator.CallCost), since the sum decides whether an expression may
-go on. The estimate before a run is in estimate.py.
+Most calls cost one unit; those whose work grows with their operands cost in proportion. The rules equal upstream's
+exactly (cel-go's cost tracker and Kubernetes' CostEstimator.CallCost), because the sum decides whether an expression
+is cancelled. The estimate before a run is in estimate.py.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _TABLE = [math.ceil(length * TRAVERSAL) for length in range(1024)]
 
 
 def traversal(length: int) -> int:
-    """The cost of reading so many characters once."""
+    """Return the cost of reading `length` characters once."""
     return _TABLE[length] if length < 1024 else math.ceil(length * TRAVERSAL)
 
 
 def _values(value: Any) -> int:
-    """The cost of visiting a value with all that it contains."""
+    """Return the cost of visiting a value and its contents."""
     kind = type(value)
     if kind is str:
         return int(len(value.encode()) * TRAVERSAL)
@@ -72,13 +72,13 @@ def _result_twice(_: tuple[Any, ...], result: Any) -> int:
 
 
 def _selector(args: tuple[Any, ...], _: Any) -> int:
-    # The shortest requirement takes two characters and makes a struct and a list.
+    # The shortest requirement has two characters and creates a struct and a list.
     length = _plain_size(args[1])
     return LIST + traversal(length) + math.ceil(length * 0.5) * (LIST + STRUCT)
 
 
 def _plain_size(value: Any) -> int:
-    # Kubernetes' part of the rules does not look into optional values.
+    # Kubernetes' rules do not unwrap optional values.
     return 1 if type(value) is Optional else size(value)
 
 
@@ -105,7 +105,7 @@ def _contains_cidr(args: tuple[Any, ...], result: Any) -> int:
 
 
 def _with_parsing(rule: Cost) -> Cost:
-    """The rule for the form whose second argument is a text."""
+    """Return the rule for the overload whose second argument is a text to parse."""
 
     def cost(args: tuple[Any, ...], result: Any) -> int:
         return rule(args, result) + traversal(_plain_size(args[1]))
@@ -144,7 +144,7 @@ def _elements_of_second(args: tuple[Any, ...], _: Any) -> int:
 
 
 def shorter(args: tuple[Any, ...], _: Any = None) -> int:
-    """The cost of comparing two values: as far as the shorter one reaches."""
+    """Return the cost of comparing two values, which depends on the shorter one."""
     return traversal(min(size(args[0]), size(args[1])))
 
 
@@ -181,7 +181,7 @@ for _name in ("less", "greater", "less_equals", "greater_equals"):
 
 def _allocating(factor: float, elements: int) -> int:
     units = elements * factor
-    return (int(units) if units < 2.0**64 else 2**63) + 1 + LIST  # 2**63 is what Go makes of more than 64 bits
+    return (int(units) if units < 2.0**64 else 2**63) + 1 + LIST  # Go converts a float beyond 64 bits to 2**63
 
 
 def _output(_: tuple[Any, ...], result: Any) -> int:
@@ -191,7 +191,7 @@ def _output(_: tuple[Any, ...], result: Any) -> int:
 def _flatten(args: tuple[Any, ...], _: Any) -> int:
     depth = args[1] if len(args) == 2 else 1
     if type(depth) is not int:
-        # Upstream's tracker takes the argument for an int without asking, also where it is an error.
+        # Upstream's tracker converts the argument to an int unchecked, and panics if it is something else.
         kind = "*types.Err" if type(depth) is Failure else go_type_name(depth)
         raise Cancelled(CelEvalError(f"internal error: interface conversion: ref.Val is {kind}, not types.Int"))
     return _allocating(1.0 if depth < 0 else float(depth), size(args[0]))
@@ -199,7 +199,7 @@ def _flatten(args: tuple[Any, ...], _: Any) -> int:
 
 def _self_compare(values: Any) -> int:
     if type(values) is not list:
-        # Upstream's tracker takes the argument for a list without asking, also where it is an error.
+        # Upstream's tracker converts the argument to a list unchecked, and panics if it is something else.
         kind = "*types.Err" if type(values) is Failure else go_type_name(values)
         missing = "Contains" if type(values) in _WITH_ADD else "Add"
         panic = f"internal error: interface conversion: {kind} is not traits.Lister: missing method {missing}"
@@ -218,7 +218,7 @@ def _sets(factor: int) -> Cost:
     return cost
 
 
-# These go before the rules by function name.
+# These rules have precedence over the rules by function name.
 _OVERLOADS_FIRST: dict[str, Cost | int] = {
     "cidr_ip": 1,
     "cidr_contains_ip_string": _with_parsing(_contains_ip),
@@ -242,7 +242,7 @@ for _name in (
 
 
 def call_cost(function: str, overload: str) -> Cost | int:
-    """What a call costs: units, or how to compute them. `overload` is empty where several fit by type."""
+    """Return the cost of a call: units, or a rule to compute them. `overload` is empty if several fit by type."""
     if overload in _OVERLOADS_FIRST:
         return _OVERLOADS_FIRST[overload]
     if function in _BY_FUNCTION:
@@ -250,17 +250,17 @@ def call_cost(function: str, overload: str) -> Cost | int:
     return _BY_OVERLOAD.get(overload, 1)
 
 
-# All other costs are known from the arguments, and are charged before the work is done.
+# All other costs depend only on the arguments, and are charged before the call runs.
 _BY_RESULT = frozenset({_output, _result_twice})
 
 
 def depends_on_result(cost: Cost | int) -> bool:
-    """Whether a call can be charged only when its result is known."""
+    """Return whether a call can be charged only when its result is known."""
     return cost in _BY_RESULT
 
 
 def equality_cost(left: Any, right: Any, unequal: bool = False) -> int:
-    """What `==`, or with `unequal` `!=`, is charged."""
+    """Return the cost of `==`, or of `!=` with `unequal`."""
     if not unequal and is_extension(left):
         return 1
     return traversal(min(size(left), size(right)))

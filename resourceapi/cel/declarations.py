@@ -1,6 +1,6 @@
-"""Functions as declared: overloads with their types, what runs them, and what they cost.
+"""Declarations of functions: overloads with their types and implementations.
 
-A library is a list of overloads, written with their signatures as text: `string.charAt(int) -> string` is a member,
+A library is a list of overloads whose signatures are text: `string.charAt(int) -> string` is a member function,
 `sets.contains(list(T), list(T)) -> bool` is not.
 """
 
@@ -13,16 +13,15 @@ from typing import Any, TypeAlias
 from resourceapi.cel.types import Kind, Type, parse_type
 
 Implementation: TypeAlias = Callable[..., Any]
-# Run-time cost of a call from the arguments and the result, each `frame.ERRED` where it failed.
+# Computes the run-time cost of a call from the arguments and the result; a failed one is `frame.ERRED`.
 Cost: TypeAlias = Callable[[tuple[Any, ...], Any], int]
 
 
 class Overload:
     """One signature of a function.
 
-    `run` takes the arguments and returns the result or raises CelEvalError. `late` says that upstream calls the
-    function with an argument list (three arguments or more, or declared so): then a failing argument keeps the later
-    ones from being evaluated.
+    `run` takes the arguments and returns the result or raises CelEvalError. `late`: upstream calls the function with an
+    argument list (three arguments or more, or declared so), so arguments after a failing one are not evaluated.
     """
 
     __slots__ = ("args", "function", "id", "late", "member", "params", "result", "run")
@@ -38,8 +37,8 @@ class Overload:
 class Function:
     """All overloads of a name, in order of declaration.
 
-    `singleton` is set for functions that have one implementation for all overloads; such an implementation decides by
-    the values it gets, the others are chosen by the run-time types of the arguments.
+    `singleton` is the implementation of a function that has one for all overloads; it decides by the values that it
+    gets. Other functions choose the overload by the run-time types of the arguments.
     """
 
     __slots__ = ("guarded", "name", "overloads", "singleton")
@@ -50,23 +49,23 @@ class Function:
         self.name = name
         self.overloads = list(overloads)
         self.singleton = singleton
-        self.guarded = guarded  # whether an implementation expects to see only the types of its overload
+        self.guarded = guarded  # whether argument types must be checked before an implementation runs
 
     def extended(self, other: Function) -> Function:
-        """This function with the overloads of another one of the same name added."""
+        """Return this function with the overloads of another function of the same name added."""
         known = {overload.id for overload in self.overloads}
         added = [overload for overload in other.overloads if overload.id not in known]
         return Function(self.name, [*self.overloads, *added], self.singleton, self.guarded)
 
 
 def singleton(run: Implementation, overloads: Iterable[tuple[str, str]]) -> Function:
-    """A function with one implementation for all of its overloads."""
+    """Return a function with one implementation for all of its overloads."""
     made = [Overload(id_, signature, run) for id_, signature in overloads]
     return Function(made[0].function, made, run)
 
 
 def group(overloads: Iterable[Overload], guarded: bool = True) -> list[Function]:
-    """Overloads put together to functions by name."""
+    """Group overloads by name and return the functions."""
     by_name: dict[str, list[Overload]] = {}
     for overload in overloads:
         by_name.setdefault(overload.function, []).append(overload)

@@ -34,14 +34,14 @@ def device_environment(
     consumable_capacity: bool = True,
     list_type_attributes: bool = True,
 ) -> Environment:
-    """The environment of device selectors.
+    """Return the environment of device selectors.
 
-    `version` and the two feature gates only matter for new expressions (`stored=False`); stored ones may use all.
+    `version` and the two feature gates apply only to new expressions (`stored=False`); stored ones can use everything.
     """
     if stored:
         consumable_capacity = list_type_attributes = True
     available = CURRENT if stored else version
-    # Fields that are younger than the version do not exist for it, whatever their gate says.
+    # Fields introduced after the version do not exist, even with their gate enabled.
     consumable_capacity = consumable_capacity and available >= (1, 34)
     list_type_attributes = list_type_attributes and available >= (1, 36)
     fields = {
@@ -67,12 +67,12 @@ def device_environment(
 
 
 def attribute_type(environment: Environment) -> Type:
-    """The type of an attribute's value: dyn, or any where lists are not known yet."""
+    """Return the type of an attribute's value: dyn, or any in versions without list attributes."""
     return environment.names.fields[DEVICE.name]["attributes"].params[1].params[1]
 
 
 def device_bounds(environment: Environment) -> Bounds:
-    """How large what is reached through `device` can be, for cost estimates."""
+    """Return the largest sizes of the values below `device`, for cost estimates."""
     value = Bounds(MAX_VALUE, is_attribute=True)
     attributes = Bounds(
         MAX_ATTRIBUTES, key=Bounds(MAX_DOMAIN), element=Bounds(MAX_ATTRIBUTES, key=Bounds(MAX_ID), element=value)
@@ -87,10 +87,10 @@ def device_bounds(environment: Environment) -> Bounds:
 
 
 class DeviceView:
-    """A device as expressions see it, prepared once and evaluated often.
+    """The value of `device` for one device, prepared once for many evaluations.
 
-    `attributes` and `capacity` are by domain and then by id. A name without a domain belongs to the driver's domain;
-    where both forms of one name are given, the qualified one wins.
+    `attributes` and `capacity` are by domain and then by id. A name without a domain belongs to the driver's domain.
+    If both forms of a name exist, the qualified one wins.
     """
 
     __slots__ = ("attributes", "capacity", "driver", "root")
@@ -102,7 +102,7 @@ class DeviceView:
         capacity: Mapping[str, DeviceCapacity | Quantity],
         allow_multiple_allocations: bool | None = None,
     ) -> None:
-        """Attributes are given as API values or as plain ones (int, bool, str, Semver or lists of one of them).
+        """Attributes are API values or plain values (int, bool, str, Semver or lists of one of them).
 
         Raises CelEvalError for an attribute without a value or with a bad version.
         """
@@ -120,7 +120,7 @@ class DeviceView:
 
     @classmethod
     def of(cls, driver: str, device: Device) -> DeviceView:
-        """The view of an API device that belongs to a driver. Raises CelEvalError."""
+        """Return the view of a driver's API device. Raises CelEvalError."""
         return cls(driver, device.attributes, device.capacity, device.allow_multiple_allocations)
 
 

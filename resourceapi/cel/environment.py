@@ -1,8 +1,8 @@
-"""What an expression may use, by Kubernetes version.
+"""The functions, types and syntax that an expression can use, by Kubernetes version.
 
-Two kinds of environment exist for each version. New expressions may use what every component of that version knows, so
-that a rollback is possible: libraries introduced up to the compatibility version, gated ones with their gate only.
-Stored expressions may use everything that the binary knows. Source: allocator specification 3.4.
+Two kinds of environment exist for each version. New expressions can use what every component of that version supports,
+so that a rollback is possible: libraries introduced up to the compatibility version, and gated ones only with their
+gate. Stored expressions can use everything that the binary supports. Source: allocator specification 3.4.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from resourceapi.cel.types import (
 Version = tuple[int, int]
 
 CURRENT: Version = (1, 37)
-"""The release that is modelled."""
+"""The Kubernetes release that this package implements."""
 
 COMPATIBILITY: Version = (1, 36)
-"""The version that new expressions are limited to by default: one before the release."""
+"""The version that new expressions are limited to by default: one before `CURRENT`."""
 
 
 class Environment:
-    """What is declared, for one kind of expression. Immutable and shared; made by the functions of this package."""
+    """The declarations for one kind of expression. Immutable and shared; created by the functions of this package."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ def build_environment(
     fields: Mapping[str, Mapping[str, Type]] | None = None,
     opaque_types: Mapping[str, Type] | None = None,
 ) -> Environment:
-    """The environment with everything up to a version, extended by the given declarations."""
+    """Return the environment with everything up to a version, extended by these declarations."""
     opaque = opaque_types or {}
     functions: dict[str, Function] = {}
     for library in (*_libraries(available), *libraries):
@@ -155,5 +155,5 @@ def build_environment(
 
 @lru_cache(maxsize=32)
 def base_environment(version: Version = COMPATIBILITY, stored: bool = True) -> Environment:
-    """Kubernetes' environment without variables, with cel.bind, for stored or for new expressions."""
+    """Return Kubernetes' environment without variables, with cel.bind, for stored or for new expressions."""
     return build_environment(CURRENT if stored else version, more_macros=macros.BINDINGS)

@@ -1,7 +1,7 @@
-"""What can go wrong with an expression, and how it is told.
+"""The errors of an expression and their texts.
 
-Compile errors carry issues with positions and are printed as cel-go prints them (source line, dots, caret); run-time
-errors carry upstream's texts. Source: allocator specification 3.3 and 3.6.
+Compile errors have issues with positions and are printed like those of cel-go (source line, dots, caret); run-time
+errors have upstream's texts. Source: allocator specification 3.3 and 3.6.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _HINT = (
 _MAX_REPORTED = 100
 _MAX_SNIPPET_BYTES = 16384
 SYNTAX_ERROR = "Syntax error: "
-"""How the message of a problem of syntax begins."""
+"""The prefix of the message of a syntax error."""
 NOWHERE = -1  # the position of an issue that concerns the expression as a whole
 
 
 class CelError(Exception):
-    """Root of everything that this package raises."""
+    """Root of all errors that this package raises."""
 
 
 class CelCompileError(CelError):
     """The expression was refused before it ran; `str()` is the full text for the user.
 
-    `kind` is "invalid" where the author of the expression can help it, else "internal"; `output_type` is set where the
-    expression was well typed and only its program could not be made.
+    `kind` is "invalid" if the expression's author can fix it, otherwise "internal". `output_type` is set if the
+    expression is well typed and only its program could not be built.
     """
 
     def __init__(self, text: str, kind: str = "invalid", output_type: str | None = None) -> None:
@@ -38,7 +38,7 @@ class CelCompileError(CelError):
 
 
 class CelEvalError(CelError):
-    """The expression failed for this input; `cost` is what the evaluation had consumed by then."""
+    """The expression failed for this input; `cost` is the cost of the evaluation up to the failure."""
 
     cost: int = 0
 
@@ -58,7 +58,7 @@ class CelInterrupted(CelEvalError):
 
 
 class EnhancedEvalError(CelEvalError):
-    """A "no such key" error with the hint how to avoid it; the original is its cause."""
+    """A "no such key" error with a hint how to avoid it; the original error is its cause."""
 
 
 def enhance_runtime_error(error: CelEvalError) -> CelEvalError:
@@ -89,15 +89,15 @@ class Issues:
         return bool(self._issues)
 
     def report(self, position: int, message: str) -> None:
-        """Remember a problem."""
+        """Add a problem."""
         self._issues.append(Issue(position, message))
 
     def take_syntax_errors(self, other: Issues) -> None:
-        """Remember those problems of another one that are of syntax."""
+        """Add the syntax errors of another `Issues`."""
         self._issues += [issue for issue in other._issues if issue.message.startswith(SYNTAX_ERROR)]
 
     def text(self) -> str:
-        """All problems, sorted by position, each with its source line and a caret."""
+        """Return all problems, sorted by position, each with its source line and a caret."""
         found = sorted(self._issues[:_MAX_REPORTED], key=lambda issue: issue.position)
         texts = [_display(self._source, issue) for issue in found]
         if len(self._issues) > _MAX_REPORTED:

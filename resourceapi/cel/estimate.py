@@ -1,7 +1,7 @@
 """The estimate of an expression's cost before it runs: the range between its best and its worst case.
 
-Works on sizes: of constants exactly, of inputs from declared bounds, of results by rule. Source: cel-go's cost checker
-and Kubernetes' CostEstimator.EstimateCallCost, which this must equal, since API validation refuses by it.
+It uses sizes: exact ones of constants, declared bounds of inputs, and rules for results. Source: cel-go's cost checker
+and Kubernetes' CostEstimator.EstimateCallCost, which this must equal, because API validation refuses by it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCALARS = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIME
 
 
 class Bounds:
-    """The largest size of an input, and the bounds of what it contains."""
+    """The largest size of an input, and the bounds of its contents."""
 
     __slots__ = ("element", "fields", "is_attribute", "key", "size")
 
@@ -43,7 +43,7 @@ class Bounds:
         self.is_attribute = is_attribute
 
     def at(self, path: Iterable[str]) -> Range | None:
-        """The sizes possible at a path below these bounds, None where nothing is declared."""
+        """Return the possible sizes at a path below these bounds; None if nothing is declared."""
         here: Bounds | None = self
         for name in path:
             assert here is not None
@@ -54,7 +54,7 @@ class Bounds:
             elif name in here.fields:
                 here = here.fields[name]
             else:
-                # Selecting an attribute by its name says as much as any element.
+                # An attribute that is selected by its name has the bounds of any element.
                 here = here.element if here.element is not None and here.element.is_attribute else None
             if here is None:
                 return None
@@ -70,11 +70,11 @@ class Entries(NamedTuple):
 
 
 class _Path:
-    """The names that lead from a variable to a value.
+    """The names from a variable to a value.
 
-    Upstream's paths are Go slices, of which several can share an array: a name that is appended to one may overwrite
-    the last name of another. That is how the keys of a map behind an index seem to be as large as its values, where a
-    loop has variables for both.
+    Upstream's paths are Go slices that can share an array: a name appended to one path can overwrite the last name of
+    another. As a result, in a loop with key and value variables over an indexed map, the keys get the size of the
+    values. This class reproduces that.
     """
 
     __slots__ = ("_array", "_length")
@@ -90,7 +90,7 @@ class _Path:
         return self._length > 0
 
     def to(self, name: str) -> _Path:
-        """The path one step further."""
+        """Return the path extended by one name."""
         array, length = self._array, self._length
         if length == len(array):
             array = array + [""] * max(length, 1)
@@ -108,7 +108,7 @@ class _Local(NamedTuple):
 
 
 def estimate(root: Node, bounds: Bounds) -> Range:
-    """The range of the cost of a checked expression."""
+    """Return the range of the cost of a checked expression."""
     return _Estimator(bounds).cost(root)
 
 
@@ -121,7 +121,7 @@ class _Estimator:
         self._locals: dict[str, list[_Local]] = {}
 
     def cost(self, node: Node) -> Range:
-        """The cost of a node; notes sizes and paths on the way."""
+        """Return the cost of a node; records sizes and paths of the nodes below."""
         match node:
             case Literal():
                 return ZERO
@@ -154,7 +154,7 @@ class _Estimator:
         return self._paths.get(id(node), _NO_PATH)
 
     def size(self, node: Node) -> Range | None:
-        """The size of a node's value, None where nothing is known."""
+        """Return the size of a node's value; None if it is unknown."""
         known = self._sizes.get(id(node))
         if known is not None:
             return known
@@ -178,7 +178,7 @@ class _Estimator:
         return UNKNOWN if found is None else found
 
     def entries(self, node: Node) -> Entries | None:
-        """The sizes of what a node's value contains."""
+        """Return the sizes of the keys and values that a node's value contains; None if they are unknown."""
         known = self._entries.get(id(node))
         if known is not None:
             return known
@@ -187,7 +187,7 @@ class _Estimator:
         return None
 
     def element_size(self, path: _Path) -> Range:
-        """The size of the elements of a list at a path."""
+        """Return the size of the elements of a list at a path."""
         declared = self._bounds.at((*path, "@items")) if path else None
         return UNKNOWN if declared is None else declared
 

@@ -1,7 +1,7 @@
 """Comprehensions as closures.
 
-An error in a step becomes the value of the accumulator and the loop goes on, as upstream does it: that is how all() and
-exists() can absorb it. Each turn checks the cost limit and whether the caller wants to stop.
+An error in a step becomes the value of the accumulator and the loop continues, like upstream: so all() and exists()
+can absorb the error. Each iteration checks the cost limit and whether the caller wants to stop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def bind(slot: int, body: Run) -> Run:
-    """A name for a value that is computed when the body first reads it."""
+    """Bind a local variable whose value is computed when the body first reads it."""
 
     def closure(frame: Frame) -> Any:
         frame.slots[slot] = UNSET
@@ -53,7 +53,7 @@ def bind(slot: int, body: Run) -> Run:
 def fold(
     range_: Run, slots: tuple[int, int | None, int], init: Run, condition: Run | None, step: Run, result: Run
 ) -> Run:
-    """The general loop; `slots` are those of the variables and the accumulator; no condition means always."""
+    """Return the general loop. `slots`: first variable, second variable, accumulator. No condition means true."""
     first, second, accu = slots
 
     def closure(frame: Frame) -> Any:
@@ -86,9 +86,9 @@ def _continues(frame: Frame, condition: Run) -> bool:
 
 
 def quantifier(range_: Run, slots: tuple[int, int | None, int], predicate: Run, exists: bool) -> Run:
-    """`all`, or with `exists` `exists`: stops at the first element that decides, absorbs errors if one does."""
+    """Return `all`, or `exists` if `exists` is true. It stops at the first deciding element, which absorbs errors."""
     first, second, _ = slots
-    # What upstream's expansion costs in each turn: reading the accumulator and testing it; then reading it again.
+    # The cost of upstream's expansion in each iteration: read and test the accumulator; below, read it again.
     testing = 3 if exists else 2
 
     def closure(frame: Frame) -> Any:
@@ -126,7 +126,7 @@ def quantifier(range_: Run, slots: tuple[int, int | None, int], predicate: Run, 
 
 
 def append(accu: int, element: Run, list_units: int) -> Run:
-    """`accumulator + [element]`, in place: nobody else can see the list that is being built."""
+    """Return `accumulator + [element]`, done in place: the unfinished list is not visible elsewhere."""
 
     def of_one(frame: Frame) -> Any:
         return charged(frame, element, list_units)
@@ -147,7 +147,7 @@ def append(accu: int, element: Run, list_units: int) -> Run:
 
 
 def insert(accu: int, key: Run, value: Run) -> Run:
-    """`cel.@mapInsert(accumulator, key, value)`, in place."""
+    """Return `cel.@mapInsert(accumulator, key, value)`, done in place."""
 
     def closure(frame: Frame) -> Any:
         frame.cost += 1
@@ -162,7 +162,7 @@ def insert(accu: int, key: Run, value: Run) -> Run:
 
 
 def insert_entries(accu: int, entries: Run) -> Run:
-    """`cel.@mapInsert(accumulator, entries)`, in place."""
+    """Return `cel.@mapInsert(accumulator, entries)`, done in place."""
 
     def closure(frame: Frame) -> Any:
         frame.cost += 1

@@ -1,7 +1,7 @@
-"""The state of one evaluation, and the closures' common form.
+"""The state of one evaluation, and the interface of the closures.
 
-A compiled node is a function of the frame. It charges what it costs to the frame, returns a value, or raises
-CelEvalError; `Cancelled` passes through everything, because nothing in an expression may absorb it.
+A compiled node is a function of the frame. It charges its cost to the frame, and returns a value or raises
+CelEvalError. `Cancelled` is not a CelEvalError, so that nothing in an expression can absorb it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from resourceapi.cel.errors import CelEvalError, CelInterrupted, CostLimitExceed
 _TURNS_PER_QUESTION = 100
 
 Interrupt: TypeAlias = Callable[[], str | None]
-"""Says why an evaluation should stop, or None to go on."""
+"""Returns why an evaluation should stop, or None to continue."""
 
 
 class Cancelled(Exception):
-    """The evaluation must stop; `error` is what the caller is told."""
+    """The evaluation must stop; the caller gets `error`."""
 
     def __init__(self, error: CelEvalError) -> None:
         super().__init__(str(error))
@@ -26,7 +26,7 @@ class Cancelled(Exception):
 
 
 class Frame:
-    """`inputs` is the device view of a selector, else the variables by name; `slots` holds local variables."""
+    """`inputs` is the DeviceView of a selector, otherwise the variables by name; `slots` holds local variables."""
 
     __slots__ = ("cost", "inputs", "interrupt", "limit", "slots")
 
@@ -40,7 +40,7 @@ class Frame:
     def charge(self, units: int) -> None:
         """Add to the cost. Raises Cancelled beyond the limit."""
         if self.cost > self.limit:
-            # What was charged in one sum before went over the limit one unit at a time.
+            # Earlier charges were added without a check; unit by unit, they would have stopped one above the limit.
             self.cost = self.limit + 1
             raise Cancelled(CostLimitExceeded())
         self.cost += units
@@ -48,7 +48,7 @@ class Frame:
             raise Cancelled(CostLimitExceeded())
 
     def check(self) -> None:
-        """Stop beyond the cost limit or where the caller wants it; called once in each turn of a loop."""
+        """Raise Cancelled beyond the cost limit or if the caller wants to stop; called in each loop iteration."""
         if self.cost > self.limit:
             self.cost = self.limit + 1
             raise Cancelled(CostLimitExceeded())
@@ -59,7 +59,7 @@ class Frame:
 
 
 def _seldom(interrupt: Interrupt) -> Interrupt:
-    """Asks only now and then, as the question may be more expensive than a turn of a loop."""
+    """Call `interrupt` only every `_TURNS_PER_QUESTION` iterations, because it can cost more than an iteration."""
     turns = 0
 
     def ask() -> str | None:
@@ -74,7 +74,7 @@ Run: TypeAlias = Callable[[Frame], Any]
 
 
 def charged(frame: Frame, run: Run, units: int) -> Any:
-    """What `run` gives. It is charged afterwards, also where it fails, but not where it ends the evaluation."""
+    """Run `run` and return its result. Charges afterwards, also on failure, but not if the evaluation is cancelled."""
     try:
         value = run(frame)
     except CelEvalError:
@@ -103,4 +103,4 @@ class Unset:
 
 
 UNSET = Unset()
-ERRED = Failure(CelEvalError(""))  # stands for a failed argument where only its size matters
+ERRED = Failure(CelEvalError(""))  # placeholder for a failed argument, for cost rules, which need only its size

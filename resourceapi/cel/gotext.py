@@ -1,10 +1,10 @@
-"""Doubles as Go prints them."""
+"""Formats doubles like Go."""
 
 import math
 
 
 def format_double(value: float) -> str:
-    """A double as Go's %g and %v print it: as short as possible, with an exponent from the seventh digit on."""
+    """Return a double as Go's %g and %v print it: as short as possible, with an exponent from the seventh digit on."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -1,7 +1,7 @@
-"""Text -> tokens.
+"""Splits a text into tokens.
 
-The longest match wins, as in the reference grammar; white space and comments vanish. What starts no token is a
-syntax error and skipped.
+The longest match wins, as in the reference grammar; white space and comments are dropped. Text that starts no token is
+reported as a syntax error and skipped.
 """
 
 import re
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
     r"|(?P<op>==|!=|<=|>=|&&|\|\||[<>\[\]{}().,\-!?:+*/%])",
     re.ASCII,
 )
-# What is read of a literal or name before it turns out to be none: all that, and the character that shows it.
+# An incomplete literal, name or operator, with the character that makes it invalid; it is skipped as a whole.
 _UNFINISHED = re.compile(
     rf"[=&|].?|[rRbB]{{0,2}}(?:\"(?:{_ESCAPE}|[^\\\"\n\r])*|'(?:{_ESCAPE}|[^\\'\n\r])*).?|`[A-Za-z0-9_.\-/ ]*.?",
     re.ASCII | re.DOTALL,
@@ -48,7 +48,7 @@ class Token(Struct, frozen=True):
 
 
 def tokenize(source: str, issues: Issues) -> list[Token]:
-    """All tokens and a last one of kind EOF; what starts no token is reported and skipped."""
+    """Return all tokens and a last one of kind EOF; text that starts no token is reported and skipped."""
     tokens: list[Token] = []
     position = 0
     while position < len(source):

@@ -1,4 +1,4 @@
-"""The text of a literal -> its value."""
+"""Converts the text of a literal to its value."""
 
 import re
 
@@ -30,7 +30,7 @@ class LiteralError(Exception):
 
 
 def parse_int(text: str) -> int:
-    """A signed decimal or hexadecimal number of 64 bits."""
+    """Parse a signed decimal or hexadecimal number of 64 bits. Raises LiteralError."""
     value = _integer(text)
     if not MIN_INT <= value <= MAX_INT:
         raise LiteralError("invalid int literal")
@@ -38,7 +38,7 @@ def parse_int(text: str) -> int:
 
 
 def parse_uint(text: str) -> Uint:
-    """An unsigned number of 64 bits, written with the suffix u."""
+    """Parse an unsigned number of 64 bits with the suffix u. Raises LiteralError."""
     value = _integer(text[:-1])
     if value > MAX_UINT:
         raise LiteralError("invalid uint literal")
@@ -52,7 +52,7 @@ def _integer(text: str) -> int:
 
 
 def parse_float(text: str) -> float:
-    """A finite number of double precision."""
+    """Parse a finite number of double precision. Raises LiteralError."""
     value = float(text)
     if value in (float("inf"), float("-inf")):
         raise LiteralError("invalid double literal")
@@ -60,7 +60,7 @@ def parse_float(text: str) -> float:
 
 
 def _body(text: str) -> tuple[str, bool]:
-    """What is between the quotes, and whether escapes are to be read."""
+    """Return the text between the quotes, and whether the literal is raw, so that escapes are not read."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     raw = text[0] in "rR"
     if raw:
@@ -70,7 +70,7 @@ def _body(text: str) -> tuple[str, bool]:
 
 
 def parse_string(text: str) -> str:
-    """A quoted string, raw or with escapes."""
+    """Parse a quoted string, raw or with escapes. Raises LiteralError."""
     body, raw = _body(text)
     if raw or "\\" not in body:
         return body
@@ -87,7 +87,7 @@ def parse_string(text: str) -> str:
 
 
 def parse_bytes(text: str) -> bytes:
-    """A quoted sequence of bytes; characters stand for their UTF-8 form, escapes for one byte."""
+    """Parse quoted bytes; characters mean their UTF-8 bytes, escapes one byte each. Raises LiteralError."""
     body, raw = _body(text[1:])
     if raw or "\\" not in body:
         return body.encode()

@@ -1,7 +1,7 @@
-"""Macros: calls that the parser replaces by comprehensions and tests.
+"""Macros: calls that the parser replaces with comprehensions and tests.
 
-Every node of an expansion points at the macro's call. Source: CEL language definition (macros), the two-variable
-comprehensions, bindings and optional extensions of cel-go.
+Every node of an expansion has the position of the macro's call. Source: CEL language definition (macros), the
+two-variable comprehensions, bindings and optional extensions of cel-go.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from resourceapi.cel.parser import Macro, MacroError, MacroKey, TooLargeError
 
 ACCU = "@result"
 UNUSED = "#unused"
-_MAX_DUPLICATE = 10_000  # nodes; far more than 10 KiB of text have
+_MAX_DUPLICATE = 10_000  # nodes; far more than an expression of 10 KiB has
 _SORT_INPUT = "@__sortBy_input__"
 _ACCU_NAMES = (ACCU, "__result__")
 
@@ -48,7 +48,7 @@ def _two_variables(first: Node, second: Node) -> tuple[str, str]:
 
 
 class _Factory:
-    """Builds nodes at one position; each call of a method makes nodes of its own."""
+    """Builds nodes at one position; each call creates new nodes."""
 
     def __init__(self, position: int) -> None:
         self._position = position
@@ -221,9 +221,9 @@ def _sort_by(position: int, target: Node | None, args: list[Node]) -> Node:
 
 
 def duplicate(node: Node) -> Node:
-    """A copy of a tree in which no node is shared with the original.
+    """Return a deep copy of a tree.
 
-    Raises TooLargeError where chained macros would double the tree without end.
+    Raises TooLargeError for a large tree, because chained macros would double it each time.
     """
     if any(index > _MAX_DUPLICATE for index, _ in enumerate(walk(node))):
         raise TooLargeError(node.position, "expression is too large after macro expansion")

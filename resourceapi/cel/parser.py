@@ -1,9 +1,9 @@
-"""Tokens -> tree, by recursive descent; macros are expanded on the way.
+"""Parses tokens to a tree by recursive descent, and expands macros.
 
-Nesting is limited as in the reference parser (250 levels per grammar rule and in total), so neither the parser nor what
-walks its trees can be driven out of stack. A token too many or an operator without an operand is reported and passed
-over, as in the reference; any other syntax error ends the parse. Other errors (bad literals, wrong macro arguments) are
-collected.
+Nesting is limited as in the reference parser (250 levels per grammar rule and in total), so that neither the parser nor
+the code that walks its trees can overflow the stack. An extra token or an operator without an operand is reported and
+skipped, as in the reference; any other syntax error ends the parse. Other errors (bad literals, wrong macro arguments)
+are collected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from resourceapi.cel.syntax_errors import (
 )
 
 MAX_DEPTH = 250
-_FRAMES_PER_LEVEL = 18  # Python frames between one nested expression and the next, with room to spare
+_FRAMES_PER_LEVEL = 18  # upper bound of Python frames per level of nested expressions
 _RESERVED = frozenset(
     {
         *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop"),
@@ -55,25 +55,25 @@ _OPERATORS = {"in": "@in"} | {op: f"_{op}_" for op in ("<", "<=", ">=", ">", "==
 
 
 class MacroError(Exception):
-    """The arguments of a macro are not well-formed; `position` points at the one to blame."""
+    """The arguments of a macro are not well-formed; `position` is that of the wrong one."""
 
     def __init__(self, position: int, message: str) -> None:
         super().__init__(message)
         self.position = position
 
 
-# A macro gets the position of its call, the target and the arguments. None: not a use of this macro.
+# A macro gets the position of its call, the target and the arguments. It returns None if the call is not a use of it.
 Macro: TypeAlias = Callable[[int, Node | None, list[Node]], Node | None]
 # Name, number of arguments, whether it is called on a target.
 MacroKey: TypeAlias = tuple[str, int, bool]
 
 
 class TooLargeError(MacroError):
-    """Chained macros would make the tree grow without end."""
+    """Chained macros would make the tree too large."""
 
 
 def parse(source: str, macros: Mapping[MacroKey, Macro], issues: Issues, optional_syntax: bool = True) -> Node:
-    """Parse an expression; problems are reported to `issues`, and then the tree must not be used."""
+    """Parse an expression. Problems are reported to `issues`; if there are any, the tree must not be used."""
     tokens = tokenize(source, issues)
     parser = _Parser(tokens, macros, issues, optional_syntax)
     depth = min(MAX_DEPTH, sum(token.kind in ("(", "[", "{", "?") for token in tokens)) + 2
@@ -112,7 +112,7 @@ class _Parser:
         return self._advance() if self._token.kind == kind else None
 
     def _expect(self, kind: str, *others: str) -> Token:
-        """The next token, which must be of this kind; `others` could have stood there, too."""
+        """Take the next token, which must be of this kind; error messages also name `others` as expected."""
         if self._token.kind != kind:
             self._pass_over({kind, *others})
         found = self._token
@@ -126,7 +126,7 @@ class _Parser:
         raise syntax_error(found.position, mismatched(found.text, {kind, *others}))
 
     def _begins(self, *others: str) -> None:
-        """Report and pass over a token with which nothing begins that could stand here: an operand, or `others`."""
+        """Check that the next token begins an operand or is one of `others`; report and skip one extra token."""
         wanted = OPERAND | {*others}
         if self._token.kind not in wanted:
             self._pass_over(wanted)
@@ -134,7 +134,7 @@ class _Parser:
                 raise syntax_error(self._token.position, mismatched(self._token.text, wanted))
 
     def _pass_over(self, wanted: Set[str]) -> None:
-        """Leave out a token that is followed by one of the kinds `wanted`."""
+        """Report and skip a token that is followed by one of the kinds `wanted`."""
         if self._following() in wanted:
             self._report(extraneous(self._token.text, wanted))
             self._advance()
@@ -229,7 +229,7 @@ class _Parser:
         return self._member()
 
     def _without_operand(self, sign: Token, count: int) -> Node:
-        """Say what signs lack; an operator that follows them goes on with nothing."""
+        """Report signs without an operand; if an operator follows, its left operand becomes null."""
         token = self._token
         if sign.kind == "-" and count == 1:
             self._report(no_alternative("-" if token.kind == "EOF" else self._read_from(sign)))
@@ -240,7 +240,7 @@ class _Parser:
         return Literal(token.position, None)
 
     def _read_from(self, sign: Token) -> str:
-        """What stands from the sign before the next token to its end."""
+        """Return the source text from the sign to the end of the next token."""
         return f"{sign.text}{' ' * (self._token.position - sign.position - 1)}{self._token.text}"
 
     def _is_signed_number(self) -> bool:
@@ -319,7 +319,7 @@ class _Parser:
                 return self._nothing()
 
     def _nothing(self) -> Node:
-        """Report that an operand is missing, and go on with the one behind, or with the operator that is there."""
+        """Report a missing operand, and continue with the operand after it, or with the operator that is there."""
         token = self._token
         self._pass_over(OPERAND)
         if self._token is not token:
@@ -352,7 +352,7 @@ class _Parser:
             raise syntax_error(self._token.position, no_alternative(f".{text}"))
         first = self._expect("IDENT")
         names, following = [first], self._next
-        # A message is told from a select by its brace: look ahead over the dotted name.
+        # A brace after the dotted name distinguishes a message from a select: look ahead over the name.
         while self._tokens[following].kind == "." and self._tokens[following + 1].kind == "IDENT":
             names.append(self._tokens[following + 1])
             following += 2
@@ -373,7 +373,7 @@ class _Parser:
         return Ident(first.position, name)
 
     def _unread_arguments(self) -> None:
-        """Pass over what stands between brackets: nothing but its syntax is looked at."""
+        """Skip the arguments of a call: only their syntax errors are reported."""
         issues, self._issues = self._issues, Issues("")
         try:
             self._expressions(")")
@@ -415,7 +415,7 @@ class _Parser:
         return _measured(ListExpr(opening.position, elements, frozenset(optionals)), 0, *elements)
 
     def _close(self, closing: str, parts: Sized) -> None:
-        """The end of a list, map or message; where parts were read, a comma could stand there, too."""
+        """Read the end of a list, map or message; after a part, the error message also names a comma as expected."""
         others = (",",) if parts and self._tokens[self._next - 1].kind != "," else ()
         self._expect(closing, *others)
 
@@ -476,7 +476,7 @@ class _Parser:
 
 
 def _balanced(function: str, terms: list[Node], positions: list[int], low: int, high: int) -> Node:
-    """Operators of one chain as a balanced tree, so that long chains stay shallow."""
+    """Return the operators of one chain as a balanced tree, so that long chains stay shallow."""
     middle = (low + high + 1) // 2
     left = terms[middle] if middle == low else _balanced(function, terms, positions, low, middle - 1)
     right = terms[middle + 1] if middle == high else _balanced(function, terms, positions, middle + 1, high)
@@ -484,7 +484,7 @@ def _balanced(function: str, terms: list[Node], positions: list[int], low: int, 
 
 
 def _measured(node: Node, levels: int, *parts: Node) -> Node:
-    """The node with its height: that of its highest part and its own levels."""
+    """Set the node's height, which is that of its highest part plus `levels`; return the node. Raises Stop."""
     node.height = levels + max((part.height for part in parts), default=0)
     if node.height > MAX_DEPTH:
         raise Stop(NOWHERE, "max recursion depth exceeded")

@@ -1,8 +1,8 @@
-"""Which nodes surely have values of their type.
+"""Finds the nodes whose static type might not be the type of their run-time value.
 
-The checker takes dyn for whatever type is wanted, and for a variable of a type the first type that is asked of it:
-`dyn([1]).reverse()[0].getHours()` passes, as if the list had timestamps. So a type is proven where a function promises
-it by name; what is handed through (elements, branches, results of a variable type) is as sure as what it comes from.
+The checker accepts dyn for any type, and binds a type variable to the first type that is required of it:
+`dyn([1]).reverse()[0].getHours()` passes, as if the list had timestamps. So a node's type is proven only if a function
+declares it as a concrete result type. Elements, branches and results of a variable type are proven if their source is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPEN = frozenset({Kind.DYN, Kind.ANY, Kind.PARAM, Kind.ERROR})
 
 
 def unproven(root: Node, functions: Mapping[str, Function]) -> set[int]:
-    """The identities of the nodes of a checked tree whose values can be of any type."""
+    """Return the `id()` of every node of a checked tree whose value can be of any type."""
     proof = _Proof(functions)
     proof.visit(root)
     return proof.unproven
@@ -30,7 +30,7 @@ class _Proof:
         self.unproven: set[int] = set()
 
     def visit(self, node: Node) -> bool:
-        """Whether the node's type is proven."""
+        """Return whether the node's type is proven; visit all nodes below it."""
         is_proven = self._comes_from_proven(node) and _is_closed(node.type)
         if not is_proven:
             self.unproven.add(id(node))
@@ -51,7 +51,7 @@ class _Proof:
         return all(found)
 
     def _promises(self, node: Call) -> bool:
-        function = self._functions.get(node.function)  # `a.?b` is a call of none
+        function = self._functions.get(node.function)  # none for `a.?b`
         if function is None:
             return False
         return all(_is_closed(each.result) for each in function.overloads if each.id in node.overloads)
@@ -72,5 +72,5 @@ class _Proof:
 
 def _is_closed(type_: Type) -> bool:
     if any(param.kind is Kind.NULL for param in type_.params):
-        return False  # a list of null passes the checker as one of durations
+        return False  # the checker accepts a list of null as a list of durations
     return type_.kind not in _OPEN and all(map(_is_closed, type_.params))

@@ -1,4 +1,4 @@
-"""Ranges of sizes and costs, unsigned 64-bit numbers that stop at their maximum instead of overflowing."""
+"""Ranges of sizes and costs: unsigned 64-bit numbers with saturating arithmetic."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ UNLIMITED = 2**64 - 1
 
 
 class Range(NamedTuple):
-    """From the least to the most."""
+    """A range with both ends included."""
 
     minimum: int
     maximum: int
 
     def union(self, other: Range) -> Range:
-        """The range that covers both."""
+        """Return the smallest range that covers both."""
         return Range(min(self.minimum, other.minimum), max(self.maximum, other.maximum))
 
 
@@ -24,27 +24,27 @@ UNKNOWN = Range(0, UNLIMITED)
 
 
 def fixed(value: int) -> Range:
-    """Exactly one value."""
+    """Return the range of exactly one value."""
     return Range(value, value)
 
 
 def add(left: Range, right: Range) -> Range:
-    """Sums of both ends."""
+    """Return the sums of both ends."""
     return Range(min(left.minimum + right.minimum, UNLIMITED), min(left.maximum + right.maximum, UNLIMITED))
 
 
 def times(left: Range, right: Range) -> Range:
-    """Products of both ends."""
+    """Return the products of both ends."""
     return Range(min(left.minimum * right.minimum, UNLIMITED), min(left.maximum * right.maximum, UNLIMITED))
 
 
 def scale(value: int, factor: float) -> int:
-    """A value times a factor, rounded up."""
+    """Return a value times a factor, rounded up."""
     if value and factor and float(value) > float(UNLIMITED) / factor:
         return UNLIMITED
     return min(math.ceil(float(value) * factor), UNLIMITED)
 
 
 def scale_range(value: Range, factor: float) -> Range:
-    """Both ends times a factor, rounded up."""
+    """Return both ends times a factor, rounded up."""
     return Range(scale(value.minimum, factor), scale(value.maximum, factor))

@@ -1,7 +1,7 @@
 """Matching with RE2's guarantees: the same matches as Go, in time linear in the text.
 
-A pattern with few ways through it is left to Python's `re` for short texts, which is faster; it is written again from
-the tree, so that both engines mean the same. All others run on a machine that follows all possibilities side by side.
+Python's `re`, which is faster, handles simple patterns on short texts. Its pattern is generated from the tree, so that
+both engines match the same. All other cases run on an automaton that follows all alternatives in parallel.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _MAX_INSTRUCTIONS = 20_000
 _MAX_STEPS = 1_000_000  # about half a second
 _MAX_REMEMBERED = 20_000
 _FRAMES_PER_LEVEL = 8
-_MAX_TRIES = 1_000_000  # of Python's engine for one match: a few milliseconds
+_MAX_TRIES = 1_000_000  # the most attempts of Python's engine for one match: a few milliseconds
 _MAX_CHOICES = 64
 _MAX_COUNTED = 50
-_MAX_NATIVE_GROUPS = 50  # Python compiles deeper nesting with recursion of its own
+_MAX_NATIVE_GROUPS = 50  # limits the recursion of Python's own pattern compiler
 
 
 class RegexTooExpensive(Exception):
-    """The machine has taken more steps than any sensible selector needs."""
+    """The automaton has taken more steps than any reasonable selector needs."""
 
 
 class Budget:
-    """Steps that the machine may take."""
+    """The number of steps that the automaton can still take."""
 
     def __init__(self) -> None:
         self._left = _MAX_STEPS
 
     def spend(self, steps: int) -> None:
-        """Take steps; raises RegexTooExpensive when none are left."""
+        """Subtract steps; raises RegexTooExpensive when none are left."""
         self._left -= steps
         if self._left < 0:
             raise RegexTooExpensive
@@ -60,13 +60,13 @@ class Matcher(Protocol):
     """A compiled pattern."""
 
     def find(self, text: str, start: int = 0, budget: Budget | None = None) -> tuple[int, int] | None:
-        """Where the leftmost match at or after `start` lies, or None. Raises RegexTooExpensive.
+        """Return start and end of the leftmost match at or after `start`, or None. Raises RegexTooExpensive.
 
-        A `budget` is for several searches together.
+        A `budget` limits several searches together.
         """
 
     def is_match(self, text: str) -> bool:
-        """Whether there is a match anywhere. Raises RegexTooExpensive."""
+        """Return whether there is a match anywhere. Raises RegexTooExpensive."""
 
 
 @lru_cache(maxsize=256)
@@ -82,7 +82,7 @@ def compile_regex(pattern: str) -> Matcher:
 
 
 def find_all(matcher: Matcher, text: str) -> Iterator[tuple[int, int]]:
-    """All matches that do not overlap; an empty match directly after another match does not count."""
+    """Yield all non-overlapping matches; an empty match directly after another match does not count."""
     position, last_end, budget = 0, -1, Budget()
     while position <= len(text):
         found = matcher.find(text, position, budget)
@@ -96,7 +96,7 @@ def find_all(matcher: Matcher, text: str) -> Iterator[tuple[int, int]]:
 
 
 class _Native:
-    """Python's engine for short texts, the machine for the others, which Python's would try quadratically often."""
+    """Uses Python's engine for short texts and the automaton for others, where Python's engine can be quadratic."""
 
     def __init__(self, tree: Regex, pattern: str, ways: _Ways) -> None:
         self._tree, self._text = tree, pattern
@@ -122,14 +122,14 @@ class _Native:
 
 
 class _Ways(NamedTuple):
-    """How often a backtracking engine may have to try: loops, and ways through all else."""
+    """How often a backtracking engine can have to try: the number of loops, and of paths through everything else."""
 
     loops: int
     choices: int
 
 
 def _ways(tree: Regex) -> _Ways:
-    """The ways through a pattern from one place of a text; more than `_MAX_CHOICES` count as that and one."""
+    """Count the paths through a pattern from one position of a text, at most `_MAX_CHOICES` + 1."""
     match tree:
         case Repeat():
             inner = _ways(tree.part)
@@ -204,11 +204,11 @@ def _range_to_python(low: int, high: int) -> str:
     return f"\\U{low:08x}" if low == high else f"\\U{low:08x}-\\U{high:08x}"
 
 
-# --- the machine
+# --- the automaton
 
 
 class _Instruction(NamedTuple):
-    """`test` consumes a character; `kind` is an assertion; else control goes to `next` and then to `other`."""
+    """`test` consumes a character; `kind` is an assertion; otherwise the thread forks to `next`, then to `other`."""
 
     next: int
     other: int = -1
@@ -221,7 +221,7 @@ _State: TypeAlias = frozenset[int]
 
 
 def _program(tree: Regex, pattern: str) -> list[_Instruction]:
-    """The instructions of a pattern; the last one is the match."""
+    """Return the instructions of a pattern; the last one is the match."""
     code: list[_Instruction] = []
 
     def emit(instruction: _Instruction) -> int:
@@ -265,7 +265,7 @@ def _program(tree: Regex, pattern: str) -> list[_Instruction]:
             emit(_Instruction(split))
             branch(split, split + 1, len(code), part.lazy)
             return
-        if part.most is None:  # of what may be empty `x*` is `(x+)?`, or the order in which ways are tried is another
+        if part.most is None:  # if `x` can be empty, `x*` is built as `(x+)?`, which keeps the order of preference
             for _ in range(part.least - 1):
                 build(part.part)
             skip = emit(_MATCH) if part.least == 0 else -1
@@ -291,7 +291,7 @@ def _program(tree: Regex, pattern: str) -> list[_Instruction]:
 
 
 def _is_nullable(tree: Regex) -> bool:
-    """Whether a pattern can match without a character."""
+    """Return whether a pattern can match the empty text."""
     match tree:
         case Chars():
             return False
@@ -316,7 +316,7 @@ class _Machine:
         self._moves: dict[tuple[_State, str], _State] = {}
 
     def is_match(self, text: str) -> bool:
-        """Remembers which sets of threads follow each other, so that a set is worked out once for each character."""
+        """Return whether there is a match; caches the transitions between sets of threads (a lazy DFA)."""
         if not self._is_plain:
             return self.find(text) is not None
         state, moves, budget = self._first, self._moves, Budget()
@@ -342,7 +342,7 @@ class _Machine:
         return test is not None and test(char)
 
     def _closure(self, entered: list[int], budget: Budget, *, at_start: bool, at_end: bool) -> _State:
-        """The instructions that wait for a character, for the end of the text or for nothing more."""
+        """Return the reachable instructions that wait for a character or the end of the text, or are the match."""
         pending, seen = entered, set[int]()
         waiting: set[int] = set()
         while pending:
@@ -361,7 +361,7 @@ class _Machine:
         return frozenset(waiting)
 
     def find(self, text: str, start: int = 0, budget: Budget | None = None) -> tuple[int, int] | None:
-        """Follows all threads in order of preference; a thread is where in the program it is and where it began."""
+        """Follow all threads in order of preference; a thread is an instruction and the position where it started."""
         found: tuple[int, int] | None = None
         threads: dict[int, int] = {}
         budget = budget or Budget()
@@ -378,7 +378,7 @@ class _Machine:
             for at, began in threads.items():
                 if at == self._accept:
                     found = (began, position)
-                    break  # the threads behind are less preferred
+                    break  # later threads are less preferred
                 test = self._code[at].test
                 if test is not None and char and test(char):
                     self._add(following, self._code[at].next, began, text, position + 1, budget)

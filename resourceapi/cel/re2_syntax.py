@@ -1,6 +1,6 @@
-"""The syntax of RE2: pattern -> tree, with the error messages of Go's regexp/syntax.
+"""Parses RE2 patterns to trees, with the error messages of Go's regexp/syntax.
 
-No back references, no look-around; everything here can be matched in time linear in the text.
+RE2 has no back references and no look-around, so every pattern can be matched in time linear in the text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RegexError(Exception):
 
 
 class Chars(NamedTuple):
-    """One character that lies in any of the ranges and has any of the properties, or with `negated` does not.
+    """Matches one character that is in one of the ranges or has one of the properties; `negated` inverts that.
 
     `fold` ignores case.
     """
@@ -44,19 +44,19 @@ class Assertion(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """One after the other; nothing at all if empty."""
+    """Matches the parts one after the other; without parts, the empty text."""
 
     parts: tuple[Regex, ...]
 
 
 class Choice(NamedTuple):
-    """The first that leads to a match."""
+    """Matches the first part that leads to a match."""
 
     parts: tuple[Regex, ...]
 
 
 class Repeat(NamedTuple):
-    """At least `least` times, at most `most` (None: any number), as often as possible or with `lazy` as rarely."""
+    """Matches `part` from `least` to `most` times (None: no limit); as often as possible, as rarely with `lazy`."""
 
     part: Regex
     least: int
@@ -95,7 +95,7 @@ _CATEGORIES = frozenset(
         *("P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs"),
     }
 )
-# Scripts are told by the names of characters, which is as much as Python's standard library knows of them.
+# A character's script is found from its name, because Python's standard library has no script property.
 _SCRIPTS = frozenset(
     {
         *("Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek", "Gujarati"),
@@ -110,7 +110,7 @@ _GROUP_NAME = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 
 
 def has_property(char: str, name: str) -> bool:
-    """Whether a character belongs to a Unicode category or script."""
+    """Return whether a character belongs to a Unicode category or script."""
     if name in _CATEGORIES:
         return unicodedata.category(char).startswith(name)
     if name == "Han":
@@ -119,7 +119,7 @@ def has_property(char: str, name: str) -> bool:
 
 
 def parse_regex(pattern: str) -> Regex:
-    """The tree of a pattern. Raises RegexError."""
+    """Parse a pattern. Raises RegexError."""
     return _Parser(pattern).parse()
 
 
@@ -155,7 +155,7 @@ class _Parser:
 
     def _sequence(self) -> Regex:
         parts: list[Regex] = []
-        repeated_from: int | None = None  # where the repetition began that the last part ends with
+        repeated_from: int | None = None  # start of the repetition operator that ends the last part
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             start = self._at
             if self._pattern[start] in "*+?" or (self._pattern[start] == "{" and self._repeat_bounds() is not None):
@@ -232,7 +232,7 @@ class _Parser:
         before = dict(self._flags)
         if self._looking_at("(?"):
             if not self._open_special():
-                return  # flags for what follows, which is no group
+                return  # only flags for the following text, no group
         else:
             self._at += 1
         part = self._choice()
@@ -243,7 +243,7 @@ class _Parser:
         parts.append(part)
 
     def _open_special(self) -> bool:
-        """Reads what follows `(?`; says whether a group was opened."""
+        """Read the text after `(?`; return whether it opens a group."""
         named = _NAMED_GROUP.match(self._pattern, self._at)
         if self._looking_at("(?P<") or self._looking_at("(?<"):
             if named is None:
@@ -293,7 +293,7 @@ class _Parser:
         parts.append(self._literal(self._escaped_code()))
 
     def _class_escape(self) -> Chars | None:
-        """\\d, \\pL and their like, or None."""
+        """Read a class escape such as \\d or \\pL; None if there is none."""
         letter = self._pattern[self._at + 1 : self._at + 2]
         if letter and letter.lower() in _PERL:
             self._at += 2
@@ -342,7 +342,7 @@ class _Parser:
         raise RegexError("invalid escape sequence", "\\" + char)
 
     def _hex_code(self, start: int) -> int:
-        """The code after `\\x`: two digits, or any in braces. A refusal shows what has been read so far."""
+        """Read the code after `\\x`: two digits, or any number in braces. Errors show the text read so far."""
         if not self._looking_at("{"):
             digits = self._rest()[:2]
             self._at += len(digits)
@@ -432,7 +432,7 @@ def _complement(ranges: Ranges) -> Ranges:
 
 
 def _repeats_at_most(tree: Regex, budget: int) -> bool:
-    """Whether nested counted repetitions stay within a budget together."""
+    """Return whether the product of nested repetition counts is within the budget."""
     if budget < 1:
         return False
     match tree:
@@ -449,7 +449,7 @@ Predicate = Callable[[str], bool]
 
 
 def predicate(chars: Chars) -> Predicate:
-    """A test of one character."""
+    """Return a function that tests one character."""
     ranges, properties, negated = chars.ranges, chars.properties, chars.negated
 
     def plain(char: str) -> bool:
@@ -468,7 +468,7 @@ def predicate(chars: Chars) -> Predicate:
 
 
 def variants(char: str) -> set[str]:
-    """The characters that differ from this one by case only."""
+    """Return the character and those that differ from it only in case."""
     found = {char, char.lower(), char.upper()}
     found |= {each.lower() for each in found} | {each.upper() for each in found}
     if "k" in found:

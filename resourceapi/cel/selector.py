@@ -1,6 +1,6 @@
-"""Expressions from text to result: compile once, evaluate often.
+"""Compiles expressions once and evaluates them often.
 
-`compile_expression` serves any environment, `compile_selector` device selectors, whose result must be a bool.
+`compile_expression` is for any environment, `compile_selector` for device selectors, whose result must be a bool.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from resourceapi.cel.validators import validate
 from resourceapi.cel.values import Optional, type_name
 
 MAX_COST = 1_000_000
-"""What one evaluation of a device selector may cost, and what its estimate may be."""
+"""The limit on the cost of one evaluation of a device selector, and on its estimate, in cost units."""
 
 MAX_LENGTH = 10 * 1024
-"""How long a device selector may be, in bytes."""
+"""The longest device selector, in bytes."""
 
-_FRAMES_PER_LEVEL = 8  # of what walks, checks and runs a tree
-_SHALLOW = 80  # levels that fit into Python's default limit in any circumstances
+_FRAMES_PER_LEVEL = 8  # the most Python frames per tree level of the code that walks, checks and runs a tree
+_SHALLOW = 80  # levels that always fit into Python's default recursion limit
 
 
 class Expression:
-    """A compiled expression; `source` is its text, `type` what it yields, and `output_type` that type's name."""
+    """A compiled expression; `source` is its text, `type` its result's type, and `output_type` that type's name."""
 
     def __init__(self, source: str, tree: Node, program: Program, depth: int) -> None:
         self.source = source
@@ -47,13 +47,13 @@ class Expression:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names that it reads, those of inputs and those that its own macros give."""
+        """The names that the expression reads: input variables, and variables of its macros."""
         return frozenset(node.name for node in walk(self._tree) if isinstance(node, Ident))
 
     def evaluate(
         self, inputs: Mapping[str, Any] | None = None, limit: int = MAX_COST, interrupt: Interrupt | None = None
     ) -> tuple[Any, int]:
-        """The value for these inputs and the cost of computing it. Raises CelEvalError."""
+        """Return the value for these inputs and the cost of computing it. Raises CelEvalError."""
         frame = Frame(inputs or {}, self._slots, limit, interrupt)
         try:
             return self._value(frame), frame.cost
@@ -61,7 +61,7 @@ class Expression:
             raise _failure(stopped, frame) from None
 
     def estimate(self, bounds: Bounds) -> int:
-        """The worst case of the cost, given how large the inputs can be."""
+        """Return the worst-case cost for inputs within these bounds."""
         with headroom(self._frames):
             return estimate(self._tree, bounds).maximum
 
@@ -80,7 +80,7 @@ _STOPPED = (CelEvalError, Cancelled, RecursionError)
 
 
 def _failure(stopped: BaseException, frame: Frame) -> CelEvalError:
-    """What the caller is told about an evaluation that did not end with a value."""
+    """Return the error for an evaluation that did not end with a value."""
     error: CelEvalError
     if isinstance(stopped, Cancelled):
         error = stopped.error
@@ -98,7 +98,7 @@ class Selector(Expression):
     max_cost: int = UNLIMITED
 
     def matches(self, device: DeviceView, limit: int = MAX_COST, interrupt: Interrupt | None = None) -> bool:
-        """Whether the device is selected. Raises CelEvalError."""
+        """Return whether the device is selected. Raises CelEvalError."""
         frame = Frame(device, self._slots, limit, interrupt)
         try:
             value = self._value(frame)
@@ -109,7 +109,7 @@ class Selector(Expression):
     def evaluate_device(
         self, device: DeviceView, limit: int = MAX_COST, interrupt: Interrupt | None = None
     ) -> tuple[bool, int]:
-        """Upstream's `DeviceMatches`: whether the device is selected, and what that cost. Raises CelEvalError."""
+        """Return whether the device is selected and the cost, like upstream's `DeviceMatches`. Raises CelEvalError."""
         frame = Frame(device, self._slots, limit, interrupt)
         try:
             value = self._value(frame)
@@ -143,7 +143,7 @@ _NOT_BOOL = {
 
 
 def _not_bool(value: Any) -> str:
-    """Why a result is no bool, in the words of the value's implementation."""
+    """Return why a result is not a bool, in the words of Go's implementation of the value."""
     name = type_name(value)
     if name in _NOT_BOOL:
         return _NOT_BOOL[name]
@@ -163,9 +163,9 @@ def compile_expression(source: str, environment: Environment) -> Expression:
 
 
 def compile_selector(source: str, environment: Environment, estimate_cost: bool = True) -> Selector:
-    """Compile a device selector. Raises CelCompileError, whose text is the one that API validation shows.
+    """Compile a device selector. Raises CelCompileError, whose text API validation shows.
 
-    Without `estimate_cost` the maximum cost is reported as unlimited.
+    Without `estimate_cost`, `max_cost` is unlimited.
     """
     tree, depth = _check(source, environment)
     if tree.type not in (BOOL, attribute_type(environment)):
@@ -180,7 +180,7 @@ def compile_selector(source: str, environment: Environment, estimate_cost: bool 
 
 
 def _check(source: str, environment: Environment) -> tuple[Node, int]:
-    """The checked tree and how deeply it is nested. Raises CelCompileError."""
+    """Return the checked tree and its depth. Raises CelCompileError."""
     issues = Issues(source)
     try:
         source.encode()

@@ -39,7 +39,7 @@ class Semver:
 
     @classmethod
     def parse(cls, text: str) -> Semver:
-        """Read MAJOR.MINOR.PATCH[-PRERELEASE][+BUILD]. Raises SemverError."""
+        """Parse MAJOR.MINOR.PATCH[-PRERELEASE][+BUILD]. Raises SemverError."""
         if not text:
             raise SemverError("Version string empty")
         parts = text.split(".", 2)
@@ -55,7 +55,7 @@ class Semver:
 
     @classmethod
     def parse_tolerant(cls, text: str) -> Semver:
-        """Read after dropping one leading `v`, dropping leading zeros and adding missing parts. Raises SemverError."""
+        """Parse after dropping one leading `v` and leading zeros, and adding missing parts. Raises SemverError."""
         parts = text.removeprefix("v").split(".", 2)
         for index, part in enumerate(parts):
             if len(part.encode()) > 1:
@@ -68,7 +68,7 @@ class Semver:
         return cls.parse(".".join(parts))
 
     def compare(self, other: Semver) -> int:
-        """-1, 0 or 1 by precedence."""
+        """Return -1, 0 or 1 by precedence."""
         return (self._key > other._key) - (self._key < other._key)
 
     def __eq__(self, other: object) -> bool:

@@ -1,7 +1,7 @@
-"""Room on Python's stack for expressions that are nested deeply.
+"""Raises Python's recursion limit for deeply nested expressions.
 
-The parser allows 250 levels; the tree of closures that runs them is deeper than Python's default recursion limit.
-Pure Python frames live on the heap, so raising the limit for as long as such an expression is worked on is safe.
+The parser allows 250 levels; the closures of such an expression need more calls than Python's default recursion limit
+allows. Pure Python frames are on the heap, so it is safe to raise the limit while such an expression is processed.
 """
 
 import sys
@@ -12,12 +12,12 @@ from types import FrameType
 
 from resourceapi.cel.ast import Node
 
-_SPARE = 400  # frames that are enough for everything that is not nested
+_SPARE = 400  # frames that suffice for everything that is not nested
 
 
 @contextmanager
 def headroom(frames: int) -> Iterator[None]:
-    """Allow `frames` more calls than are in progress now; shallow work does not touch the limit."""
+    """Allow `frames` more nested calls than the current depth; a small number does not change the limit."""
     if frames <= _SPARE:
         yield
         return
@@ -35,7 +35,7 @@ def headroom(frames: int) -> Iterator[None]:
 
 
 class _Limit:
-    """The process's recursion limit: what most is asked for by those who work now, in whatever thread."""
+    """The process's recursion limit: the largest one that any running `headroom` of any thread needs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ _limit = _Limit()
 
 
 def depth_of(root: Node) -> int:
-    """How deeply the nodes of a tree are nested."""
+    """Return the depth of a tree."""
     deepest = 0
     pending = [(root, 1)]
     while pending:

@@ -1,7 +1,7 @@
-"""What is said of a token that does not belong where it stands, in the words of the reference's generated parser.
+"""The messages about an unexpected token, in the words of the reference's generated parser.
 
-It tries to go on without the token (`extraneous`), then as if one were there (`missing`), and else gives up
-(`mismatched`). Source: ANTLR's default error strategy, and the grammar of CEL.
+That parser first tries to skip the token (`extraneous`), then to insert an expected one (`missing`); otherwise it gives
+up (`mismatched`). Source: ANTLR's default error strategy, and the grammar of CEL.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from resourceapi.cel.errors import SYNTAX_ERROR
 OPERAND = frozenset(
     {"[", "{", "(", ".", "-", "!", "true", "false", "null", "FLOAT", "INT", "UINT", "STRING", "BYTES", "IDENT"}
 )
-"""Kinds of tokens with which an operand begins."""
+"""The kinds of tokens that begin an operand."""
 
 _ORDER = ("[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "true", "false", "null")
 _NAMES = {
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 class Stop(Exception):
-    """Nothing behind this problem can be read."""
+    """Ends the parse with a problem that has not been reported yet."""
 
     def __init__(self, position: int, message: str) -> None:
         super().__init__(message)
@@ -35,31 +35,31 @@ class Stop(Exception):
 
 
 class Silence(Exception):
-    """Nothing behind a problem that has been reported can be read."""
+    """Ends the parse after a problem that has been reported already."""
 
 
 def syntax_error(position: int, message: str) -> Stop:
-    """A problem of syntax that ends the parse."""
+    """Return the exception for a syntax error that ends the parse."""
     return Stop(position, f"{SYNTAX_ERROR}{message}")
 
 
 def extraneous(found: str, expected: Collection[str]) -> str:
-    """A token without which all would be well."""
+    """Return the message for an extra token."""
     return f"extraneous input '{found}' expecting {_listed(expected)}"
 
 
 def missing(found: str, expected: str) -> str:
-    """A token before which one is missing."""
+    """Return the message for a missing token before `found`."""
     return f"missing '{expected}' at '{found}'"
 
 
 def mismatched(found: str, expected: Collection[str]) -> str:
-    """A token in whose place there should be another one."""
+    """Return the message for a token in the place of an expected one."""
     return f"mismatched input '{found}' expecting {_listed(expected)}"
 
 
 def no_alternative(found: str) -> str:
-    """Text with which nothing begins that could stand there."""
+    """Return the message for text that begins none of the possible alternatives."""
     return f"no viable alternative at input '{found}'"
 
 

@@ -1,7 +1,7 @@
-"""The types of the language, as the checker sees them.
+"""The types of the language for the checker.
 
-A type is a kind, a name and parameters. `str()` is the form that error messages use ("duration", "list(int)");
-`declared` is the form that a compiled expression reports ("google.protobuf.Duration").
+A type is a kind, a name and parameters. Error messages show `str()` ("duration", "list(int)"); a compiled expression
+reports `declared` as its output type ("google.protobuf.Duration").
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 
 class Kind(Enum):
-    """What sort of thing a type is."""
+    """The kind of a type."""
 
     ANY = auto()
     BOOL = auto()
@@ -67,7 +67,7 @@ class Type:
 
     @property
     def declared(self) -> str:
-        """The fully qualified text, as the output type of an expression is reported."""
+        """The fully qualified text, as reported for the output type of an expression."""
         if self.kind is Kind.PARAM:
             return f"<{self.name}>"
         if not self.params:
@@ -99,49 +99,49 @@ URL = Type(Kind.STRUCT, "kubernetes.URL")
 
 
 def list_of(element: Type) -> Type:
-    """list(element)."""
+    """Return list(element)."""
     return Type(Kind.LIST, "list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """map(key, value)."""
+    """Return map(key, value)."""
     return Type(Kind.MAP, "map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    """optional_type(value)."""
+    """Return optional_type(value)."""
     return Type(Kind.OPAQUE, "optional_type", (value,))
 
 
 def type_of(value: Type) -> Type:
-    """type(value), the type of a type."""
+    """Return type(value), the type of a type."""
     return Type(Kind.TYPE, "type", (value,))
 
 
 def param(name: str) -> Type:
-    """A type parameter, or a type variable of the checker."""
+    """Return a type parameter, or a type variable of the checker."""
     return Type(Kind.PARAM, name)
 
 
 def is_dyn(value: Type) -> bool:
-    """Whether nothing is known statically."""
+    """Return whether the type is dynamic, so that nothing is known statically."""
     return value.kind is Kind.DYN or value.kind is Kind.ANY
 
 
 def is_dyn_or_error(value: Type) -> bool:
-    """Whether a check cannot say anything, be it that an earlier one failed."""
+    """Return whether the type cannot be checked: it is dynamic, or an earlier check failed."""
     return value.kind is Kind.DYN or value.kind is Kind.ANY or value.kind is Kind.ERROR
 
 
 def unwrap_optional(value: Type) -> Type | None:
-    """T of optional_type(T), or None for any other type."""
+    """Return T of optional_type(T), or None for any other type."""
     if value.kind is Kind.OPAQUE and value.name == "optional_type":
         return value.params[0]
     return None
 
 
 def equivalent(left: Type, right: Type) -> bool:
-    """Equality that ignores the names of type parameters."""
+    """Return whether two types are equal except for the names of type parameters."""
     if left.kind is not right.kind or len(left.params) != len(right.params):
         return False
     if left.kind is not Kind.PARAM and left.name != right.name:
@@ -170,7 +170,7 @@ _NAMES = {
 
 
 def parse_type(text: str) -> Type:
-    """Read a type from the notation of the declaration tables: `list(T)`, `map(K, optional(V))`, `Quantity`."""
+    """Parse a type in the notation of the declaration tables: `list(T)`, `map(K, optional(V))`, `Quantity`."""
     parsed, rest = _parse(text.strip())
     assert not rest, f"{text!r}: {rest!r} is left over"
     return parsed

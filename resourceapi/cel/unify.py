@@ -1,7 +1,7 @@
-"""Which types go together: assignability with type variables.
+"""Assignability of types, with type variables.
 
-Bindings of type variables are kept in a plain dict that is copied before each attempt, so that a failed attempt leaves
-nothing behind. Source: the type checker of cel-go; errors and dynamic types go with everything.
+Bindings of type variables are kept in a plain dict that is copied before each attempt, so that a failed attempt changes
+nothing. Error types and dynamic types are assignable to and from all types. Source: the type checker of cel-go.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _PARAMETRIC = frozenset({Kind.OPAQUE, Kind.LIST, Kind.MAP})
 
 
 def assign(bindings: Bindings, left: Type, right: Type) -> Bindings | None:
-    """The bindings under which `left` can be used as `right`, or None."""
+    """Return the bindings under which `left` can be used as `right`, or None."""
     return assign_all(bindings, (left,), (right,))
 
 
 def assign_all(bindings: Bindings, left: tuple[Type, ...], right: tuple[Type, ...]) -> Bindings | None:
-    """`assign`, for several pairs at once."""
+    """Like `assign`, for several pairs at once."""
     attempt = bindings.copy()
     return attempt if _all_assignable(attempt, left, right) else None
 
@@ -59,7 +59,7 @@ def _assignable(bindings: Bindings, left: Type, right: Type) -> bool:
 
 
 def _substitutes(bindings: Bindings, value: Type, variable: Type) -> tuple[bool, bool]:
-    """Whether `variable` can stand for `value`, and whether it was bound before."""
+    """Return whether `variable` can be bound to `value`, and whether it was bound before."""
     if value == variable:
         return True, True
     bound = bindings.get(str(variable))
@@ -88,7 +88,7 @@ def _absent_from(bindings: Bindings, variable: Type, within: Type) -> bool:
 
 
 def most_general(left: Type, right: Type) -> Type:
-    """The less specific of two types that go together."""
+    """Return the less specific of two compatible types."""
     return left if _at_most_as_specific(left, right) else right
 
 
@@ -109,7 +109,7 @@ def _at_most_as_specific(left: Type, right: Type) -> bool:
 
 
 def substitute(bindings: Bindings, value: Type, to_dyn: bool = False) -> Type:
-    """Replace bound type variables; with `to_dyn` those that are left over become dyn."""
+    """Replace bound type variables; with `to_dyn`, unbound ones become dyn."""
     if not value.params and value.kind is not Kind.PARAM:
         return value
     bound = bindings.get(str(value))

@@ -1,7 +1,7 @@
-"""Checks of a well-typed expression that look at its literals.
+"""Checks the literals of a well-typed expression.
 
-Durations, timestamps and regular expressions written as constants must be valid, format clauses must fit their
-arguments, and lists and maps must be of one type. Source: cel-go's AST validators, whose order and messages these keep.
+Constant durations, timestamps and regular expressions must be valid, format clauses must fit their arguments, and
+lists and maps must have one element type. Source: cel-go's AST validators, whose order and messages these keep.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORMATTED = frozenset(
     }
 )
 _INTEGERS = frozenset({Kind.INT, Kind.UINT})
-# Clauses that take only some types: the types, and what is said about others.
+# Clauses that accept only some types: the types, and the message for others.
 _CLAUSES = {
     "d": (_INTEGERS, formatting.DECIMAL),
     "f": (frozenset({Kind.DOUBLE, Kind.STRING}), formatting.FIXED),
@@ -71,7 +71,7 @@ def _conversions(nodes: list[Node], environment: Environment, function: str, iss
 
 
 def _patterns(nodes: list[Node], issues: Issues) -> None:
-    # Upstream looks at the first argument also where that is the text and not the pattern.
+    # Upstream checks the first argument even if it is the text and not the pattern.
     for _, argument in _literal_arguments(nodes, "matches"):
         try:
             compile_pattern(argument.value)
@@ -89,7 +89,7 @@ class _BadArgument(FormatError):
 
 
 class _Types:
-    """Applies clauses to the nodes of arguments instead of values."""
+    """Applies format clauses to the argument nodes instead of values."""
 
     def clause(self, letter: str, _precision: int | None) -> Clause:
         if letter == "s":
@@ -122,7 +122,7 @@ def _unprintable(node: Node) -> Node | None:
 
 
 def _formats(nodes: list[Node], issues: Issues) -> None:
-    for node in reversed(nodes):  # inner calls first, which shows where two problems have one position
+    for node in reversed(nodes):  # inner calls first: this is the order of problems at the same position
         if not (isinstance(node, Call) and node.function == "format" and "string_format" in node.overloads):
             continue
         if not (isinstance(node.target, Literal) and isinstance(node.args[0], ListExpr)):
@@ -142,7 +142,7 @@ def _formats(nodes: list[Node], issues: Issues) -> None:
 
 
 def _below_format(root: Node) -> frozenset[int]:
-    """The nodes inside calls of format, where lists may be mixed."""
+    """Return the nodes inside calls of format, where lists of mixed types are allowed."""
     found: set[int] = set()
     for node in walk(root):
         if isinstance(node, Call) and node.function == "format" and id(node) not in found:

@@ -1,18 +1,18 @@
-"""The values of the language as Python values, and what holds for all of them: names of types, equality, order, size.
+"""The values of the language as Python values, with their type names, equality, order and size.
 
 | CEL | Python |
 |---|---|
 | null, bool, int, double, string, bytes | None, bool, int, float, str, bytes |
 | uint | Uint |
-| list | list, never changed once it is visible |
+| list | list, never changed once it is visible to the expression |
 | map | dict; bools, lists and maps as keys are wrapped (Key) |
 | duration, timestamp | Duration, Timestamp |
 | optional_type(T) | Optional |
 | type | TypeValue |
 | Kubernetes' types | Quantity, Semver, Address, Prefix, Url, NamedFormat |
 
-Numbers of different types are equal where their values are (1 == 1u == 1.0), in Python as in CEL; bool is a number in
-Python only, hence Key.
+Numbers of different types are equal if their values are (1 == 1u == 1.0), in Python as in CEL. In Python, bool is a
+number too; Key avoids that.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MAX_UINT = 2**64 - 1
 
 
 def read_digits(digits: str) -> int:
-    """The number of decimal digits, those in front that are zeros aside; `MAX_UINT + 1` for more than 20.
+    """Convert decimal digits to an int, without leading zeros; `MAX_UINT + 1` for more than 20 digits.
 
-    That is beyond 64 bits anyway, and Python refuses to read thousands of digits, be they zeros.
+    More digits do not fit 64 bits, and Python refuses to convert thousands of digits, even zeros.
     """
     significant = digits.lstrip("0")
     return int(significant or 0) if len(significant) <= 20 else MAX_UINT + 1
@@ -116,9 +116,9 @@ class TypeValue:
 
 
 class Key:
-    """A value as the key of a map where Python cannot take it as it is: bools would be numbers, containers no keys.
+    """Wraps a map key that cannot be a Python key itself: bools would equal numbers, and containers are unhashable.
 
-    A container equals no key but itself, nor does what upstream holds by reference.
+    A Key equals only itself, like upstream's containers and values that upstream holds by reference.
     """
 
     __slots__ = ("value",)
@@ -134,7 +134,7 @@ TRUE_KEY, FALSE_KEY = Key(True), Key(False)
 
 
 def to_key(value: Any) -> Any:
-    """How a value is stored as the key of a map. Raises Cancelled for what Go cannot hash, as upstream panics there."""
+    """Return the stored form of a map key. Raises Cancelled for a value that Go cannot hash, where upstream panics."""
     if value is True:
         return TRUE_KEY
     if value is False:
@@ -147,29 +147,29 @@ def to_key(value: Any) -> Any:
 
 
 def keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
-    """The keys of a map as values of the language."""
+    """Yield the keys of a map as values of the language."""
     for key in mapping:
         yield key.value if type(key) is Key else key
 
 
 def from_key(stored: Any) -> Any:
-    """The value that is stored as a key."""
+    """Return the value of a stored map key."""
     return stored.value if type(stored) is Key else stored
 
 
 def items_of(mapping: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """The keys and values of a map as values of the language."""
+    """Yield the keys and values of a map as values of the language."""
     for key, value in mapping.items():
         yield (key.value if type(key) is Key else key), value
 
 
 def is_map(value: Any) -> bool:
-    """Whether the value is a map."""
+    """Return whether the value is a map."""
     return isinstance(value, dict)
 
 
 class DefaultMap(dict[Any, Any]):
-    """A map in which a lookup of a missing key finds an empty map; containment and iteration are real."""
+    """A map in which a lookup of a missing key returns an empty map; `in` and iteration see only existing keys."""
 
     __slots__ = ()
 
@@ -211,7 +211,7 @@ _GO_NAMES: dict[type, str] = {
 }
 _UNHASHABLE = frozenset({"cel.Semver", "cel.Format", "types.Bytes"})
 _BY_REFERENCE = frozenset({"cel.Quantity", "*cel.Quantity", "cel.URL", "*types.Optional"})
-"""Of these a key of a map equals nothing but itself."""
+"""Types that upstream holds by reference: as a map key, a value equals only itself."""
 _opaque_equality: dict[type, tuple[type, Callable[[Any, Any], bool]]] = {}
 
 
@@ -222,9 +222,9 @@ def register_type(
     equality: Callable[[Any, Any], bool],
     comparable: type | None = None,
 ) -> None:
-    """Make a Python type known as a type of the language.
+    """Register a Python type as a type of the language.
 
-    It can be compared by `equality` with values of its own type, or of the type `comparable`, on the right-hand side.
+    `equality` compares its values with values of the same type, or of the type `comparable`, on the right-hand side.
     """
     _TYPE_NAMES[python] = type_name
     _GO_NAMES[python] = go_name
@@ -232,22 +232,22 @@ def register_type(
 
 
 def is_extension(value: Any) -> bool:
-    """Whether the value is of one of Kubernetes' types."""
+    """Return whether the value is of one of Kubernetes' types."""
     return type(value) in _opaque_equality
 
 
 def type_name(value: Any) -> str:
-    """The name of a value's run-time type."""
+    """Return the name of a value's run-time type."""
     return _TYPE_NAMES[type(value)]
 
 
 def go_type_name(value: Any) -> str:
-    """The name that upstream's messages use for the implementation of a value."""
+    """Return the Go type name of a value, which upstream's messages show."""
     return _GO_NAMES.get(type(value), "types.Unknown")
 
 
 def no_such_overload() -> CelEvalError:
-    """The error of an operation on values that it is not defined for."""
+    """Return the error for an operation that is not defined for its operands."""
     return CelEvalError("no such overload")
 
 
@@ -256,7 +256,7 @@ _NUMBERS = frozenset({int, Uint, float})
 
 
 def equal(left: Any, right: Any) -> bool:
-    """`left == right`. Raises CelEvalError for one of Kubernetes' types against something else."""
+    """Return `left == right`. Raises CelEvalError if one of Kubernetes' types is compared with another type."""
     kind = type(left)
     if kind is type(right) and kind in _SCALARS:
         return bool(left == right)
@@ -282,12 +282,12 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def not_equal(left: Any, right: Any) -> bool:
-    """`left != right`; what cannot be compared differs."""
+    """Return `left != right`; values that cannot be compared differ."""
     return not is_equal(left, right)
 
 
 def is_equal(left: Any, right: Any) -> bool:
-    """Whether two values are equal; what cannot be compared is not."""
+    """Return whether two values are equal; values that cannot be compared are not."""
     try:
         return equal(left, right)
     except CelEvalError:
@@ -295,7 +295,7 @@ def is_equal(left: Any, right: Any) -> bool:
 
 
 def _differ(left: Any, right: Any) -> bool:
-    # Inside a container upstream takes "cannot be compared" for "does not differ".
+    # Inside a container, upstream treats values that cannot be compared as not different.
     try:
         return not equal(left, right)
     except CelEvalError:
@@ -315,7 +315,7 @@ def _equal_maps(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
 
 
 def compare_numbers(left: Any, right: Any) -> int:
-    """Order of two numbers of any types, NaN excluded; an integer meets a double as a double, as upstream does."""
+    """Return -1, 0 or 1 for two numbers of any types except NaN; an integer is converted to compare with a double."""
     if type(left) is float and type(right) is not float:
         limits = (0.0, 2.0**64) if type(right) is Uint else (-(2.0**63), 2.0**63)
         if left < limits[0]:
@@ -329,7 +329,7 @@ def compare_numbers(left: Any, right: Any) -> int:
 
 
 def compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1. Raises CelEvalError where the values have no order."""
+    """Return -1, 0 or 1. Raises CelEvalError if the values have no order."""
     kind, other = type(left), type(right)
     if left != left or (kind in _NUMBERS and right != right):
         raise CelEvalError("NaN values cannot be ordered")
@@ -345,12 +345,12 @@ def compare(left: Any, right: Any) -> int:
 
 
 def is_comparable(value: Any) -> bool:
-    """Whether values of this type have an order."""
+    """Return whether values of this type have an order."""
     return type(value) in (int, Uint, float, str, bytes, bool, Duration, Timestamp)
 
 
 def contains(container: Any, value: Any) -> bool:
-    """`value in container`, for lists and maps."""
+    """Return `value in container`, for lists and maps. Raises CelEvalError for others."""
     if type(container) is list:
         return any(is_equal(value, element) for element in container)
     if isinstance(container, dict):
@@ -359,12 +359,12 @@ def contains(container: Any, value: Any) -> bool:
 
 
 def is_hashable(value: Any) -> bool:
-    """Whether the value is the key of a map as it is, but for bools (`to_key`)."""
+    """Return whether the value can be a Python map key itself; bools need `to_key`."""
     return type(value) in (str, int, bool, Uint, float)
 
 
 def find(mapping: dict[Any, Any], key: Any) -> tuple[Any, bool]:
-    """The value under a key, and whether there is one."""
+    """Return the value of a key, and whether the map has the key."""
     kind = type(key)
     if kind is str or kind is int or kind is Uint or kind is float:
         try:
@@ -381,7 +381,7 @@ def find(mapping: dict[Any, Any], key: Any) -> tuple[Any, bool]:
 
 
 def size(value: Any) -> int:
-    """What the cost of an operation is measured by: characters, bytes, elements, entries; 1 for everything else."""
+    """Return the size that costs are computed from: characters, bytes, elements or entries; 1 for other values."""
     kind = type(value)
     if kind is str or kind is bytes or kind is list or kind is dict or kind is DefaultMap:
         return len(value)
@@ -391,7 +391,7 @@ def size(value: Any) -> int:
 
 
 def display(value: Any) -> str:
-    """A value as upstream's messages print it (Go's %v)."""
+    """Return a value as upstream's messages print it (Go's %v)."""
     kind = type(value)
     if kind is str:
         return str(value)

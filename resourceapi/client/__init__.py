@@ -2,8 +2,8 @@
 
 client = AsyncClient(in_cluster())               or AsyncClient(from_kubeconfig(path))
 slices = client.resource(v1.ResourceSlice)       await slices.create(...), slices.list(field_selector="spec.driver=x")
-slices = client.any_version(v1.ResourceSlice)    the same, with servers that do not have v1 yet, too
-Informer(slices, on_event, on_failure).run()     first all objects, then what happens to them, for ever
+slices = client.any_version(v1.ResourceSlice)    the same, also with servers that do not have v1
+Informer(slices, on_event, on_failure).run()     first all objects, then their changes, until cancelled
 
 `Client` of `blocking` (not imported here) has the same for threads; its methods block.
 """

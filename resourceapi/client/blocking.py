@@ -1,6 +1,6 @@
-"""The client for threads: the same objects, whose methods block. One event loop in a daemon thread does the work.
+"""The client for threads: the same objects, with blocking methods. An event loop in a daemon thread does the work.
 
-So there is one implementation of everything, and nothing that waits for a server keeps a process from ending.
+So everything has one implementation, and a request that waits for a server does not prevent the process from ending.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ K = TypeVar("K", bound=KubernetesObject)
 
 
 class Client:
-    """A client of one API server, for threads; `aio` is the one for the program's own loop.
+    """A client of one API server, for threads; `aio` is an AsyncClient for the program's own event loop.
 
-    `read` reads the credentials. `attempts` is how often a request is sent while the server is busy (or, if it reads
-    only, cannot be reached); `timeout` is in seconds, from the first byte of an attempt to its last. `wait` sleeps
-    between attempts; by default until `close` at the longest.
+    `read` reads the credentials. `attempts` is how often a request is sent if the server is busy (or, for a request
+    that only reads, cannot be reached). `timeout` is the longest time of one attempt in seconds. `wait` sleeps between
+    attempts; the default sleep ends early on `close`.
     """
 
     implementation: ClassVar[Callable[..., AsyncClient]] = AsyncClient
-    """Makes what does the work, once for each loop."""
+    """Creates the client that does the work; called once for each event loop."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class Client:
         self._thread = _LoopThread(self._client.close)
 
     def resource(self, kind: type[K], version: str = "") -> "Resource[K]":
-        """The objects of a typed kind; `version` is one of the API's, such as v1beta1, the newest if none is given."""
+        """Return the objects of a typed kind; `version` is an API version such as v1beta1, by default the newest."""
         return Resource(self._thread, self._client.resource(kind, version))
 
     def any_version(self, kind: type[K]) -> "AnyVersion[K]":
-        """The objects of a kind of resource.k8s.io, in whichever version the server has."""
+        """Return the objects of a kind of resource.k8s.io, in the newest version that the server has."""
         return AnyVersion(self._thread, self._client.any_version(kind))
 
     def raw(self, api_version: str, plural: str, *, namespaced: bool) -> "Resource[dict[str, Any]]":
-        """The objects of any kind, as plain values."""
+        """Return the objects of any kind, as plain values."""
         return Resource(self._thread, self._client.raw(api_version, plural, namespaced=namespaced))
 
     def request(
@@ -86,17 +86,17 @@ class Client:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Any:
-        """The JSON value that the server answers. Raises Refused, Unreachable or another ClientError."""
+        """Send a request and return the answer's JSON value. Raises Refused, Unreachable or another ClientError."""
         return self._thread.do(self._client.request(method, path, body, query=query, content_type=content_type))
 
     def close(self) -> None:
-        """Make no more requests, here and through `aio`; those under way have 2 s. Returns at once. Idempotent."""
+        """Make no more requests, here and through `aio`; running ones have 2 s. Returns at once. Idempotent."""
         self.aio.close()
         self._thread.end()
 
 
 class _Objects(Protocol[T]):
-    """What AsyncResource and AsyncAnyVersion have in common."""
+    """The methods that AsyncResource and AsyncAnyVersion have in common."""
 
     async def get(self, name: str, namespace: str = "") -> T: ...
 
@@ -123,37 +123,37 @@ class _Objects(Protocol[T]):
 
 
 class _Blocking(Generic[T]):
-    """Objects on the server. What methods raise is what those of AsyncResource raise."""
+    """Objects on the server. Methods raise the errors of AsyncResource."""
 
     def __init__(self, thread: "_LoopThread", objects: _Objects[T]) -> None:
         self._thread, self._objects = thread, objects
 
     def get(self, name: str, namespace: str = "") -> T:
-        """An object."""
+        """Return an object."""
         return self._thread.do(self._objects.get(name, namespace))
 
     def create(self, obj: T) -> T:
-        """A new object, as it was stored."""
+        """Create an object and return it as stored."""
         return self._thread.do(self._objects.create(obj))
 
     def update(self, obj: T) -> T:
-        """A changed object; its resourceVersion must be the current one."""
+        """Update an object, which must have the current resourceVersion."""
         return self._thread.do(self._objects.update(obj))
 
     def update_status(self, obj: T) -> T:
-        """An object with a changed status."""
+        """Update the status of an object."""
         return self._thread.do(self._objects.update_status(obj))
 
     def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> T:
-        """An object after server-side apply of a configuration."""
+        """Apply a configuration (server-side apply) and return the object."""
         return self._thread.do(self._objects.apply(value, manager, force=force, subresource=subresource))
 
     def delete(self, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
-        """Delete an object; with `uid` or `version` (of the object) only that one."""
+        """Delete an object; with `uid` or `version` (resourceVersion), only if it matches."""
         self._thread.do(self._objects.delete(name, namespace, uid=uid, version=version))
 
     def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[T]:
-        """All objects, page by page, of one namespace or of all."""
+        """Return all objects of one namespace or of all, read page by page."""
         listed = self._objects.list(namespace, label_selector=label_selector, field_selector=field_selector)
         return self._thread.do(listed)
 
@@ -165,7 +165,7 @@ class _Blocking(Generic[T]):
         field_selector: str = "",
         on_failure: OnFailure | None = None,
     ) -> "Watch[T]":
-        """All objects and what happens to them, until it is closed. `on_failure` is called in the client's thread."""
+        """Return an iterator over all objects, then their changes. `on_failure` is called in the client's thread."""
         events = self._objects.watch(
             namespace, label_selector=label_selector, field_selector=field_selector, on_failure=on_failure
         )
@@ -173,7 +173,7 @@ class _Blocking(Generic[T]):
 
 
 class Resource(_Blocking[T]):
-    """The objects of one kind. All methods block, and raise what those of AsyncResource raise."""
+    """The objects of one kind. All methods block, and raise the errors of AsyncResource."""
 
     def __init__(self, thread: "_LoopThread", objects: AsyncResource[T]) -> None:
         super().__init__(thread, objects)
@@ -191,7 +191,7 @@ class Resource(_Blocking[T]):
         subresource: str = "",
         query: Mapping[str, str] | None = None,
     ) -> T:
-        """A patched object."""
+        """Patch an object."""
         return self._thread.do(
             self._resource.patch(
                 name, patch, namespace, content_type=content_type, subresource=subresource, query=query
@@ -200,7 +200,7 @@ class Resource(_Blocking[T]):
 
 
 class AnyVersion(_Blocking[K]):
-    """The objects of a kind in whichever version the server has. Methods are those of Resource but `patch`."""
+    """The objects of a kind in the newest version that the server has. Methods are those of Resource except `patch`."""
 
     def __init__(self, thread: "_LoopThread", objects: AsyncAnyVersion[K]) -> None:
         super().__init__(thread, objects)
@@ -208,20 +208,20 @@ class AnyVersion(_Blocking[K]):
 
     @property
     def version(self) -> str:
-        """The version that answered last, the newest at first."""
+        """The version of the last answer; initially the newest."""
         return self._versions.version
 
 
 class Watch(Generic[T]):
-    """Iterate it for the events, in one thread. It never ends by itself: `close`, from any thread, ends it.
+    """An iterator over events, for one thread. It never ends by itself: `close`, from any thread, ends it.
 
-    Raises Refused for what waiting cannot mend (401, 403, 404 and other faults of the request), and DecodeError.
+    Raises Refused if a repetition would not help (401, 403, 404 and other faults of the request), and DecodeError.
     """
 
     def __init__(self, thread: "_LoopThread", events: AsyncGenerator[Event[T], None]) -> None:
         self._thread, self._events = thread, events
         self._lock = threading.Lock()
-        self._turn = asyncio.Lock()  # `_events` cannot be closed while it is asked
+        self._turn = asyncio.Lock()  # `_events` cannot be closed while `anext` waits on it
         self._is_closed = False
         self._coming: concurrent.futures.Future[Event[T]] | None = None
 
@@ -244,7 +244,7 @@ class Watch(Generic[T]):
         except concurrent.futures.CancelledError:
             raise StopIteration from None
         except BaseException:
-            coming.cancel()  # as Ctrl-C in the thread that waits
+            coming.cancel()  # for example on Ctrl-C in the waiting thread
             raise
         finally:
             with self._lock:
@@ -257,7 +257,7 @@ class Watch(Generic[T]):
                 return
             self._is_closed = True
             if self._coming is not None:
-                self._coming.cancel()  # which comes too late for an event that has just arrived
+                self._coming.cancel()  # has no effect on an event that has just arrived
             with contextlib.suppress(Unreachable):
                 self._thread.submit(self._end())
 
@@ -271,7 +271,7 @@ class Watch(Generic[T]):
 
 
 class _LoopThread:
-    """An event loop in a daemon thread, for callers that block. It begins with the first call."""
+    """An event loop in a daemon thread, for callers that block. The first call starts it."""
 
     def __init__(self, closing: Callable[[], None]) -> None:
         """`closing` is called in the thread before it ends."""
@@ -282,18 +282,18 @@ class _LoopThread:
         self._ending: Callable[[], object] = lambda: None
 
     def do(self, work: Coroutine[Any, Any, A]) -> A:
-        """Return what the coroutine returns. Raises what it raises, Unreachable after the end."""
+        """Run the coroutine and return its result. Raises its errors, and Unreachable after `end`."""
         future = self.submit(work)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
             raise Unreachable("the client of the API server is closed") from None
         except BaseException:
-            future.cancel()  # as Ctrl-C in the thread that waits
+            future.cancel()  # for example on Ctrl-C in the waiting thread
             raise
 
     def submit(self, work: Coroutine[Any, Any, A]) -> "concurrent.futures.Future[A]":
-        """Begin a coroutine. Raises Unreachable after the end, and where no thread or descriptor is left to begin."""
+        """Start a coroutine. Raises Unreachable after `end`, and if no thread or file descriptor is left."""
         try:
             with self._lock:
                 return asyncio.run_coroutine_threadsafe(work, self._running())
@@ -302,7 +302,7 @@ class _LoopThread:
             raise
 
     def end(self) -> None:
-        """End the thread, when what is under way has ended or has had its time."""
+        """End the thread after the running coroutines have ended, or after `GRACE` seconds."""
         with self._lock:
             self._is_over = True
         self._ending()
@@ -329,12 +329,12 @@ class _LoopThread:
 
 
 def _stop(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    with contextlib.suppress(RuntimeError):  # it is closed already
+    with contextlib.suppress(RuntimeError):  # the loop is closed already
         loop.call_soon_threadsafe(stop.set)
 
 
 def _serve(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, closing: Callable[[], None]) -> None:
-    """The thread."""
+    """Run the event loop; the main function of the thread."""
 
     async def main() -> None:
         await stop.wait()

@@ -1,8 +1,8 @@
-"""HTTP/1.1 connections to one server, on asyncio: kept open between requests, bounded in number and in what they hold.
+"""HTTP/1.1 connections to one server, on asyncio: kept open between requests, limited in number and in memory.
 
-http1.py knows the protocol; here are the sockets: TLS, proxies, and which connection may carry another request. Why not
-a library: a GET of a claim over TLS, without ours around it (Python 3.11, RSS beside asyncio and ssl, which are there
-anyway; where two figures stand, two rounds):
+http1.py implements the protocol; this module handles sockets, TLS, proxies and the reuse of connections. It does not
+use a library for these reasons. Measured: a GET of a claim over TLS without the rest of the client (Python 3.11, RSS in
+addition to asyncio and ssl, which are loaded anyway; two figures are two rounds):
 
 | client | RSS import / after 50 requests | p50 | CPU a request | 8 at once |
 |---|---|---|---|---|
@@ -13,10 +13,10 @@ anyway; where two figures stand, two rounds):
 | httpx | 4.7 / 8.7 MiB | 1.9 to 2.2 ms | 2.0 ms | 21 to 24 ms |
 | aiohttp | 13.1 / 14.0 MiB | 0.43 to 0.60 ms | 0.30 to 0.44 ms | 2.7 to 3.0 ms |
 
-h11's 165 calls of Python are a tenth of what a claim costs when nothing is in the processor's caches. httptools takes
-0.3 MiB, has no bounds, and cannot be told that the connection has ended, which ends some bodies and cuts off others.
-So the rules of framing are ours, a few of them, and strict; tests compare what http1.py reads with what h11 reads.
-Nobody waits without an end: every call here is made within somebody's `asyncio.timeout`.
+With cold processor caches, the 165 Python calls of h11 are a tenth of the cost of a claim. httptools takes 0.3 MiB, has
+no size limits, and has no way to signal the connection's end, which completes some bodies and truncates others. So
+http1.py has its own few, strict framing rules; tests compare its results with those of h11.
+Callers must call everything here within an `asyncio.timeout`, because nothing here limits the time.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ from resourceapi.client.wire import Wire, dial
 T = TypeVar("T")
 
 MOST_IDLE = 8  # connections that are kept for the next request
-IDLE_SECONDS = 30.0  # ... for so long; they cost memory here and a slot there
-LARGE = 64 * 1024  # bytes of a body
+IDLE_SECONDS = 30.0  # how long they are kept; they cost memory here and a slot on the server
+LARGE = 64 * 1024  # bytes above which a body is large
 
 
 class Response:
-    """The head of an answer, and its body as it comes. `close` it in the end."""
+    """The head of an answer, and its body as it arrives. The caller must `close` it."""
 
     def __init__(self, head: Head, connection: "_Connection", close: Callable[["_Connection"], None]) -> None:
         self.status = head.status
@@ -53,13 +53,13 @@ class Response:
         self._close = close
 
     async def next_piece(self) -> bytes:
-        """Return what comes next of the body, nothing at its end. Raises Unreachable where it is cut off."""
+        """Return the next piece of the body, empty at its end. Raises Unreachable if the body is truncated."""
         return await self._connection.next_piece()
 
     async def read(self, max_bytes: int, large: Callable[[], Awaitable[object]] | None = None) -> bytearray:
-        """Return the body; `large` is waited for once as soon as it has more than `LARGE` bytes.
+        """Return the body; awaits `large` once when the body exceeds `LARGE` bytes.
 
-        Raises InvalidAnswer for more than `max_bytes` bytes, Unreachable.
+        Raises InvalidAnswer for more than `max_bytes` bytes, and Unreachable.
         """
         length = self.headers.get("content-length", "")
         if length and int(length) > max_bytes:
@@ -74,34 +74,34 @@ class Response:
                     await large()
                     large = None
         except BaseException:
-            body.clear()  # whoever keeps the error keeps what this frame has
+            body.clear()  # the error's traceback keeps this frame, and with it the body, in memory
             raise
         return body
 
     def close(self) -> None:
-        """Let the connection carry another request if the body was read to its end; otherwise it is closed."""
+        """Return the connection for reuse if the body was read to its end; otherwise close it."""
         self._close(self._connection)
 
 
 class Connections:
-    """The connections to the server that credentials name. Belongs to the loop on which it is used first."""
+    """The connections to the server that credentials name. They belong to the event loop that uses them first."""
 
     def __init__(self, credentials: Credentials) -> None:
-        """Prepare. Raises CredentialsError for addresses and certificates that cannot be used."""
+        """Prepare; raises CredentialsError for addresses and certificates that cannot be used."""
         self._server = _Origin.of(credentials.server)
         self._proxy = _Origin.of(credentials.proxy) if credentials.proxy else None
         self._tls = _context(credentials) if self._server.is_tls else None
         self._server_name = credentials.server_name or self._server.host
-        self._idle: deque[_Connection] = deque()  # the one used last is last
+        self._idle: deque[_Connection] = deque()  # the most recently used connection is last
         self._used: set[_Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        """Send a request and return its answer, which is the caller's to close.
+        """Send a request and return its answer, which the caller must close.
 
-        A connection that the server has just closed is replaced, if the request only reads. Raises Unreachable, and
-        ClientError for a request that cannot be sent as it is.
+        If the server has just closed a reused connection, a request that only reads is sent on another one. Raises
+        Unreachable, and ClientError for a request that cannot be sent.
         """
         data = self._request(method, target, headers, body)
         while True:
@@ -118,11 +118,11 @@ class Connections:
 
     @property
     def is_used(self) -> bool:
-        """Tell whether requests are under way."""
+        """Whether requests are running."""
         return bool(self._used)
 
     def close(self) -> None:
-        """Close what is idle now, and the others when their requests end. Idempotent."""
+        """Close idle connections now, and the others when their requests end. Idempotent."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().close()
@@ -130,7 +130,7 @@ class Connections:
             self._timer.cancel()
 
     def abort(self) -> None:
-        """Close all: what waits for an answer fails."""
+        """Close all connections; running requests fail."""
         self.close()
         for connection in self._used:
             connection.close()
@@ -166,7 +166,7 @@ class Connections:
             self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_idle)
 
     def _close_idle(self) -> None:
-        """Close what nobody has used for so long: the one used longest ago is first."""
+        """Close connections that were idle for `IDLE_SECONDS`; the one that has been idle longest is first."""
         loop = asyncio.get_running_loop()
         while self._idle and self._idle[0].rests_since <= loop.time() - IDLE_SECONDS:
             self._idle.popleft().close()
@@ -197,7 +197,7 @@ class Connections:
         return _Connection(wire)
 
     async def _tunnel(self, wire: "Wire", proxy: "_Origin") -> None:
-        """Have the proxy connect us to the server."""
+        """Open a tunnel to the server through the proxy. Raises OSError."""
         there = f"{self._server.host_port}"
         connection = _Connection(wire)
         head = await connection.exchange(
@@ -210,11 +210,11 @@ class Connections:
 
 
 class UnverifiedServer(Unreachable):
-    """No TLS: perhaps the server has a certificate of a new authority."""
+    """TLS failed, perhaps because the server has a certificate of a new authority."""
 
 
 class _Origin:
-    """Host and port of a URL, its path, and what it says of who we are."""
+    """Host, port and path of a URL, and its credentials for a proxy."""
 
     def __init__(self, url: urllib.parse.SplitResult) -> None:
         self.is_tls = url.scheme == "https"
@@ -239,17 +239,17 @@ class _Origin:
 
 
 class _Connection:
-    """One connection, which carries one exchange after the other."""
+    """One connection, which handles one exchange after the other."""
 
     def __init__(self, wire: "Wire") -> None:
         self._wire = wire
         self._answers = Answers()
-        self.carried = 0  # exchanges that went well
+        self.carried = 0  # completed exchanges
         self.rests_since = 0.0
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing has come since the last answer: neither the connection's end nor what nobody asked for."""
+        """Whether nothing arrived since the last answer: no end of the connection and no unrequested bytes."""
         return self._wire.is_quiet and not self._answers.has_rest
 
     async def exchange(self, method: str, data: bytes) -> Head:
@@ -259,11 +259,11 @@ class _Connection:
         return await self._next(self._answers.head)
 
     async def next_piece(self) -> bytes:
-        """Return what comes next of the answer's body, nothing at its end. Raises Unreachable."""
+        """Return the next piece of the answer's body, empty at its end. Raises Unreachable."""
         return await self._next(self._answers.piece)
 
     async def _next(self, take: Callable[[], T | None]) -> T:
-        """Return what `take` finds, once enough has come for it; nothing is read ahead."""
+        """Read until `take` returns a result, and return it; does not read ahead."""
         try:
             while (found := take()) is None:
                 self._answers.feed(await self._wire.read())
@@ -272,7 +272,7 @@ class _Connection:
         return found
 
     def rest(self) -> bool:
-        """Be ready for another exchange; returns whether that is possible, unless something comes until then."""
+        """End the exchange; return whether the connection can be reused, if nothing arrives until then."""
         if not self._answers.is_complete:
             return False
         self.carried += 1
@@ -284,7 +284,7 @@ class _Connection:
 
 
 def basic(username: str, password: str) -> str:
-    """Return the value of an Authorization header."""
+    """Return the value of an Authorization header for basic authentication."""
     return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
 
 
@@ -295,25 +295,25 @@ def _context(credentials: Credentials) -> ssl.SSLContext:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if credentials.certificate:
-            with tempfile.TemporaryDirectory() as folder:  # the ssl module reads them from files only
+            with tempfile.TemporaryDirectory() as folder:  # the ssl module loads certificates only from files
                 pair = Path(folder) / "pair.pem"
                 pair.touch(0o600)
                 pair.write_text(f"{credentials.certificate}\n{credentials.key}")
                 context.load_cert_chain(pair)
-    except (OSError, ValueError) as error:  # TLS's own among them; a full disk and no descriptor left are others
+    except (OSError, ValueError) as error:  # includes SSLError; OSError also means a full disk or no descriptor left
         raise CredentialsError(f"certificates for {credentials.server}: {error}") from error
     return context
 
 
 def _public_context(ca: str = "") -> ssl.SSLContext:
-    """Trust these authorities, those of the system if none are named."""
+    """Return a TLS context that trusts these authorities, or those of the system if `ca` is empty."""
     context = ssl.create_default_context(cadata=ca or None)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 def _in_words(error: Exception) -> str:
-    """Return why a connection failed, without asyncio's and OpenSSL's numbers and addresses."""
+    """Return why a connection failed, without the numbers and addresses of asyncio and OpenSSL."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate: {error.verify_message.rstrip('.')}"
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":

@@ -1,6 +1,6 @@
-"""Who we are and whom we trust: from a kubeconfig, or as a pod from its service account.
+"""Credentials and trusted certificates, from a kubeconfig or from a pod's service account.
 
-Files are read again when the client asks (every minute, and after a refusal): tokens and certificates rotate.
+The client rereads the files every minute and after a 401, because tokens and certificates rotate.
 """
 
 import base64
@@ -15,18 +15,18 @@ import yaml
 
 from resourceapi.client.errors import ClientError
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast: a call may wait for it once a minute
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a request waits for it once a minute
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class CredentialsError(ClientError):
-    """Credentials that are missing or that we cannot use; says which file and why."""
+    """Credentials are missing or cannot be used; the message names the file and the reason."""
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Where the server is and how to speak to it. Certificates and keys are PEM texts.
+    """The server's address and the credentials for it. Certificates and keys are PEM texts.
 
-    `username` and `password` are for servers that want them; `proxy` only comes from a kubeconfig.
+    `username` and `password` are for basic authentication; `proxy` is set only by a kubeconfig.
     """
 
     server: str
@@ -43,11 +43,11 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 Source = Callable[[], Credentials]
-"""Reads credentials as they are now; raises CredentialsError."""
+"""Reads the current credentials; raises CredentialsError."""
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Source:
-    """The credentials of the pod that we run in. Never through a proxy, whatever the environment says."""
+    """Return a source of the credentials of this pod. It ignores the environment's proxy settings."""
 
     def read() -> Credentials:
         host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
@@ -66,7 +66,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = 
 
 
 def from_kubeconfig(path: Path, context: str = "") -> Source:
-    """The credentials of a kubeconfig's context, the current one if none is named."""
+    """Return a source of the credentials of a kubeconfig's context, by default the current one."""
 
     def read() -> Credentials:
         try:
@@ -75,7 +75,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Source:
             mark = error.problem_mark
             place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
             raise CredentialsError(f"{path}{place}: this is not YAML: {error.problem or error.context}") from error
-        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, and the like
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: for example an invalid date
             raise CredentialsError(f"{path}: {error}") from error
         if not isinstance(document, dict):
             raise CredentialsError(f"{path}: not a kubeconfig")
@@ -102,7 +102,7 @@ def _credentials(path: Path, cluster: dict[str, Any], user: dict[str, Any], name
         raise CredentialsError(f"{path}: the cluster needs a server with http:// or https://")
     address = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl().rstrip("/")
     password = urllib.parse.unquote(url.password or "")
-    if password:  # the stand-in's kubeconfig repeats it as the path (kubeconfig.py), and addresses are logged
+    if password:  # the stand-in's kubeconfig also has it as the path (kubeconfig.py), and addresses are logged
         address = address.removesuffix(f"/{password}")
     token = str(user.get("token") or "")
     if not token and user.get("tokenFile"):
@@ -133,12 +133,12 @@ def _named(path: Path, document: dict[str, Any], section: str, name: str, member
 
 
 def _pem(path: Path, section: dict[str, Any], name: str) -> str:
-    """A certificate or key: in the document, or in a file that it names."""
+    """Return a certificate or key from the document, or from the file that it names."""
     data = section.get(f"{name}-data")
     if data:
         try:
             return base64.b64decode(str(data), validate=True).decode()
-        except ValueError as error:  # not base64, or not of a text
+        except ValueError as error:  # not base64, or not text
             raise CredentialsError(f"{path}: {name}-data: {error}") from error
     return _text(path.parent / str(section[name])) if section.get(name) else ""
 
@@ -150,5 +150,5 @@ def _text(path: Path) -> str:
         raise CredentialsError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise CredentialsError(f"{path}: this is not text in UTF-8") from error
-    except ValueError as error:  # no path
+    except ValueError as error:  # not a valid path
         raise CredentialsError(f"{str(path)!r}: {error}") from error

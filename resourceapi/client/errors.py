@@ -1,8 +1,8 @@
-"""What can go wrong between a client and its server. Nothing else leaves this folder but objects' DecodeError."""
+"""The errors between a client and its server. This folder raises only these and the objects' DecodeError."""
 
 from typing import Any
 
-_LONGEST_MESSAGE = 4096  # characters; what a server says ends in logs and in events of pods
+_LONGEST_MESSAGE = 4096  # characters; a server's message is copied into logs and into events of pods
 
 
 class ClientError(Exception):
@@ -10,27 +10,27 @@ class ClientError(Exception):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may well succeed later."""
+        """Whether the same request can succeed later."""
         return False
 
 
 class Unreachable(ClientError):
-    """The server did not answer. Whether it did what was asked is not known."""
+    """The server did not answer. It is not known whether it carried out the request."""
 
     @property
     def is_transient(self) -> bool:
-        """Always: the server may answer the next time."""
+        """Always true: the server can be reachable the next time."""
         return True
 
 
 class InvalidAnswer(Unreachable):
-    """What the server answered cannot be the answer: no JSON, too large, another object than was asked for."""
+    """The answer is not valid for the request: not JSON, too large, or about another object."""
 
 
 class Refused(ClientError):
-    """The server answered with a Status: `code` of HTTP, `reason` and `message` of the Status, its `details`.
+    """The server answered with a Status: the HTTP `code`, and the Status's `reason`, `message` and `details`.
 
-    `retry_after` is what it asks for, in seconds.
+    `retry_after` is the delay that the server requests, in seconds.
     """
 
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any], retry_after: float | None):
@@ -43,7 +43,7 @@ class Refused(ClientError):
 
     @classmethod
     def of_status(cls, status: dict[str, Any], code: int, retry_after: float | None = None) -> "Refused":
-        """Return what a Status says, as far as it is one; `code` is what the server said outside of it."""
+        """Return the error for a Status; parts that are not valid are ignored. `code` is the HTTP status."""
         details = status.get("details")
         details = details if isinstance(details, dict) else {}
         return cls(
@@ -56,17 +56,17 @@ class Refused(ClientError):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may succeed later: the server is busy, broken, or its history has moved on."""
+        """Whether the same request can succeed later: the server is busy or failing, or the history has expired."""
         return self.code >= 500 or self.code in (410, 429)
 
     @property
     def is_expired(self) -> bool:
-        """The history that was asked for is gone: list again."""
+        """Whether the requested history has expired, so that the caller must list again."""
         return self.code == 410
 
     @property
     def is_ahead(self) -> bool:
-        """The history that was asked for has not happened there: a server that was restored, or lags. List again."""
+        """Whether the requested version is newer than the server's, which was restored or lags. List again."""
         causes = self.details.get("causes")
         return self.code == 504 and any(
             isinstance(each, dict) and each.get("reason") == "ResourceVersionTooLarge"
@@ -75,17 +75,17 @@ class Refused(ClientError):
 
     @property
     def is_conflict(self) -> bool:
-        """The object changed meanwhile: read it again."""
+        """Whether the object has changed since it was read, so that the caller must read it again."""
         return self.code == 409 and self.reason != "AlreadyExists"
 
     @property
     def is_missing(self) -> bool:
-        """The named object is not there. A 404 that names none means that the server does not know the path."""
+        """Whether the named object does not exist. A 404 without a name means that the server lacks the path."""
         return self.code == 404 and bool(self.details.get("name"))
 
 
 def seconds(value: object) -> float | None:
-    """Return what a Retry-After header or a Status's retryAfterSeconds asks for; None for what is no whole number."""
+    """Return the seconds of a Retry-After header or a Status's retryAfterSeconds; None if not a whole number."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 

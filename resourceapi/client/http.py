@@ -1,10 +1,10 @@
-"""Requests: connections, credentials that are read again, limits, and patience with a busy server.
+"""Requests to an API server: connections, credentials that are reread, limits, and retries when the server is busy.
 
 Rules:
-1. Whatever a server answers, and however slowly, ends as an answer, as Refused or as another ClientError, within
-   `timeout` seconds for each attempt from its first byte to its last, attempts x `timeout` for all of them together.
-2. What may have been done is not repeated after a broken connection, unless it only reads.
-3. Nothing that the server says is followed: no redirect, no compression, no cookie.
+1. Every request ends with an answer, Refused or another ClientError, whatever the server sends and however slowly:
+   within `timeout` seconds for each attempt, and within attempts x `timeout` for all attempts together.
+2. A request that the server might have carried out is not repeated after a broken connection, unless it only reads.
+3. Redirects, compression and cookies are not supported.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ K = TypeVar("K", bound=KubernetesObject)
 T = TypeVar("T")
 
 REREAD_AFTER = 60.0
-"""Seconds after which credentials are read again."""
+"""Seconds after which credentials are reread."""
 GRACE = 2.0
-"""Seconds that requests under way may take after `close`."""
-_MOST_REFUSAL = 256 * 1024  # bytes of an answer that is no success
+"""Seconds that running requests can take after `close`."""
+_MOST_REFUSAL = 256 * 1024  # bytes of an answer with an error status
 _USER_AGENT = "nodeplug"
 _BUSY = (429, 500, 502, 503, 504)
 log = logging.getLogger(__name__)
@@ -43,9 +43,9 @@ log = logging.getLogger(__name__)
 class AsyncClient(Transport):
     """A client of one API server, for one event loop.
 
-    `read` reads the credentials. `attempts` is how often a request is sent while the server is busy (or, if it reads
-    only, cannot be reached); `timeout` is in seconds, see the module. `wait` sleeps between attempts, until `close`
-    at the longest if it is not given.
+    `read` reads the credentials. `attempts` is how often a request is sent if the server is busy (or, for a request
+    that only reads, cannot be reached). `timeout` is in seconds, see the module. `wait` sleeps between attempts; the
+    default sleep ends early on `close`.
     """
 
     def __init__(
@@ -65,26 +65,26 @@ class AsyncClient(Transport):
         self._wait = wait
         self.limits = limits or Limits()
         self._line = Line()
-        self._large = asyncio.Lock()  # one answer of more than a few pages of memory is read at a time
+        self._large = asyncio.Lock()  # only one large answer (connections.LARGE) is read at a time
         self._is_closed = False
         self._closing = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None  # the one that our connections belong to
+        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of the connections
         self._credentials: Credentials | None = None
         self._reread_at = 0.0
-        self._unread = ""  # why credentials could not be read again
+        self._unread = ""  # why credentials could not be reread
         self._connections: Connections | None = None
-        self._former: list[Connections] = []  # of other credentials, on which requests are still under way
+        self._former: list[Connections] = []  # connections with former credentials that still have running requests
 
     def resource(self, kind: type[K], version: str = "") -> AsyncResource[K]:
-        """The objects of a typed kind; `version` is one of the API's, such as v1beta1, the newest if none is given."""
+        """Return the objects of a typed kind; `version` is an API version such as v1beta1, by default the newest."""
         return typed_resource(self, kind, version)
 
     def any_version(self, kind: type[K]) -> AsyncAnyVersion[K]:
-        """The objects of a kind of resource.k8s.io, in whichever version the server has."""
+        """Return the objects of a kind of resource.k8s.io, in the newest version that the server has."""
         return AsyncAnyVersion(self, kind)
 
     def raw(self, api_version: str, plural: str, *, namespaced: bool) -> AsyncResource[dict[str, Any]]:
-        """The objects of any kind, as plain values."""
+        """Return the objects of any kind, as plain values."""
         return raw_resource(self, api_version, plural, namespaced=namespaced)
 
     async def request(
@@ -96,7 +96,7 @@ class AsyncClient(Transport):
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Any:
-        """The JSON value that the server answers. Raises Refused, Unreachable or another ClientError."""
+        """Send a request and return the answer's JSON value. Raises Refused, Unreachable or another ClientError."""
         return (await self.send(method, path, body, query=query, content_type=content_type)).value
 
     async def send(
@@ -109,9 +109,9 @@ class AsyncClient(Transport):
         content_type: str = "application/json",
         max_bytes: int = 0,
     ) -> Answer:
-        """Like `request`, with the size of the answer: at most `max_bytes`, an object's limit if that is 0.
+        """Like `request`, and return the answer's size too: at most `max_bytes`, or the limit of an object if 0.
 
-        A busy server is given time, as it asks for.
+        If the server is busy, waits as long as the server requests before the next attempt.
         """
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         until = asyncio.get_running_loop().time() + self._attempts * self._timeout
@@ -137,7 +137,7 @@ class AsyncClient(Transport):
 
     @contextlib.asynccontextmanager
     async def lines(self, path: str, query: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Stream the lines of an answer, whose first byte must come within `timeout`."""
+        """Stream the lines of an answer, whose head must arrive within `timeout`."""
         try:
             async with asyncio.timeout(self._timeout):
                 response = await self._open("GET", path, None, query, "")
@@ -162,10 +162,10 @@ class AsyncClient(Transport):
         self._check_open()
 
     def close(self) -> None:
-        """Make no more requests. Those under way have `GRACE` seconds. Idempotent; any thread may call it."""
+        """Make no more requests; running ones have `GRACE` seconds. Idempotent; any thread can call it."""
         self._is_closed = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and all that it carried
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the connections with it
                 self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
@@ -185,7 +185,7 @@ class AsyncClient(Transport):
         max_bytes: int,
         until: float,
     ) -> Answer:
-        """Ask once, until that moment of the loop's clock at the longest."""
+        """Send the request once; `until` is the deadline on the loop's clock."""
         try:
             until = min(until, asyncio.get_running_loop().time() + self._timeout)
             async with asyncio.timeout_at(until), contextlib.AsyncExitStack() as held:
@@ -204,7 +204,7 @@ class AsyncClient(Transport):
             raise self._named(method, path, error) from error
 
     async def _in_time(self, waiting: Coroutine[Any, Any, T], until: float, request: str) -> T:
-        """Wait for another request's end or the next attempt, no longer than all attempts may take together."""
+        """Wait for `waiting` until the deadline of all attempts together. Raises Unreachable after it."""
         try:
             async with asyncio.timeout_at(until):
                 return await waiting
@@ -212,7 +212,7 @@ class AsyncClient(Transport):
             raise Unreachable(f"{request}: no answer within {self._attempts * self._timeout:g} s") from error
 
     def _named(self, method: str, path: str, error: ClientError | TimeoutError) -> ClientError:
-        """Return an error that says which request it was."""
+        """Return the error with the request in its message."""
         request = f"{method} {self._server}{path}"
         if isinstance(error, TimeoutError):
             return Unreachable(f"{request}: no answer within {self._timeout:g} s")
@@ -223,7 +223,7 @@ class AsyncClient(Transport):
     async def _open(
         self, method: str, path: str, data: bytes | None, query: Mapping[str, str] | None, content_type: str
     ) -> Response:
-        """A success, to be closed. After 401 the credentials are read again, and the request is sent once more."""
+        """Return a successful response, which the caller closes. After 401, reread the credentials and send again."""
         for is_last in (False, True):
             self._check_open()
             connections, credentials = self._connected()
@@ -259,13 +259,13 @@ class AsyncClient(Transport):
             raise Unreachable("the client of the API server is closed")
 
     def _connected(self) -> tuple[Connections, Credentials]:
-        """Connections and credentials, read again if they are old. What cannot be read is used as it was."""
+        """Return connections and credentials, reread if they are old. If that fails, the former ones stay in use."""
         self._loop = asyncio.get_running_loop()
         if self._connections is None or self._credentials is None or self._loop.time() >= self._reread_at:
             try:
                 found = self._read()
                 if self._connections is None or self._credentials is None or _trust(found) != _trust(self._credentials):
-                    made = Connections(found)  # a certificate may be half written
+                    made = Connections(found)  # raises CredentialsError for a half-written certificate
                     if found.is_insecure:
                         log.warning("the certificate of %s is not verified, as the kubeconfig says", found.server)
                     if self._connections is not None:
@@ -276,7 +276,7 @@ class AsyncClient(Transport):
             except CredentialsError as error:
                 if self._connections is None or self._credentials is None:
                     raise
-                if str(error) != self._unread:  # or who is refused from now on would look for the reason elsewhere
+                if str(error) != self._unread:  # logged, because it explains later refusals of the old credentials
                     self._unread = str(error)
                     log.warning("credentials of %s are used as they were: %s", self._credentials.server, error)
             self._reread_at = self._loop.time() + REREAD_AFTER
@@ -287,12 +287,12 @@ class AsyncClient(Transport):
 
 
 def _trust(credentials: Credentials) -> Credentials:
-    """What a connection is bound to."""
+    """Return the part of the credentials that a connection depends on."""
     return replace(credentials, token="", username="", password="", namespace="")
 
 
 async def _lines(response: Response, max_bytes: int, deadline: float) -> AsyncGenerator[bytes, None]:
-    """The lines of a body as they come, until the deadline; a last one that is cut off is dropped."""
+    """Yield the lines of a body as they arrive, until the deadline; an incomplete last line is dropped."""
     rest = bytearray()
     while True:
         try:
@@ -313,7 +313,7 @@ async def _lines(response: Response, max_bytes: int, deadline: float) -> AsyncGe
 
 
 async def _refused(response: Response) -> Refused:
-    """What the server says instead of a success."""
+    """Return the error for a response without success."""
     try:
         text = (await response.read(_MOST_REFUSAL)).decode("utf-8", "replace")
     except InvalidAnswer:

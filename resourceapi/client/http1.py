@@ -1,10 +1,10 @@
-"""HTTP/1.1 as a client speaks it on one connection: requests to bytes, bytes to answers. No sockets.
+"""The client side of HTTP/1.1 on one connection: encodes requests and parses answers. No sockets.
 
-Only what clients of an API server need, and strictly: what two readers could understand in two ways is no answer. So
-lines end in CRLF, no header goes on in the next line, and a body has one length at most: chunks, a number, or the
-connection's end. No upgrade, no trailer that anybody would read, no answer to HEAD, which is never asked.
-All that is kept while an answer is not complete has a limit; who reads too slowly or for ever is the caller's concern.
-Source: RFC 9112 and, for the parts of headers, RFC 9110.
+It implements only what clients of an API server need, strictly: an answer that two parsers could read differently is
+refused. Lines must end in CRLF, a header cannot continue on the next line, and at most one rule sets a body's length:
+chunks, Content-Length, or the connection's end. Upgrades and HEAD are not supported, and trailers are discarded.
+All data that is kept for an incomplete answer is limited in size. Limits on time are the caller's task.
+Source: RFC 9112 and, for the syntax of headers, RFC 9110.
 """
 
 import re
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 MOST_HEAD = 32 * 1024
-"""Bytes of an answer's first line and headers, and of what follows a chunked body."""
-_LONGEST_CHUNK_LINE = 4096  # bytes: a number, and extensions that nobody reads
+"""The most bytes of an answer's first line and headers together, and of the trailer of a chunked body."""
+_LONGEST_CHUNK_LINE = 4096  # bytes: the size, and extensions, which are ignored
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _TEXT = rb"[\t\x20-\x7e\x80-\xff]*"
 
@@ -30,19 +30,19 @@ _SENT_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
 
 
 class ProtocolError(Exception):
-    """What came is no answer in HTTP/1.1, or what is to be sent no request; says why."""
+    """An answer is not valid HTTP/1.1, or a request would not be; the message says why."""
 
 
 class Head(NamedTuple):
-    """The head of an answer. Headers are by names in lower case; several of one name are one, with commas."""
+    """The head of an answer. Header names are in lower case; repeated headers are joined with commas."""
 
     status: int
     headers: Mapping[str, str]
 
 
 def request(method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    """Return a request as it is sent. Raises ProtocolError for what would be another one there, or none."""
-    wrong = [name for name, value in headers.items() if not _SENT_VALUE.fullmatch(value)]  # which may be secret
+    """Encode a request. Raises ProtocolError if the server could not parse it, or would parse another request."""
+    wrong = [name for name, value in headers.items() if not _SENT_VALUE.fullmatch(value)]  # values can be secret
     if wrong or not _TARGET.fullmatch(target):
         raise ProtocolError(f"{', '.join(wrong) or repr(target)} has characters that it must not have")
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
@@ -53,42 +53,42 @@ def request(method: str, target: str, headers: Mapping[str, str], body: bytes | 
 
 
 class Answers:
-    """The answers of one connection, one after the other."""
+    """The parser of one connection's answers, one after the other."""
 
     def __init__(self) -> None:
-        """Nothing is asked yet (`expect`)."""
+        """Start without an expected answer; see `expect`."""
         self._data = bytearray()
-        self._searched = 0  # bytes in which the end of a head is not
+        self._searched = 0  # bytes that do not contain the end of a head
         self._is_ended = False
         self._method = ""
         self._is_last = False
-        self._body: _Body = _Sized(0)  # how long it is, which each of these says in its way
+        self._body: _Body = _Sized(0)  # each class implements one way of finding the body's end
 
     @property
     def is_complete(self) -> bool:
-        """Whether the answer was read to its end, and another may follow it."""
+        """Whether the answer was read to its end, and another can follow on the connection."""
         return self._body.is_complete and not self._is_last
 
     @property
     def has_rest(self) -> bool:
-        """Whether something came that nobody has read."""
+        """Whether there are received bytes that have not been parsed."""
         return bool(self._data)
 
     def expect(self, method: str) -> None:
-        """Read the answer to a request of this method next; the one before is complete."""
+        """Expect the answer to a request of this method next; the previous answer must be complete."""
         self._method, self._is_last = method, True
 
     def feed(self, data: bytes) -> None:
-        """Take what came; nothing: that the server sends no more."""
+        """Add received bytes; empty data means that the server sends no more."""
         if data:
             self._data += data
         else:
             self._is_ended = True
 
     def head(self) -> Head | None:
-        """Return the head of the answer, None where more of it is to come. Raises ProtocolError.
+        """Return the head of the answer; None if it is not complete yet. Raises ProtocolError.
 
-        What a server says before its answer (1xx) is skipped.
+        Interim answers (1xx) are skipped.
         """
         while (found := self._next_head()) is not None:
             minor, head = found
@@ -102,7 +102,7 @@ class Answers:
         return None
 
     def piece(self) -> bytes | None:
-        """Return what comes next of the body, nothing at its end, None where more is to come. Raises ProtocolError."""
+        """Return the next piece of the body: empty at its end, None if nothing has arrived. Raises ProtocolError."""
         piece = self._body.piece(self._data)
         if piece is None and self._is_ended:
             if self._body.ends_with_connection:
@@ -134,7 +134,7 @@ class Answers:
 
 
 class _Sized:
-    """A body of so many bytes."""
+    """A body of `size` bytes."""
 
     ends_with_connection = False
 
@@ -156,14 +156,14 @@ class _Sized:
 
 
 class _Chunked:
-    """A body in chunks, each with its size in front."""
+    """A body in chunks, each preceded by its size."""
 
     ends_with_connection = False
 
     def __init__(self) -> None:
-        self._left = 0  # bytes of the chunk
-        self._read_line = self._read_size  # what the next line is
-        self._trailer = 0  # bytes
+        self._left = 0  # bytes that are left of the chunk
+        self._read_line = self._read_size  # parses the next line
+        self._trailer = 0  # bytes read of the trailer
         self.is_complete = False
 
     def piece(self, data: bytearray) -> bytes | None:
@@ -200,7 +200,7 @@ class _Chunked:
 
 
 class _UntilClosed:
-    """A body that ends with the connection: nobody can say that it is complete."""
+    """A body that ends with the connection, so that its completeness cannot be checked."""
 
     ends_with_connection = True
     is_complete = False
@@ -213,7 +213,7 @@ _Body: TypeAlias = _Sized | _Chunked | _UntilClosed
 
 
 def _body(method: str, minor: bytes, head: Head) -> _Body:
-    """Return how long the body is that follows a head. Raises ProtocolError where it says two things, or nonsense."""
+    """Return the parser of the body that follows a head. Raises ProtocolError if its length is ambiguous or invalid."""
     coding, length = head.headers.get("transfer-encoding"), head.headers.get("content-length")
     if length is not None and not _LENGTH.fullmatch(length):
         raise ProtocolError("the length of the answer is no number")
@@ -233,7 +233,7 @@ def _taken(data: bytearray, most: int) -> bytes:
 
 
 def _line(data: bytearray) -> bytes | None:
-    """Take a line, None where its end is still to come. Raises ProtocolError."""
+    """Remove and return a line; None if its end has not arrived. Raises ProtocolError."""
     end = data.find(b"\n", 0, _LONGEST_CHUNK_LINE)
     if end < 0:
         if len(data) >= _LONGEST_CHUNK_LINE:

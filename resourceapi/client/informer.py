@@ -1,4 +1,4 @@
-"""All objects of a kind, followed for as long as a program runs: listed, watched, and listed again after a failure."""
+"""Follows all objects of a kind while a program runs: lists them, watches them, and lists again after a failure."""
 
 import asyncio
 import contextlib
@@ -14,20 +14,20 @@ T = TypeVar("T")
 
 
 class Watched(Protocol[T]):
-    """What can be watched: an AsyncResource or AsyncAnyVersion."""
+    """Objects that can be watched: an AsyncResource or AsyncAnyVersion."""
 
     def watch(
         self, namespace: str = "", *, field_selector: str = "", on_failure: OnFailure | None = None
     ) -> AsyncGenerator[Event[T], None]:
-        """All objects and what happens to them."""
+        """Yield all objects, then their changes."""
         ...
 
 
 class Informer(Generic[T]):
-    """Runs a watch and calls back on the event loop, until `run` is cancelled; lists again after every failure.
+    """Runs a watch and calls back on the event loop, until `run` is cancelled.
 
-    `on_event` gets the events, `on_failure` what went wrong each time: a ClientError that `is_transient`, after which
-    the watch goes on where it was, or what waiting does not mend, after which everything is listed again.
+    `on_event` receives the events. `on_failure` receives each error. After a ClientError that `is_transient` the watch
+    resumes; after any other error the informer lists everything again.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Informer(Generic[T]):
         while True:
             began = loop.time()
             try:
-                async with asyncio.timeout(None) as self._attempt:  # `relist` ends it
+                async with asyncio.timeout(None) as self._attempt:  # `relist` makes it expire
                     if failures:
                         await asyncio.sleep(delay(failures))
                     began = loop.time()
@@ -58,7 +58,7 @@ class Informer(Generic[T]):
                         async for event in events:
                             self._on_event(event)
             except TimeoutError:
-                failures = 0  # somebody wants a list
+                failures = 0  # `relist` was called
             except (ClientError, DecodeError) as error:
                 failures = failures + 1 if loop.time() - began < MAX_WAIT else 1
                 self._on_failure(error)
@@ -66,6 +66,6 @@ class Informer(Generic[T]):
                 self._attempt = None
 
     def relist(self) -> None:
-        """List everything again, now: what is known may be wrong."""
+        """List everything again now, because the known state might be wrong."""
         if self._attempt is not None and not self._attempt.expired():
             self._attempt.reschedule(0)

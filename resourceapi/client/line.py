@@ -1,20 +1,20 @@
-"""The line in which requests wait: a few are sent at once, and others beside them where those take long.
+"""The queue in which requests wait: `MOST_IDLE` run at once, and more beside them if those take long.
 
-For a few requests connections are kept, and a new TLS handshake costs more than to wait for one of them: 64 claims at
-once are read in 40 ms instead of 95, with 1 MiB instead of 14. Who waits behind slow answers waits no longer than
-`PATIENCE`, unless `MANY` are slow.
+`MOST_IDLE` connections are kept open, and a new TLS handshake takes longer than the wait for one of them: reading 64
+claims at once takes 40 ms instead of 95, and 1 MiB instead of 14. A request waits behind slow answers for at most
+`PATIENCE`, unless `MANY` requests are running.
 """
 
 import asyncio
 
 from resourceapi.client.connections import MOST_IDLE
 
-MANY = 2 * MOST_IDLE  # requests at once, at the most
-PATIENCE = 0.1  # seconds that one waits for the few
+MANY = 2 * MOST_IDLE  # the most requests at once
+PATIENCE = 0.1  # seconds that a request waits for one of the `MOST_IDLE` places
 
 
 class Line:
-    """Belongs to the loop on which it is used first."""
+    """A queue of requests. It belongs to the event loop that uses it first."""
 
     def __init__(self) -> None:
         self._many = asyncio.Semaphore(MANY)
@@ -22,11 +22,11 @@ class Line:
 
     @property
     def is_free(self) -> bool:
-        """Tell whether `enter` does not wait."""
+        """Whether `enter` would return without waiting."""
         return not self._few.locked() and not self._many.locked()
 
     async def enter(self) -> bool:
-        """Return when a request may be sent; `leave` takes what is returned."""
+        """Wait until a request can be sent. Pass the result to `leave`."""
         await self._many.acquire()
         try:
             async with asyncio.timeout(PATIENCE):
@@ -39,7 +39,7 @@ class Line:
         return True
 
     def leave(self, is_one_of_few: bool) -> None:
-        """Let another request be sent."""
+        """Make the place available to another request."""
         self._many.release()
         if is_one_of_few:
             self._few.release()

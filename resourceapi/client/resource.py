@@ -1,7 +1,7 @@
 """The objects of one kind on the server: create, read, change, delete, list, watch.
 
-Typed objects keep what their structs do not know and write it back; raw ones are plain values. An answer about another
-object than the one that was asked for, or of another kind, is InvalidAnswer: nobody after us has to look.
+Typed objects keep unknown members and write them back; raw objects are plain values. An answer about another object
+or of another kind than requested raises InvalidAnswer, so that callers need not check it.
 """
 
 import urllib.parse
@@ -37,7 +37,7 @@ _PLURALS: dict[type[KubernetesObject], str] = {
 class AsyncResource(Generic[T]):
     """The objects of one kind. All methods raise Refused, Unreachable or another ClientError, and DecodeError.
 
-    `get` of what is not there does, too.
+    `get` raises Refused if the object does not exist.
     """
 
     def __init__(
@@ -56,27 +56,27 @@ class AsyncResource(Generic[T]):
         self.api_version = api_version
         self._plural, self._namespaced = plural, namespaced
         self._read, self._write = read, write
-        self._kind = kind  # empty: any
+        self._kind = kind  # empty: any kind
 
     async def get(self, name: str, namespace: str = "") -> T:
-        """An object."""
+        """Return an object."""
         return await self._ask("GET", self.path(namespace, name), _Named(name, namespace))
 
     async def create(self, obj: T, *, dry_run: bool = False) -> T:
-        """A new object, as it was stored; with `dry_run` as it would have been."""
+        """Create an object and return it as stored; with `dry_run`, as it would be stored."""
         value = self._write(obj)
-        named = _named(value)._replace(uid="")  # the server makes one
+        named = _named(value)._replace(uid="")  # the server assigns a new uid
         return await self._ask("POST", self.path(named.namespace), named, value, query=_query(dry_run=dry_run))
 
     async def update(self, obj: T, *, dry_run: bool = False) -> T:
-        """A changed object; its resourceVersion must be the current one. With `dry_run` as it would be stored."""
+        """Update an object, which must have the current resourceVersion; with `dry_run`, return it unstored."""
         value = self._write(obj)
         named = _named(value)
         path = self.path(named.namespace, named.name)
         return await self._ask("PUT", path, named, value, query=_query(dry_run=dry_run))
 
     async def update_status(self, obj: T) -> T:
-        """An object with a changed status."""
+        """Update the status of an object."""
         value = self._write(obj)
         named = _named(value)
         return await self._ask("PUT", self.path(named.namespace, named.name) + "/status", named, value)
@@ -91,12 +91,12 @@ class AsyncResource(Generic[T]):
         subresource: str = "",
         query: Mapping[str, str] | None = None,
     ) -> T:
-        """A patched object."""
+        """Patch an object."""
         path = self.path(namespace, name) + (f"/{subresource}" if subresource else "")
         return await self._ask("PATCH", path, _Named(name, namespace), patch, content_type=content_type, query=query)
 
     async def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> T:
-        """An object after server-side apply of a configuration."""
+        """Apply a configuration (server-side apply) and return the object."""
         named = _named(value)
         return await self._ask(
             "PATCH",
@@ -108,7 +108,7 @@ class AsyncResource(Generic[T]):
         )
 
     async def delete(self, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
-        """Delete an object; with `uid` or `version` only that one."""
+        """Delete an object; with `uid` or `version` (resourceVersion), only if it matches."""
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if preconditions:
@@ -116,9 +116,9 @@ class AsyncResource(Generic[T]):
         await self._transport.send("DELETE", self.path(namespace, name), body)
 
     async def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[T]:
-        """All objects, page by page, of one namespace or of all.
+        """Return all objects of one namespace or of all, read page by page.
 
-        If the server forgets between two pages what was when the first one came, all come again, in one.
+        If the list's version expires between two pages, everything is read again in one page.
         """
         path, max_bytes = self.path(namespace), self._transport.limits.collection
         items: list[T] = []
@@ -151,18 +151,18 @@ class AsyncResource(Generic[T]):
         field_selector: str = "",
         on_failure: OnFailure | None = None,
     ) -> AsyncGenerator[Event[T], None]:
-        """All objects and what happens to them, see `watch`."""
+        """Yield all objects, then their changes; see the function `watch`."""
         listed = partial(self.list, namespace, label_selector=label_selector, field_selector=field_selector)
         read = partial(self.read_one, namespace=namespace)
         query = selectors(label_selector, field_selector)
         return watch(self._transport, partial(self.path, namespace), query, listed, read, on_failure)
 
     def read_one(self, value: Any, namespace: str = "") -> T:
-        """An object of a list or a watch. Raises InvalidAnswer, DecodeError."""
+        """Return the object of a list item or a watch event. Raises InvalidAnswer, DecodeError."""
         return self._checked(self.path(namespace), value, _Named("", namespace))
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Where the objects of a namespace or of all are, or one of them. Raises ClientError for what is no name."""
+        """Return the path of an object, of a namespace's objects, or of all. Raises ClientError for bad names."""
         path = f"{self._root}/namespaces/{_segment(namespace)}" if self._namespaced and namespace else self._root
         return f"{path}/{self._plural}" + (f"/{_segment(name)}" if name else "")
 
@@ -171,7 +171,7 @@ class AsyncResource(Generic[T]):
         return self._checked(f"{method} {path}", answer.value, named)
 
     def _items(self, path: str, value: Any, namespace: str) -> tuple[dict[str, Any], "Sequence[T]"]:
-        """The metadata and the items of a list, which may leave their type to it. Raises InvalidAnswer, DecodeError."""
+        """Return the metadata and the items of a list; items can omit their type. Raises InvalidAnswer, DecodeError."""
         kind = str(value.get("kind")) if isinstance(value, dict) else ""
         if not kind.endswith("List") or (self._kind and kind != f"{self._kind}List"):
             raise InvalidAnswer(f"GET {path}: the API server answered with no {self._kind}List")
@@ -196,15 +196,15 @@ class AsyncResource(Generic[T]):
 
 
 class _Named(NamedTuple):
-    """Which object an answer must be about; what is empty can be any."""
+    """The object that an answer must be about; an empty field matches any value."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    prefix: str = ""  # of a name that the server makes
+    prefix: str = ""  # generateName: the prefix of a name that the server generates
 
     def why_not(self, metadata: Mapping[str, Any]) -> str:
-        """Return how an answer's metadata differs; empty where it is the object."""
+        """Return how an answer's metadata differs; empty if it matches."""
         for field, wanted in (("name", self.name), ("namespace", self.namespace), ("uid", self.uid)):
             if wanted and metadata.get(field) != wanted:
                 return f"{field} {str(metadata.get(field))[:80]!r}, not {wanted!r}"
@@ -214,7 +214,7 @@ class _Named(NamedTuple):
 
 
 def typed_resource(transport: Transport, kind: type[K], version: str = "") -> AsyncResource[K]:
-    """The objects of a typed kind."""
+    """Return the objects of a typed kind."""
     group = kind.API_VERSION.rpartition("/")[0]
     api_version = f"{group}/{version}" if version and group else version or kind.API_VERSION
     return AsyncResource(
@@ -231,19 +231,19 @@ def typed_resource(transport: Transport, kind: type[K], version: str = "") -> As
 def raw_resource(
     transport: Transport, api_version: str, plural: str, *, namespaced: bool
 ) -> AsyncResource[dict[str, Any]]:
-    """The objects of any kind, as plain values."""
+    """Return the objects of any kind, as plain values."""
     return AsyncResource(
         transport, api_version, plural, namespaced=namespaced, read=lambda value: value, write=lambda value: value
     )
 
 
 def selectors(labels: str, fields: str) -> dict[str, str]:
-    """The query that selects objects."""
+    """Return the query parameters that select objects."""
     return {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
 
 
 def _reader(kind: type[K]) -> Callable[[Any], K]:
-    """What reads objects of a kind, in any of its versions, from plain values."""
+    """Return a function that reads objects of a kind, in any of its versions, from plain values."""
 
     def read(value: Any) -> K:
         obj = read_object(value)
@@ -255,7 +255,7 @@ def _reader(kind: type[K]) -> Callable[[Any], K]:
 
 
 def _segment(name: str) -> str:
-    """A name as a segment of a path, by the API server's own rule."""
+    """Return a name as a path segment, by the API server's rule for names. Raises ClientError."""
     try:
         if name not in (".", "..") and not {"/", "%"} & set(name):
             return urllib.parse.quote(name, safe="")

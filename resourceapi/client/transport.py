@@ -1,4 +1,4 @@
-"""What objects need of a client: requests, streams, patience and limits. `AsyncClient` is one."""
+"""The interface that resources need of a client: requests, streams, waits and limits. `AsyncClient` implements it."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -10,10 +10,10 @@ MIB = 1024 * 1024
 
 
 class Limits(Struct, frozen=True):
-    """How much of an answer is taken, in bytes of JSON; more of it is InvalidAnswer.
+    """The largest answers that are accepted, in bytes of JSON; a larger one is InvalidAnswer.
 
-    `object`: API servers take no request of more than 3 MiB, so no object is larger than that and its managed fields.
-    `collection`: the pages of one list together, and what one watch holds at a time; Python needs a few times as much.
+    `object`: API servers accept requests of at most 3 MiB, so an object is at most that large plus its managed fields.
+    `collection`: all pages of one list together, and the objects of one watch; in memory they need a few times as much.
     """
 
     object: int = 4 * MIB
@@ -21,14 +21,14 @@ class Limits(Struct, frozen=True):
 
 
 class Answer(NamedTuple):
-    """A JSON value, and how many bytes it had."""
+    """A JSON value and its size in bytes."""
 
     value: Any
     size: int
 
 
 class Transport(Protocol):
-    """Requests and streams of lines over connections to one API server."""
+    """Sends requests to one API server and streams lines from it."""
 
     limits: Limits
 
@@ -48,9 +48,9 @@ class Transport(Protocol):
     def lines(
         self, path: str, query: Mapping[str, str], seconds: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Stream the lines of an answer for so long. Raises Refused, Unreachable, ClientError."""
+        """Stream the lines of an answer for at most `seconds`. Raises Refused, Unreachable, ClientError."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait between two attempts. Raises Unreachable if no more of them are made."""
+        """Wait between two attempts. Raises Unreachable if no more attempts are made."""
         ...

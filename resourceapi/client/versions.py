@@ -1,7 +1,7 @@
-"""Objects of resource.k8s.io in whichever version the server has: v1, else v1beta2, else v1beta1.
+"""Objects of resource.k8s.io in the newest version that the server has: v1, v1beta2 or v1beta1.
 
-The version that answered last is asked first; when the server does not know the path, the next one is, once around.
-Objects are those of v1 whatever was spoken. Source: DRA node specification, 3.12.
+A request first uses the version of the last answer. If the server does not know the path, each of the other versions
+is tried once. Objects are v1 objects in every case. Source: DRA node specification, 3.12.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -21,7 +21,7 @@ VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 
 class AsyncAnyVersion(Generic[K]):
-    """The objects of one kind, in the version that the server speaks. Methods are and raise those of AsyncResource."""
+    """The objects of one kind, in a version that the server has. Methods and errors are those of AsyncResource."""
 
     def __init__(self, transport: Transport, kind: type[K]) -> None:
         known = [version for version in VERSIONS if (f"{v1.GROUP}/{version}", kind.KIND) in KINDS]
@@ -32,27 +32,27 @@ class AsyncAnyVersion(Generic[K]):
 
     @property
     def version(self) -> str:
-        """The version that answered last, the newest at first."""
+        """The version of the last answer; initially the newest."""
         return self._versions[self._at]
 
     async def get(self, name: str, namespace: str = "") -> K:
-        """An object."""
+        """Return an object."""
         return await self._ask(lambda objects: objects.get(name, namespace))
 
     async def create(self, obj: K, *, dry_run: bool = False) -> K:
-        """A new object, as it was stored; with `dry_run` as it would have been."""
+        """Create an object and return it as stored; with `dry_run`, as it would be stored."""
         return await self._ask(lambda objects: objects.create(obj, dry_run=dry_run))
 
     async def update(self, obj: K, *, dry_run: bool = False) -> K:
-        """A changed object; its resourceVersion must be the current one. With `dry_run` as it would be stored."""
+        """Update an object, which must have the current resourceVersion; with `dry_run`, return it unstored."""
         return await self._ask(lambda objects: objects.update(obj, dry_run=dry_run))
 
     async def update_status(self, obj: K) -> K:
-        """An object with a changed status."""
+        """Update the status of an object."""
         return await self._ask(lambda objects: objects.update_status(obj))
 
     async def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> K:
-        """An object after server-side apply of a configuration, which says the same in every version of the API."""
+        """Apply a configuration (server-side apply), which must be valid in every version of the API."""
 
         def applied(objects: AsyncResource[K]) -> Awaitable[K]:
             named = {"apiVersion": objects.api_version, "kind": self._kind.KIND, **value}
@@ -61,11 +61,11 @@ class AsyncAnyVersion(Generic[K]):
         return await self._ask(applied)
 
     async def delete(self, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
-        """Delete an object; with `uid` or `version` (of the object) only that one."""
+        """Delete an object; with `uid` or `version` (resourceVersion), only if it matches."""
         await self._ask(lambda objects: objects.delete(name, namespace, uid=uid, version=version))
 
     async def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[K]:
-        """All objects, page by page, of one namespace or of all."""
+        """Return all objects of one namespace or of all, read page by page."""
         return await self._ask(
             lambda objects: objects.list(namespace, label_selector=label_selector, field_selector=field_selector)
         )
@@ -78,7 +78,7 @@ class AsyncAnyVersion(Generic[K]):
         field_selector: str = "",
         on_failure: OnFailure | None = None,
     ) -> AsyncGenerator[Event[K], None]:
-        """All objects and what happens to them, in the version that the list found."""
+        """Yield all objects, then their changes, in the version that the list found."""
         listed = partial(self.list, namespace, label_selector=label_selector, field_selector=field_selector)
 
         def path() -> str:

@@ -1,7 +1,7 @@
-"""List and watch: all objects first, then every change, whatever happens to connections in between.
+"""List and watch: all objects first, then every change, even if connections break in between.
 
-A watch that ends is taken up where it was; when the server has forgotten that place (410), everything is listed again.
-What fails is tried again later each time; only a stream that lived for a while shows that the server is well.
+A watch that ends is resumed at its last version. If that version has expired (410), everything is listed again. The
+delay grows with each failure in a row; only a stream that stayed open for a while ends the row.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from resourceapi.objects import DecodeError, parse_json
 
 T = TypeVar("T")
 OnFailure = Callable[[ClientError], object]
-"""Is told of every attempt that failed and will be repeated."""
+"""Called for every failed attempt that will be repeated."""
 
-OBJECT_OVERHEAD = 1024  # bytes that an object costs beside its JSON
-_SHORTEST, _LONGEST = 240, 480  # seconds that the server is asked to go on for
-_GRACE = 30.0  # seconds that it may take longer
-_SHORTEST_LIFE = 1.0  # seconds; a stream that ends earlier has failed
-_BURST, _RATE = 5000, 1000  # events at once, and in a second after that: more are left to wait in the connection
+OBJECT_OVERHEAD = 1024  # bytes of memory that an object needs besides its JSON
+_SHORTEST, _LONGEST = 240, 480  # seconds: the range of the requested watch duration (timeoutSeconds)
+_GRACE = 30.0  # seconds that a watch can last longer than requested
+_SHORTEST_LIFE = 1.0  # seconds; a stream that ends earlier counts as failed
+_BURST, _RATE = 5000, 1000  # events at once, and per second after that; further events wait in the connection
 
 
 class Event(NamedTuple, Generic[T]):
-    """LISTED brings all objects there are, and everything known before is void; the others bring one.
+    """LISTED contains all existing objects and replaces everything known before; other events contain one object.
 
-    `version` is that of the list; the other events have their object's.
+    `version` is the version of the list; it is empty in other events, whose object has its own.
     """
 
     type: Literal["LISTED", "ADDED", "MODIFIED", "DELETED"]
@@ -36,12 +36,12 @@ class Event(NamedTuple, Generic[T]):
 
     @property
     def object(self) -> T:
-        """The one object."""
+        """The object of an event that has one."""
         return self.items[0]
 
 
 class Page(NamedTuple, Generic[T]):
-    """Listed objects, the version of the list, and what they weigh: bytes of JSON and an overhead for each."""
+    """Listed objects, the version of the list, and `weight`: bytes of JSON plus an overhead for each object."""
 
     items: tuple[T, ...]
     version: str
@@ -56,10 +56,10 @@ async def watch(
     read: Callable[[Any], T],
     on_failure: OnFailure | None,
 ) -> AsyncGenerator[Event[T], None]:
-    """Yield events. It never ends by itself; close it (`contextlib.aclosing`).
+    """Yield events. The generator never ends by itself; close it (`contextlib.aclosing`).
 
-    Raises Refused for what waiting cannot mend (401, 403, 404 and other faults of the request), other ClientErrors that
-    are not transient, and DecodeError.
+    Raises Refused if a repetition would not help (401, 403, 404 and other faults of the request), other ClientErrors
+    that are not transient, and DecodeError.
     """
     loop = asyncio.get_running_loop()
     held = _Held(transport.limits.collection)
@@ -73,7 +73,7 @@ async def watch(
                 version = page.version
                 held.replace(page)
                 yield Event("LISTED", page.items, version)
-            seconds = _SHORTEST + int((_LONGEST - _SHORTEST) * chance())  # clients must not come back together
+            seconds = _SHORTEST + int((_LONGEST - _SHORTEST) * chance())  # so that clients do not all return at once
             events = 0
             async with transport.lines(path(), {**query, **_stream(version, seconds)}, seconds + _GRACE) as lines:
                 opened = loop.time()
@@ -97,7 +97,7 @@ async def watch(
         if is_expired or isinstance(failure, InvalidAnswer) or (isinstance(failure, Refused) and failure.is_ahead):
             version = ""
         if is_expired and failures == 1:
-            continue  # as happens now and then, after a while without a connection
+            continue  # normal after a time without a connection, so neither reported nor delayed
         if on_failure is not None:
             on_failure(failure or Unreachable(f"watch {path()}: ended at once"))
         retry_after = (isinstance(failure, Refused) and failure.retry_after) or 0.0
@@ -105,7 +105,7 @@ async def watch(
 
 
 class _Held:
-    """What a watch has brought and not taken back: somebody keeps that in memory."""
+    """The size of the objects that a watch has delivered and not deleted, which the receiver keeps in memory."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -117,7 +117,7 @@ class _Held:
         self._total = page.weight
 
     def change(self, change: str, value: dict[str, Any], size: int) -> None:
-        """Take note of an event. Raises InvalidAnswer for more than anybody can keep."""
+        """Account for an event. Raises InvalidAnswer if the objects exceed `max_bytes`."""
         metadata = value.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
         key = str(metadata.get("namespace")), str(metadata.get("name"))
@@ -139,7 +139,7 @@ def _stream(version: str, seconds: int) -> dict[str, str]:
 
 
 def _parsed(line: bytes, version: str) -> tuple[Any, dict[str, Any], str]:
-    """The type of an event, its object, and the version at which to go on. Raises Refused, InvalidAnswer."""
+    """Return an event's type, its object, and the version at which to resume. Raises Refused, InvalidAnswer."""
     try:
         event = parse_json(line)
     except DecodeError as error:
@@ -156,7 +156,7 @@ def _parsed(line: bytes, version: str) -> tuple[Any, dict[str, Any], str]:
 
 
 async def _paced(began: float, events: int) -> None:
-    """Let a server that never stops have its turn, and everybody else theirs."""
+    """Sleep if events arrive faster than the limit, so that an endless stream does not block the event loop."""
     now = asyncio.get_running_loop().time()
     ahead = (events - _BURST) / _RATE - (now - began)
     if ahead > 0:

@@ -1,4 +1,4 @@
-"""A connection's bytes: as they come, up to a limit, and the way there. HTTP is of no concern here."""
+"""The byte stream of a connection: address lookup, connect, TLS, and limited buffering. No HTTP."""
 
 import asyncio
 import contextlib
@@ -10,9 +10,9 @@ from asyncio import sslproto
 from collections import deque
 from typing import TypeAlias
 
-_MOST_UNREAD = 256 * 1024  # bytes that are taken from the kernel before somebody reads them
-_BUFFER = 16 * 1024  # bytes that come at once
-_KEEP_ALIVE = (  # a watch is silent for minutes: a connection that something in between has lost is found in a minute
+_MOST_UNREAD = 256 * 1024  # bytes that are buffered before reading from the kernel pauses
+_BUFFER = 16 * 1024  # bytes per read from the kernel
+_KEEP_ALIVE = (  # a watch can be silent for minutes: a dead connection is detected within a minute
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
@@ -22,9 +22,9 @@ _Address: TypeAlias = tuple[str, int]
 
 
 class Wire(asyncio.BufferedProtocol):
-    """Bytes as they come, up to a limit: then the peer waits. One reads at a time.
+    """Receives bytes up to a limit, after which the peer must wait. Only one task can read at a time.
 
-    They come into a buffer that stays: asyncio's own would be 256 KiB, mapped and given back for each answer.
+    The receive buffer is reused: asyncio's own buffer of 256 KiB would be mapped and unmapped for each answer.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class Wire(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(_BUFFER))
         self._pieces: deque[bytes] = deque()
         self._size = 0
-        self._reader: asyncio.Future[None] | None = None  # who waits
-        self._end: Exception | None = None  # how it ended; EOFError where the peer just hung up
+        self._reader: asyncio.Future[None] | None = None  # the waiting `read`
+        self._end: Exception | None = None  # why the connection ended; EOFError if the peer closed it
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing has come that nobody has read, and no end: a busy loop has not heard of the latest yet."""
+        """Whether there are no unread bytes and no end. Polls the socket, because a busy loop can lag behind it."""
         if self._pieces or self._end is not None or self._transport.is_closing():
             return False
         waiting = select.poll()
@@ -45,12 +45,12 @@ class Wire(asyncio.BufferedProtocol):
         return not waiting.poll(0)
 
     def write(self, data: bytes) -> None:
-        """Send bytes; what the kernel does not take yet is kept."""
+        """Send bytes; those that the kernel does not accept yet are buffered."""
         if data:
             self._transport.write(data)
 
     async def read(self) -> bytes:
-        """Return what has come, as soon as something has; nothing at the end. Raises OSError."""
+        """Wait for bytes and return all that have arrived; empty at the end. Raises OSError."""
         if not self._pieces and self._end is None:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
@@ -66,31 +66,31 @@ class Wire(asyncio.BufferedProtocol):
         return b""
 
     async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
-        """Speak TLS from now on, with a server of this name. Raises OSError."""
+        """Start TLS with a server of this name. Raises OSError."""
         loop = asyncio.get_running_loop()
-        sslproto.SSLProtocol.max_size = _BUFFER  # of a buffer for each connection, else 256 KiB
-        server = name.encode() if name.isascii() else name  # as in _resolved
+        sslproto.SSLProtocol.max_size = _BUFFER  # size of a buffer per connection; the default is 256 KiB
+        server = name.encode() if name.isascii() else name  # bytes avoid the IDNA codec, as in _resolved
         transport = await loop.start_tls(self._transport, self, context, server_hostname=server)  # type: ignore[arg-type]
         if transport is None:
             raise ConnectionResetError("the connection was closed while TLS began")
         self._transport = transport
 
     def close(self) -> None:
-        """At once: a peer that does not read must not hold us up."""
+        """Close at once, without sending buffered bytes, because a peer that does not read would delay it."""
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport over."""
+        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the transport may put what comes next."""
+        """Return the buffer for the next bytes."""
         del sizehint
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Keep what came; a reader that is slow stops the peer."""
+        """Store the received bytes; pause reading if the reader is slow, so that the peer waits."""
         self._pieces.append(bytes(self._buffer[:nbytes]))
         self._size += nbytes
         if self._size > _MOST_UNREAD:
@@ -98,11 +98,11 @@ class Wire(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> None:
-        """The peer sends no more."""
+        """Record that the peer sends no more."""
         self._ended(EOFError())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is over, with the error that ended it."""
+        """Record the end of the connection and its error."""
         self._ended(exc or EOFError())
 
     def _ended(self, error: Exception) -> None:
@@ -115,7 +115,7 @@ class Wire(asyncio.BufferedProtocol):
 
 
 async def dial(host: str, port: int) -> Wire:
-    """Connect to the first address of a host that answers. Raises OSError."""
+    """Connect to the first address of a host that accepts. Raises OSError."""
     loop = asyncio.get_running_loop()
     failure: OSError | None = None
     for address in await _addresses(host, port):
@@ -134,8 +134,8 @@ async def dial(host: str, port: int) -> Wire:
 async def _addresses(host: str, port: int) -> list[_Address]:
     """Return the addresses of a host. Raises OSError.
 
-    Names are looked up in a daemon thread of their own: the loop's threads would keep a process from ending for as
-    long as no name server answers.
+    Each name lookup has its own daemon thread: a thread of the loop's executor would prevent the process from ending
+    while no name server answers.
     """
     loop = asyncio.get_running_loop()
     with contextlib.suppress(socket.gaierror):
@@ -152,17 +152,17 @@ async def _addresses(host: str, port: int) -> list[_Address]:
             addresses = _resolved(host, port, 0)
         except (OSError, UnicodeError) as error:
             problem = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
             loop.call_soon_threadsafe(finish, addresses, problem)
 
     try:
         threading.Thread(target=look_up, name="getaddrinfo", daemon=True).start()
-    except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+    except RuntimeError as error:  # the limit on threads of the process, its cgroup or the node is reached
         raise OSError(f"{host} cannot be looked up: {error}") from error
     return await found
 
 
 def _resolved(host: str, port: int, flags: int) -> list[_Address]:
-    name = host.encode() if host.isascii() else host  # of a text the codec for international names is asked always
+    name = host.encode() if host.isascii() else host  # a str would always go through the IDNA codec
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=flags)
     return [(str(address[0]), port) for *_, address in found]

@@ -1,10 +1,10 @@
 """The objects of resource.k8s.io: types, quantities, defaults and conversion between versions.
 
-obj = decode(data, defaults_at=now)                 any served version; computed with as v1 (see `v1`)
+obj = decode(data, defaults_at=now)                 any served version; the result is v1 (see `v1`)
 data = encode(obj, "resource.k8s.io/v1beta1")
 
-Not imported here, for a daemon has no use for it: what an API server does with an object before it stores it
-(`strategy`, `validate` and the rules below it), and the selectors of its lists (`selectors`).
+Not imported here, because the daemon does not need it: what an API server does with an object before it stores it
+(`strategy`, `validate` and the rules below it), and the selectors of list requests (`selectors`).
 
 errors = validate_create(prepare_create(obj), check_selector=check_device_selector)
 """

@@ -15,7 +15,7 @@ _MAX_BOUND = Quantity.of(2**63 - 1)
 def capacity_of_shared_device(
     errors: ErrorList, path: str, capacity: v1.DeviceCapacity, release: Release = LATEST
 ) -> None:
-    """The device can be allocated several times: requests may take a part, as the policy says."""
+    """Check a capacity of a device that can be allocated several times; its policy limits what a request can take."""
     policy = capacity.request_policy
     if policy is None:
         return
@@ -36,7 +36,7 @@ def capacity_of_shared_device(
 
 
 def capacity_of_exclusive_device(errors: ErrorList, path: str, capacity: v1.DeviceCapacity) -> None:
-    """The device is allocated as a whole: there is nothing to say about parts."""
+    """Check a capacity of a device that is allocated as a whole: a request policy is not allowed."""
     if capacity.request_policy is not None:
         errors.forbidden(f"{path}.requestPolicy", "allowMultipleAllocations must be true")
 
@@ -97,7 +97,7 @@ def _step(
     release: Release,
 ) -> None:
     here = f"{path}.step"
-    # 1.36 fails on a step of 0, and takes a negative one
+    # 1.36 fails on a step of 0 and accepts a negative one
     if step.sign == 0 or (step.sign < 0 and release.bounds_steps):
         errors.invalid(here, step, "must be greater than zero")
         return
@@ -111,7 +111,7 @@ def _step(
     if release.bounds_steps and not _are_bounded(errors, path, default, low, high, step):
         return
     for value in [default] if high is None else [default, high]:
-        # In whole units and 64 bits, as the reference counts; a step that wraps to nothing fits nothing.
+        # In whole units and 64 bits, like the reference; nothing is a multiple of a step that wraps to 0.
         size = step.value()
         if size == 0 or (value.value() - low.value()) % size != 0:
             errors.invalid(here, value, f"value is not a multiple of a given step ({step}) from ({low})")
@@ -120,7 +120,7 @@ def _step(
 def _are_bounded(
     errors: ErrorList, path: str, default: Quantity, low: Quantity, high: Quantity | None, step: Quantity
 ) -> bool:
-    """That each is within 64 bits, without which nobody can count in steps."""
+    """Check that each value fits 64 bits, which counting in steps requires; return whether all do."""
     before = len(errors)
     for name, bound in (("default", default), ("min", low), ("max", high), ("step", step)):
         if bound is not None and bound.sign < 0:

@@ -28,7 +28,7 @@ _NO_SUCH_REQUEST = (
 
 
 def claim_spec(errors: ErrorList, path: str, spec: v1.ResourceClaimSpec, check: CheckSelector) -> None:
-    """What a new claim may ask for."""
+    """Check the spec of a new claim."""
     claim = spec.devices
     names = request_names(claim)
     devices = f"{path}.devices"
@@ -49,12 +49,12 @@ def claim_spec(errors: ErrorList, path: str, spec: v1.ResourceClaimSpec, check: 
 
 
 def request_names(claim: v1.DeviceClaim) -> RequestNames:
-    """What constraints, configuration and results of a claim can refer to."""
+    """Return the names that constraints, configuration and results of a claim can refer to."""
     return {request.name: frozenset(x.name for x in request.first_available) for request in claim.requests}
 
 
 def request_references(errors: ErrorList, path: str, references: Sequence[str], names: RequestNames) -> None:
-    """A list of references to requests, each once."""
+    """Check a list of distinct references to requests."""
 
     def rule(errors: ErrorList, path: str, reference: str) -> None:
         request_reference(errors, path, reference, names)
@@ -63,7 +63,7 @@ def request_references(errors: ErrorList, path: str, references: Sequence[str], 
 
 
 def request_reference(errors: ErrorList, path: str, reference: str, names: RequestNames) -> None:
-    """`request` or `request/alternative`, and that it exists."""
+    """Check that `request` or `request/alternative` is well formed and exists."""
     parts = reference.split("/")
     if len(parts) > 2:
         errors.invalid(path, reference, _NO_SUCH_REQUEST)
@@ -110,12 +110,12 @@ def _wanted(
             errors.invalid(f"{path}.count", request.count, "must be greater than zero")
     else:
         errors.not_supported(f"{path}.allocationMode", request.allocation_mode, [v1.ALL, v1.EXACT_COUNT])
-    # The documented limit of 16 tolerations is not enforced by the reference, and so not here.
+    # The reference does not enforce the documented limit of 16 tolerations, so neither does this.
     check_items(errors, f"{path}.tolerations", request.tolerations, None, toleration)
 
 
 def toleration(errors: ErrorList, path: str, toleration: v1.DeviceToleration) -> None:
-    """Which taint is tolerated, by a request or an allocated device."""
+    """Check a toleration of a request or an allocated device."""
     if toleration.key:
         label_name(errors, f"{path}.key", toleration.key)
     if toleration.operator == v1.EXISTS:

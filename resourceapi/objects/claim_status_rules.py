@@ -50,7 +50,7 @@ class _AllocatedDevice(NamedTuple):
 def claim_status(
     errors: ErrorList, path: str, new: v1.ResourceClaim, old: v1.ResourceClaim, release: Release = LATEST
 ) -> None:
-    """What a claim's status may become. An allocation is checked when it is new and cannot be changed, only removed."""
+    """Check a claim's new status. A new allocation is checked; an existing one cannot be changed, only removed."""
     status, before = new.status, old.status
     check_items(errors, f"{path}.reservedFor", status.reserved_for, MAX_USERS, _user, lambda user: Token(user.uid))
     _devices(errors, f"{path}.devices", status, release)
@@ -146,12 +146,12 @@ def _network_data(errors: ErrorList, path: str, data: v1.NetworkDeviceData) -> N
 
 
 def _interface_address(errors: ErrorList, path: str, address: str) -> None:
-    """`address/prefix` in the one form that everybody writes."""
+    """Check `address/prefix`, which must be in canonical form."""
     host, slash, prefix = address.partition("/")
     try:
         if not slash or not prefix.isascii() or not prefix.isdigit() or "%" in host:
             raise ValueError(address)
-        # Leading zeros of IPv4 numbers are dropped, which is what the canonical form then complains about.
+        # Drop leading zeros of IPv4 numbers, so that the address parses and the canonical form below reports them.
         plain = host if ":" in host else ".".join(part.lstrip("0") or part[-1:] for part in host.split("."))
         interface = ipaddress.ip_interface(f"{plain}/{prefix}")
     except ValueError:

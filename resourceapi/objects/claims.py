@@ -1,4 +1,4 @@
-"""Questions about claims that the scheduler, the kubelet and drivers all ask (allocator.md 1.6)."""
+"""Functions on claims that the scheduler, the kubelet and drivers share (allocator.md 1.6)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,18 +8,18 @@ from resourceapi.objects.core import Pod, PodResourceClaim
 
 
 class ClaimLookupError(ValueError):
-    """A pod's reference to a claim leads nowhere, or to a claim that is not the pod's."""
+    """A pod's reference names no claim, or a claim that does not belong to the pod."""
 
 
 class ClaimName(NamedTuple):
-    """The claim behind a pod's reference: None if none was needed; `must_own` if it has to be made for the pod."""
+    """The claim of a pod's reference: None if none was needed; `must_own`: the pod must own the claim."""
 
     name: str | None
     must_own: bool
 
 
 def claim_name(pod: Pod, reference: PodResourceClaim) -> ClaimName:
-    """Which claim a pod's reference means; raises ClaimLookupError, also while it is not made yet."""
+    """Return the claim that a pod's reference names; raises ClaimLookupError, also if it is not created yet."""
     if reference.resource_claim_name is not None:
         return ClaimName(reference.resource_claim_name, must_own=False)
     if reference.resource_claim_template_name is not None:
@@ -33,7 +33,7 @@ def claim_name(pod: Pod, reference: PodResourceClaim) -> ClaimName:
 
 
 def check_made_for(claim: v1.ResourceClaim, pod: Pod) -> None:
-    """That a claim was made for a pod: same namespace, and the pod controls it; raises ClaimLookupError."""
+    """Raise ClaimLookupError unless a claim was created for a pod: same namespace, and the pod controls it."""
     if claim.metadata.namespace != pod.metadata.namespace:
         raise ClaimLookupError(f"ResourceClaim {_path(claim)} is not in the same namespace as Pod {_path(pod)}")
     owners = (owner for owner in claim.metadata.owner_references if owner.controller)
@@ -42,20 +42,20 @@ def check_made_for(claim: v1.ResourceClaim, pod: Pod) -> None:
 
 
 def is_reserved_for(claim: v1.ResourceClaim, pod: Pod) -> bool:
-    """Whether the pod is among the claim's users."""
+    """Return whether the claim is reserved for the pod."""
     return any(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
 
 
 def config_for_result(
     configs: Sequence[v1.DeviceAllocationConfiguration], result: v1.DeviceRequestAllocationResult
 ) -> list[v1.DeviceAllocationConfiguration]:
-    """The opaque configuration that concerns a result, in the order in which it applies."""
+    """Return the opaque configuration for a result, in the order in which it applies."""
     names = {result.request, result.request.partition("/")[0]}
     return [x for x in configs if x.opaque is not None and (not x.requests or not names.isdisjoint(x.requests))]
 
 
 def tolerates(toleration: v1.DeviceToleration, taint: v1.DeviceTaint) -> bool:
-    """Whether a toleration puts up with a taint."""
+    """Return whether a toleration tolerates a taint."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator in ("", v1.EQUAL):

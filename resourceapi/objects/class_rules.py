@@ -1,6 +1,6 @@
 """Rules for device classes, and for device selectors wherever they appear (allocator.md 4.5).
 
-Compiling an expression is not this package's business: the rules get a function that does it.
+This package does not compile expressions: the rules receive a function that does.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,19 +17,19 @@ MAX_COST = 1_000_000
 
 
 class SelectorCheck(NamedTuple):
-    """What compiling an expression said: the complaint if it does not compile, else its worst-case cost."""
+    """The result of compiling an expression: the error if it does not compile, otherwise its worst-case cost."""
 
     error: str = ""
     cost: int = 0
-    is_internal: bool = False  # not the author's fault
+    is_internal: bool = False  # the error is not the expression author's fault
 
 
 CheckSelector = Callable[[str, bool], SelectorCheck]
-"""Compiles an expression; the second argument says that it is stored already (then newer features are allowed)."""
+"""Compiles an expression. The second argument: whether it is stored already, so that newer features are allowed."""
 
 
 def accept_selector(expression: str, stored: bool) -> SelectorCheck:  # noqa: ARG001 - it is a CheckSelector
-    """Takes any expression: for callers that do not care what is in it."""
+    """Accept any expression: for callers that do not check expressions."""
     return SelectorCheck()
 
 
@@ -41,7 +41,7 @@ def class_spec(
     check: CheckSelector,
     release: Release = LATEST,
 ) -> None:
-    """A class; selectors and configuration that did not change count as stored."""
+    """Check a class; unchanged selectors and configuration count as stored."""
     selectors_stored = old is not None and spec.selectors == old.selectors
     if selectors_stored and release.trusts_stored:
         check = accept_selector
@@ -56,13 +56,13 @@ def class_spec(
         text = "must be a valid extended resource name"
         errors.invalid(f"{path}.extendedResourceName", spec.extended_resource_name, text)
     if spec.suitable_nodes is not None:
-        node_selector(errors, "suitableNodes", spec.suitable_nodes)  # 1.31 reported it without `spec`
+        node_selector(errors, "suitableNodes", spec.suitable_nodes)  # 1.31's paths had no `spec`
 
 
 def selectors(
     errors: ErrorList, path: str, items: Sequence[v1.DeviceSelector], check: CheckSelector, *, stored: bool = False
 ) -> None:
-    """Selectors that compile to a bool and are cheap enough."""
+    """Check that selectors compile to a bool and that their cost is within the limit."""
 
     def rule(errors: ErrorList, path: str, selector: v1.DeviceSelector) -> None:
         if selector.cel is None:

@@ -1,8 +1,8 @@
-"""Between plain JSON values and records, in both directions, driven by the records' own annotations.
+"""Converts plain JSON values to records and back, driven by the records' type annotations.
 
 Reading follows Go's rules, because that is what writers of manifests know: an absent member and `null` both leave the
 zero value, nothing is converted silently, and the first mismatch is reported with its path. Members without a field
-are kept in `unknown_fields` and written back. Writing leaves out what is empty, except where Go would not.
+are kept in `unknown_fields` and written back. Writing leaves out empty fields, except where Go writes them.
 """
 
 import functools
@@ -23,15 +23,15 @@ from resourceapi.objects.quantity import Quantity, QuantityError
 R = TypeVar("R", bound=Record)
 
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
-_GROUP = "resource.k8s.io"  # stands for the version of that group in the names of types
+_GROUP = "resource.k8s.io"  # placeholder in type names: errors show the version of the request instead
 _STRICT_JSON = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 class DecodeError(ValueError):
-    """A value that is not what its field holds.
+    """A value does not match its field.
 
-    `path` says where (`spec.devices[0].name`), `reason` what is wrong, in the reference's words where it has any.
+    `path` is the field's path (`spec.devices[0].name`). `reason` is what is wrong, in Go's words where Go has some.
     """
 
     def __init__(self, reason: str, path: str = "") -> None:
@@ -41,10 +41,10 @@ class DecodeError(ValueError):
 
 
 class Mismatch(Exception):
-    """A value that is not of the type `go_type` (Go's name), on its way up: `under` adds a step of the path.
+    """A value is not of the type `go_type` (Go's name). While the exception propagates, `under` adds path steps.
 
-    Go goes on behind a value of another type, and tells the first of them in the end. What a type itself refuses, such
-    as a quantity or a time, `is_final`: it is told at once, whatever stood before.
+    Go continues after a value of the wrong type and reports the first of them at the end. A value that its own type
+    refuses, such as a quantity or a time, `is_final`: Go reports it at once, even after earlier mismatches.
     """
 
     def __init__(self, value: object = None, go_type: str = "", reason: str = "") -> None:
@@ -54,18 +54,18 @@ class Mismatch(Exception):
         self.reason = reason
         self.is_final = bool(reason)
         self.steps: list[str] = []
-        self.embedded: dict[int, str] = {}  # how many steps there were, and the struct
+        self.embedded: dict[int, str] = {}  # number of steps so far -> embedded struct
         self.struct = ""
         self._steps_in_struct = 0
 
     def of(self, struct: str) -> "Mismatch":
-        """The mismatch of a member of a struct, which is remembered if it is the first."""
+        """Record the struct whose member mismatches, unless an inner struct is recorded already; return self."""
         if not self.struct:
             self.struct, self._steps_in_struct = struct, len(self.steps)
         return self
 
     def within(self, embedded: str, struct: str) -> "Mismatch":
-        """The mismatch of a member of a struct that another one embeds: Go names both, and the other one first."""
+        """Record that `struct` embeds the struct of the member; Go names both, the outer one first. Return self."""
         count = len(self.steps)
         self.embedded[count] = ".".join(filter(None, (embedded, self.embedded.get(count))))
         if self._steps_in_struct == count - 1:
@@ -73,14 +73,14 @@ class Mismatch(Exception):
         return self
 
     def under(self, step: str, embedded: str = "") -> "Mismatch":
-        """The mismatch, seen from one step further out; `embedded` is the struct that has the member in Go."""
+        """Add one outer step to the path; `embedded` is the embedded Go struct that has the member. Return self."""
         self.steps.append(step)
         if embedded:
             self.embedded[len(self.steps)] = embedded
         return self
 
     def to_error(self, version: str) -> DecodeError:
-        """What Go says of it."""
+        """Return the error with Go's message for this mismatch."""
         steps = self.steps[::-1]
         path = "".join(step if step.startswith("[") else f".{step}" for step in steps).removeprefix(".")
         if self.reason:
@@ -105,7 +105,7 @@ class _Kind(NamedTuple):
 
 
 class JsonField(NamedTuple):
-    """A record's field and its form in JSON; free-form values are carried as they are."""
+    """A record's field and its form in JSON; free-form values are kept unchanged."""
 
     name: str
     json_name: str
@@ -113,19 +113,19 @@ class JsonField(NamedTuple):
     default: Any
     always: bool
     is_text: bool
-    embedded_in: str = ""  # the struct that has it in Go, where that is a part of the record's without a name
+    embedded_in: str = ""  # the Go struct that has the field, if the record's Go type embeds that struct
 
     @property
     def is_free_form(self) -> bool:
-        """Whether any JSON value will do."""
+        """Whether the field accepts any JSON value."""
         return self.kind is _FREE_FORM
 
 
 def from_dict(record_type: type[R], value: object, version: str = "v1") -> R:
-    """The record that a plain JSON value stands for; raises DecodeError with the path of the first mismatch.
+    """Return the record for a plain JSON value; raises DecodeError with the path of the first mismatch.
 
-    The value is not changed, and free-form parts (opaque parameters) are shared with it. `version` is the one of
-    resource.k8s.io that errors speak of.
+    The value is not changed, and the record shares its free-form parts (opaque parameters). `version` is the version
+    of resource.k8s.io that errors name.
     """
     try:
         return typing.cast("R", _kind_of(record_type).read(value))
@@ -134,20 +134,20 @@ def from_dict(record_type: type[R], value: object, version: str = "v1") -> R:
 
 
 def to_dict(record: Record) -> dict[str, Any]:
-    """The plain JSON value of a record, members in the order of the API's types, unknown ones last."""
+    """Return the plain JSON value of a record, members in the order of the API's types, unknown ones last."""
     result: dict[str, Any] = _kind_of(type(record)).write(record)
     return result
 
 
 def json_fields(record_type: type[Record]) -> Mapping[str, JsonField]:
-    """The fields of a record by their names in JSON."""
+    """Return the fields of a record by their JSON names."""
     return _by_json_name(record_type)
 
 
 def without_unknown(record: R) -> R:
-    """The record without the members that no field stands for, at any depth: what the API server would store.
+    """Return the record without unknown members at any depth: what the API server would store.
 
-    It is the same record where there are none.
+    Returns the same record if it has none.
     """
     changes: dict[str, Any] = {} if record.unknown_fields is None else {"unknown_fields": None}
     for name in _record_fields(type(record)):
@@ -169,7 +169,7 @@ def without_unknown(record: R) -> R:
 
 
 def format_time(moment: datetime) -> str:
-    """A moment as the API writes it: RFC 3339 in UTC, whole seconds."""
+    """Return a time as the API writes it: RFC 3339 in UTC, whole seconds."""
     return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
@@ -198,7 +198,7 @@ def _by_json_name(record_type: type[Record]) -> dict[str, JsonField]:
 
 @functools.cache
 def _record_fields(record_type: type[Record]) -> tuple[str, ...]:
-    """The names of the fields that hold records, one, several, or by name."""
+    """Return the names of the fields that hold a record, a tuple of records or a mapping to records."""
     return tuple(info.name for info in msgspec.structs.fields(record_type) if _holds_records(info.type))
 
 
@@ -208,7 +208,7 @@ def _holds_records(annotation: Any) -> bool:
 
 
 def unwrapped(annotation: Any) -> tuple[Any, Mapping[str, str]]:
-    """An annotation without its marks, and what they say."""
+    """Return the type inside an `Annotated`, and the entries of its `msgspec.Meta` marks."""
     if typing.get_origin(annotation) is Annotated:
         inner, *marks = typing.get_args(annotation)
         return inner, {name: text for mark in marks for name, text in mark.extra.items()}
@@ -216,13 +216,13 @@ def unwrapped(annotation: Any) -> tuple[Any, Mapping[str, str]]:
 
 
 def _called(kind: _Kind, go_type: str) -> _Kind:
-    """A kind under another name."""
+    """Return a kind with another Go type name."""
 
     def read(value: Any) -> Any:
         try:
             return kind.read(value)
         except Mismatch as mismatch:
-            if not mismatch.steps:  # it is the value itself
+            if not mismatch.steps:  # the value itself mismatches, not a part of it
                 mismatch.go_type = go_type
             raise
 
@@ -258,7 +258,7 @@ def _record_kind(record_type: type[Record]) -> _Kind:
     def read(value: Any) -> Record:
         if not isinstance(value, dict):
             raise Mismatch(value, go_type)
-        known = _by_json_name(record_type)  # not before the first use: types may refer to each other
+        known = _by_json_name(record_type)  # resolved on first use, because types can refer to each other
         values: dict[str, Any] = {}
         unknown = first = None
         for json_name, item in value.items():
@@ -271,7 +271,7 @@ def _record_kind(record_type: type[Record]) -> _Kind:
                     unknown[json_name] = _read_free_form(item)
                 except Mismatch as mismatch:
                     raise mismatch.under(json_name) from None
-            elif field.is_text and type(item) is str and item.isascii():  # as most are
+            elif field.is_text and type(item) is str and item.isascii():  # fast path for most members
                 values[field.name] = item
             elif item is not None:
                 try:
@@ -344,14 +344,14 @@ def _map_kind(item_kind: _Kind) -> _Kind:
 
 
 def _first(before: Mismatch | None, now: Mismatch) -> Mismatch:
-    """The mismatch that is told if no final one follows; raises a final one."""
+    """Return the mismatch to report if no final one follows. Raises `now` if it is final."""
     if now.is_final:
         raise now from None
     return now if before is None else before
 
 
 def _read_free_form(value: Any) -> Any:
-    """A value that we only carry: it must be possible to write it again."""
+    """Return the value unchanged; raises Mismatch if it could not be written again as JSON."""
     try:
         _STRICT_JSON.encode(value).encode()
     except RecursionError:
@@ -396,15 +396,15 @@ def _read_quantity(value: Any) -> Quantity:
 
 
 def _quantity_text(value: Any) -> str:
-    """What Go parses: a string, or the JSON of anything else."""
+    """Return the text that Go parses: the string, or the JSON text of any other value."""
     if isinstance(value, str):
         return value.strip()
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return _number(value) if is_number else _described(value)  # which is no quantity either
+    return _number(value) if is_number else _described(value)  # `_described` gives a text that does not parse
 
 
 def _read_time(value: Any) -> datetime:
-    if isinstance(value, datetime):  # YAML knows times
+    if isinstance(value, datetime):  # YAML has a timestamp type
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if not isinstance(value, str):
         mismatch = Mismatch(value, "string")
@@ -414,18 +414,18 @@ def _read_time(value: Any) -> datetime:
         if _RFC3339.fullmatch(value):
             return datetime.fromisoformat(value).astimezone(UTC)
     except (ValueError, OverflowError):
-        pass  # a day or an hour that does not exist
+        pass  # for example February 30 or hour 25
     raise Mismatch(reason=_time_complaint(value, _TIME_LAYOUT))
 
 
 def micro_time_complaint(text: Any) -> str:
-    """Go's words for a text that is no time in microseconds, as a MicroTime has to be; empty for any other value."""
+    """Return Go's complaint about a text that is not a valid MicroTime; empty for valid ones and other types."""
     is_right = not isinstance(text, str) or _MICRO_TIME.fullmatch(text)
     return "" if is_right else _time_complaint(text, _MICRO_LAYOUT)
 
 
 def _time_complaint(text: str, layouts: Sequence[tuple[str, str]]) -> str:
-    """Go's words for what is no time: the first part of the layout that does not fit."""
+    """Return Go's complaint about an invalid time, which names the first part of the layout that does not match."""
     rest, whole = text, "".join(layout for layout, _ in layouts)
     for layout, pattern in layouts:
         match = re.match(pattern, rest, re.ASCII)
@@ -437,7 +437,7 @@ def _time_complaint(text: str, layouts: Sequence[tuple[str, str]]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as Go's package of times quotes it: byte by byte where it is not ASCII."""
+    """Quote a text as Go's `time` package does: every byte of a non-ASCII character is escaped."""
     pieces = []
     for character in text:
         if character in '"\\':
@@ -491,4 +491,4 @@ PLAIN: dict[Any, _Kind] = {
     Quantity: _Kind(_read_quantity, str, lambda: Quantity.of(0), "resource.Quantity"),
     datetime: _Kind(_read_time, format_time, lambda: None, "string"),
 }
-"""How values without members are read and written; reading raises Mismatch."""
+"""How scalar values are read and written; reading raises Mismatch."""

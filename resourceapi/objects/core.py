@@ -1,7 +1,7 @@
-"""The parts of core/v1 that devices need: nodes, node selectors, pods with their claims and what became of them.
+"""The parts of core/v1 that devices need: nodes, node selectors, pods with their claims and statuses.
 
-Only what somebody here looks at has a field; all the rest of a node or a pod is kept as unknown fields. The scheduler
-and the kubelet have the same pod.
+Only members that this project uses have a field; the rest of a node or a pod is kept as unknown fields. The scheduler
+and the kubelet use the same pod type.
 """
 
 import functools
@@ -18,7 +18,7 @@ NodeSelectorOperator = Annotated[str, msgspec.Meta(extra={"go_type": "v1.NodeSel
 
 
 class NodeSelectorRequirement(Record, frozen=True):
-    """A node's label or field against values; operator In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """Compares a node's label or field with values; operator In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: Always[str] = ""
     operator: Always[NodeSelectorOperator] = ""
@@ -26,14 +26,14 @@ class NodeSelectorRequirement(Record, frozen=True):
 
 
 class NodeSelectorTerm(Record, frozen=True):
-    """Requirements that must all hold. A term without any matches no node."""
+    """Requirements that must all hold. A term without requirements matches no node."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Record, frozen=True):
-    """Terms of which one must hold."""
+    """Terms, at least one of which must hold."""
 
     node_selector_terms: Always[tuple[NodeSelectorTerm, ...]] = ()
 
@@ -48,7 +48,7 @@ class Taint(Record, frozen=True):
 
 
 class NodeSpec(Record, frozen=True):
-    """What is wanted of a node."""
+    """The desired state of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -66,7 +66,7 @@ class NodeCondition(Record, frozen=True):
 
 
 class NodeStatus(Record, frozen=True):
-    """What a node is and has."""
+    """The observed state of a node."""
 
     capacity: Mapping[str, Quantity] = {}
     allocatable: Mapping[str, Quantity] = {}
@@ -108,12 +108,12 @@ class Container(Record, frozen=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """True for an init container that keeps running."""
+        """Whether an init container keeps running beside the main containers."""
         return self.restart_policy == "Always"
 
 
 class PodResourceClaim(Record, frozen=True, omit_defaults=True):
-    """The pod's name for a claim, which exists already or is made from a template."""
+    """The pod's name for a claim, which exists already or is created from a template."""
 
     name: Always[str] = ""
     resource_claim_name: str | None = None
@@ -133,14 +133,14 @@ class PodSpec(Record, frozen=True):
 
 
 class PodResourceClaimStatus(Record, frozen=True, omit_defaults=True):
-    """Which claim was made for a pod's reference; None if none was needed."""
+    """The claim that was created for a pod's reference; None if none was needed."""
 
     name: Always[str] = ""
     resource_claim_name: str | None = None
 
 
 class ContainerExtendedResourceRequest(Record, frozen=True, omit_defaults=True):
-    """Which request of the special claim stands for a container's extended resource."""
+    """The request of the special claim that represents a container's extended resource."""
 
     container_name: Always[str] = ""
     resource_name: Always[str] = ""
@@ -148,27 +148,27 @@ class ContainerExtendedResourceRequest(Record, frozen=True, omit_defaults=True):
 
 
 class PodExtendedResourceClaimStatus(Record, frozen=True, omit_defaults=True):
-    """The special claim that the scheduler made for extended resources."""
+    """The special claim that the scheduler created for extended resources."""
 
     request_mappings: Always[tuple[ContainerExtendedResourceRequest, ...]] = ()
     resource_claim_name: Always[str] = ""
 
 
 class ContainerStateWaiting(Record, frozen=True):
-    """It has not started yet, or not again."""
+    """The container waits for its start or restart."""
 
     reason: str = ""
     message: str = ""
 
 
 class ContainerStateRunning(Record, frozen=True):
-    """It runs."""
+    """The container runs."""
 
     started_at: datetime | None = None
 
 
 class ContainerStateTerminated(Record, frozen=True):
-    """It ended."""
+    """The container has ended."""
 
     exit_code: Always[int] = 0
     reason: str = ""
@@ -178,7 +178,7 @@ class ContainerStateTerminated(Record, frozen=True):
 
 
 class ContainerState(Record, frozen=True):
-    """Where a container is: one member at the most, and without any it is waiting."""
+    """The state of a container: at most one member is set; without one the container is waiting."""
 
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
@@ -186,14 +186,14 @@ class ContainerState(Record, frozen=True):
 
     @property
     def name(self) -> Literal["waiting", "running", "terminated"]:
-        """Which of the three it is."""
+        """The name of the state."""
         if self.running is not None:
             return "running"
         return "waiting" if self.terminated is None else "terminated"
 
 
 class ResourceHealth(Record, frozen=True):
-    """The health of one device of a container; `message` says why, if the device's driver did."""
+    """The health of one device of a container; `message` is the driver's reason, if there is one."""
 
     resource_id: Always[str] = msgspec.field(name="resourceID", default="")
     health: str = ""
@@ -208,7 +208,7 @@ class ResourceStatus(Record, frozen=True):
 
 
 class ContainerStatus(Record, frozen=True):
-    """What became of a container."""
+    """The observed state of a container."""
 
     name: Always[str] = ""
     state: ContainerState = ContainerState()
@@ -222,7 +222,7 @@ class ContainerStatus(Record, frozen=True):
 
 
 class PodStatus(Record, frozen=True):
-    """What became of a pod."""
+    """The observed state of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -234,12 +234,12 @@ class PodStatus(Record, frozen=True):
 
     @property
     def is_terminal(self) -> bool:
-        """True when the pod will never run again."""
+        """Whether the pod will never run again."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def all_containers(self) -> tuple[ContainerStatus, ...]:
-        """The containers that have been started or tried, in the order of `Pod.all_containers`."""
+        """The containers that the kubelet has started or tried to start, in the order of `Pod.all_containers`."""
         return (*self.init_container_statuses, *self.container_statuses)
 
 
@@ -254,20 +254,20 @@ class Pod(KubernetesObject, frozen=True, dict=True, gc=True):
 
     @property
     def uid(self) -> str:
-        """The pod's identity."""
+        """The pod's uid."""
         return self.metadata.uid
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """Init containers, then the others: the order in which they are admitted, and requests are counted."""
+        """Init containers, then the others: the order in which containers are admitted and requests are counted."""
         return (*self.spec.init_containers, *self.spec.containers)
 
     def is_init_container(self, container: Container) -> bool:
-        """Tell by name, as the kubelet does."""
+        """Return whether the container is an init container; decided by name, as the kubelet does."""
         return container.name in self._init_names
 
     def container(self, name: str) -> Container:
-        """The container called `name`. Raises KeyError."""
+        """Return the container with this name. Raises KeyError."""
         return self._by_name[name]
 
     @functools.cached_property
@@ -276,17 +276,17 @@ class Pod(KubernetesObject, frozen=True, dict=True, gc=True):
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Container]:
-        return {each.name: each for each in reversed(self.all_containers)}  # the first of a name
+        return {each.name: each for each in reversed(self.all_containers)}  # the first container of a name wins
 
 
 class NamespaceStatus(Record, frozen=True):
-    """Active or Terminating."""
+    """The phase of a namespace, Active or Terminating."""
 
     phase: str = ""
 
 
 class Namespace(KubernetesObject, frozen=True):
-    """A namespace; its labels allow admin access."""
+    """A namespace; a label of it allows admin access."""
 
     KIND: ClassVar[str] = "Namespace"
     API_VERSION: ClassVar[str] = "v1"

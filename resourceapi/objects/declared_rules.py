@@ -1,8 +1,8 @@
-"""The rules that the types of resource.k8s.io declare of their own fields, as kube-apiserver enforces them since 1.37.
+"""The rules that the types of resource.k8s.io declare for their fields, as kube-apiserver enforces them since 1.37.
 
-A table of fields for each type, walked over an object's JSON form in the version of the request: paths and the items
-that are shown are as the client wrote them. They come after the rules that are written as code, and replace those that
-find the same kind of fault in the same field. In an update what did not change is not looked at.
+Each type has a table of fields, which is applied to an object's JSON form in the version of the request, so paths and
+shown items are as the client wrote them. The declared rules run after the hand-written rules; a declared error replaces
+a hand-written one of the same kind about the same field. In an update, unchanged values are not checked.
 
 Source: changes-1.37 3.2, KEP-5073, the rules that are declared in k8s.io/api 0.37.
 """
@@ -26,13 +26,13 @@ class _Value(NamedTuple):
 
     rules: tuple[ValueRule, ...] = ()
     required: bool = False
-    is_pointer: bool = False  # which tells an empty one from none
+    is_pointer: bool = False  # an empty text differs from an absent one
 
 
 class _Struct(NamedTuple):
     """An object with known fields, in the order of the type. Exactly one of `one_of` must be set, if there are any.
 
-    `is_immutable`: an update cannot change it; `is_final`: nor replace it, only remove it.
+    `is_immutable`: an update cannot change the object. `is_final`: once set, an update can only remove it.
     """
 
     fields: "Mapping[str, _Node]"
@@ -42,7 +42,10 @@ class _Struct(NamedTuple):
 
 
 class _List(NamedTuple):
-    """A list. Items differ in their `keys`, or as a whole with `is_set`; those with keys are compared by them."""
+    """A list. Items must differ in their `keys`, or as a whole with `is_set`.
+
+    In an update, an item is compared with the old item that has the same keys.
+    """
 
     item: "_Node | None" = None
     limit: int | None = None
@@ -62,7 +65,7 @@ _Node = _Value | _Struct | _List | _Map
 
 
 def declared_errors(form: Mapping[str, Any], old: Mapping[str, Any] | None) -> ErrorList:
-    """What the declared rules find in an object, given as JSON in the version of the request, with what it was."""
+    """Return the declared rules' errors of `form`, an object's JSON in the version of the request; `old`: before it."""
     errors = ErrorList()
     kind, version = str(form.get("kind")), str(form.get("apiVersion")).rpartition("/")[2]
     table = _TABLES.get((kind, version)) or _TABLES.get((kind, ""))
@@ -73,7 +76,7 @@ def declared_errors(form: Mapping[str, Any], old: Mapping[str, Any] | None) -> E
 
 
 def replaced(written: ErrorList, declared: ErrorList) -> ErrorList:
-    """The errors of the written rules that no declared one stands for, each once, then the declared ones."""
+    """Return the distinct hand-written errors that no declared error replaces, followed by the declared errors."""
     already_reported = {(error.type, _in_the_hub(error.path), _is_about_a_change(error)) for error in declared}
     once = {str(error): error for error in written}.values()
     result = ErrorList(x for x in once if (x.type, x.path, _is_about_a_change(x)) not in already_reported)
@@ -86,7 +89,7 @@ def _is_about_a_change(error: FieldError) -> bool:
 
 
 def _in_the_hub(path: str) -> str:
-    """A path as the written rules know it: v1beta1 has what a request asks for, and a device, elsewhere."""
+    """Convert a path to v1, which the hand-written rules use: v1beta1 has requests and devices in other places."""
     path = _FLAT_REQUEST.sub(r"\1.exactly.\2", path)
     return _BASIC_DEVICE.sub(r"\1.", path)
 
@@ -96,7 +99,7 @@ _BASIC_DEVICE = re.compile(r"(spec\.devices\[\d+\])\.basic\.")
 
 
 def _walk(errors: ErrorList, path: str, node: _Node, new: Any, old: Any, *, is_update: bool, is_known: bool) -> None:
-    """The rules for one value. `is_known` says that `old` is what it was; without it the value is new."""
+    """Apply the rules to one value. `is_known`: `old` is the previous value; otherwise the value is new."""
     if is_update and is_known and json_equal(new, old):
         return
     match node:

@@ -1,6 +1,6 @@
-"""Objects from bytes or plain values and back, in any served version.
+"""Reads objects from bytes or plain values and writes them, in any served version.
 
-Everything is computed in v1 (see `v1`): older versions are converted on the way in and on the way out.
+The decoded objects are v1 (see `v1`): older versions are converted when they are read and when they are written.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ K = TypeVar("K", bound=KubernetesObject)
 
 
 class _Served(NamedTuple):
-    """A kind in one version: the type of its JSON form, and the way to and from the type that we compute with."""
+    """A kind in one version: the type of its JSON form, and the conversions to and from the v1 type."""
 
     form: type[KubernetesObject]
     to_hub: Callable[[Any], KubernetesObject] | None = None
@@ -53,29 +53,29 @@ _SERVED: dict[tuple[str, str], _Served] = {
 KINDS = frozenset(_SERVED)
 """The pairs of apiVersion and kind that can be read and written."""
 NAMESPACED = (v1.ResourceClaim, v1.ResourceClaimTemplate, core.Pod)
-"""The kinds that live in a namespace."""
+"""The namespaced kinds."""
 
 
 class Decoded(NamedTuple):
-    """An object, and what strict field validation says of its JSON form (see `strict`)."""
+    """An object, and what strict field validation finds in its JSON form (see `strict`)."""
 
     object: KubernetesObject
     problems: tuple[str, ...]
 
 
 def read_object(value: object, *, defaults_at: datetime | None = None) -> KubernetesObject:
-    """The object that a plain value with `apiVersion` and `kind` stands for.
+    """Return the object for a plain value with `apiVersion` and `kind`.
 
-    With `defaults_at` the defaults of the object's version are filled in, as of that moment. Raises DecodeError.
+    With `defaults_at`, the defaults of the object's version are filled in, as of that time. Raises DecodeError.
     """
     served, obj = _read(value)
     return _finished(served, obj, defaults_at)
 
 
 def read_as(kind: type[K], value: object, *, defaults_at: datetime | None = None) -> K:
-    """Like `read_object`, for an object of a known kind: `apiVersion` and `kind` may be absent, then v1 is meant."""
+    """Like `read_object`, for a known kind; if `apiVersion` and `kind` are both absent, v1 is assumed."""
     if not isinstance(value, dict):
-        from_dict(kind, value)  # says what it is instead
+        from_dict(kind, value)  # raises an error that names the wrong type
     elif not value.get("kind") and not value.get("apiVersion"):
         value = value | {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
     obj = read_object(value, defaults_at=defaults_at)
@@ -85,14 +85,14 @@ def read_as(kind: type[K], value: object, *, defaults_at: datetime | None = None
 
 
 def read_with_problems(value: object, *, defaults_at: datetime | None = None) -> Decoded:
-    """Like `read_object`, and says which members have no field in that version."""
+    """Like `read_object`, and also return the problems that strict field validation finds in that version."""
     served, obj = _read(value)
     assert isinstance(value, dict), "or it would not have been read"
     return Decoded(_finished(served, obj, defaults_at), problems(obj, value))
 
 
 def read_objects(value: object, *, defaults_at: datetime | None = None) -> Iterator[KubernetesObject]:
-    """The objects in a plain value: the object itself, or the items of a list (`List` or `<Kind>List`)."""
+    """Yield the objects in a plain value: the object itself, or the items of a list (`List` or `<Kind>List`)."""
     members = _members(value)
     api_version, kind, items = members["apiVersion"], members["kind"], members.get("items")
     if not kind.endswith("List") or not isinstance(items, list):
@@ -108,7 +108,7 @@ def read_objects(value: object, *, defaults_at: datetime | None = None) -> Itera
 
 
 def write_object(obj: KubernetesObject, api_version: str | None = None) -> dict[str, Any]:
-    """The plain value of an object in the given version (v1 if none is given), with `kind` and `apiVersion`.
+    """Return the plain value of an object in `api_version` (default: v1), with `kind` and `apiVersion`.
 
     Raises DecodeError if the kind is not served in that version.
     """
@@ -119,23 +119,23 @@ def write_object(obj: KubernetesObject, api_version: str | None = None) -> dict[
 
 
 def decode(data: bytes | str, *, defaults_at: datetime | None = None) -> KubernetesObject:
-    """The object in a JSON text; raises DecodeError, also for what is no JSON."""
+    """Return the object in a JSON text; raises DecodeError, also for invalid JSON."""
     return read_object(parse_json(data), defaults_at=defaults_at)
 
 
 def decode_with_problems(data: bytes | str, *, defaults_at: datetime | None = None) -> Decoded:
-    """Like `decode`, and says which members have no field in that version and which come twice."""
+    """Like `decode`, and also return the unknown and the duplicate members."""
     served, obj = _read(parse_json(data))
     return Decoded(_finished(served, obj, defaults_at), problems(obj, parse_members(data)))
 
 
 def encode(obj: KubernetesObject, api_version: str | None = None) -> bytes:
-    """The JSON text of an object in the given version (v1 if none is given)."""
+    """Return the JSON text of an object in `api_version` (default: v1)."""
     return msgspec.json.encode(write_object(obj, api_version))
 
 
 def parse_json(data: bytes | bytearray | str) -> Any:
-    """The plain value of a JSON text. Strict: UTF-8, no NaN, no endless nesting; raises DecodeError."""
+    """Return the plain value of a JSON text. Strict: UTF-8, no NaN, limited nesting; raises DecodeError."""
     try:
         return msgspec.json.decode(data)
     except RecursionError:
@@ -145,7 +145,7 @@ def parse_json(data: bytes | bytearray | str) -> Any:
 
 
 def _read(value: object) -> tuple[_Served, KubernetesObject]:
-    """The object in its own version, without defaults."""
+    """Return the object in its own version, without defaults."""
     members = _members(value)
     api_version = members.pop("apiVersion")
     served = _served(api_version, members.pop("kind"))
@@ -159,7 +159,7 @@ def _finished(served: _Served, obj: KubernetesObject, defaults_at: datetime | No
 
 
 def _members(value: object) -> dict[str, Any]:
-    """A copy of an object's members, `apiVersion` and `kind` certainly among them."""
+    """Return a copy of an object's members; raises DecodeError if `apiVersion` or `kind` is missing."""
     if not isinstance(value, dict):
         raise DecodeError("an object with apiVersion and kind is needed")
     for name, shown in (("apiVersion", "apiVersion"), ("kind", "Kind")):

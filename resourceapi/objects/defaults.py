@@ -1,4 +1,4 @@
-"""What the API server fills in when it decodes an object, in the object's own version."""
+"""The defaults that the API server fills in when it decodes an object, in the object's own version."""
 
 from datetime import datetime
 from typing import TypeVar, cast
@@ -18,7 +18,7 @@ _ONE = Quantity.of(1)
 
 
 def with_defaults(obj: K, now: datetime) -> K:
-    """The object with defaults: allocation mode, count, toleration operator, and `now` for when taints were added."""
+    """Return the object with defaults: allocation mode, count, toleration operator, and `now` as taints' timeAdded."""
     result: KubernetesObject = obj
     match obj:
         case v1.ResourceClaim():

@@ -1,6 +1,6 @@
-"""What fields mean, for `kubectl explain`: those whose types do not say it themselves.
+"""Descriptions of fields for `kubectl explain`, except fields whose type's docstring describes them.
 
-Keys are JSON names, with the struct's name before it where a field means something of its own there.
+Keys are JSON names. The struct's name precedes the JSON name if the field has a special meaning in that struct.
 """
 
 _FIELDS = {
@@ -101,5 +101,5 @@ _FIELDS = {
 
 
 def description(struct: str, field: str) -> str:
-    """What a field of a struct means; empty where nothing is known."""
+    """Return the description of a struct's field; empty if there is none."""
     return _FIELDS.get(f"{struct}.{field}") or _FIELDS.get(field) or ""

@@ -1,7 +1,7 @@
-"""Fields of features that a release has behind gates that are off: a server drops them before it looks at an object.
+"""Drops the fields of features whose gates are off in a release, as a server does before it validates an object.
 
-What an older object has already stays, each feature for itself. Source: changes-1.37 section 6, the strategies
-of 1.34 and 1.35.
+Fields that the stored object already uses are kept, decided per feature. Source: changes-1.37 section 6, the
+strategies of 1.34 and 1.35.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _Drop = Callable[[Any], Any]
 
 
 def without_disabled(new: K, old: K | None, release: Release) -> K:
-    """The object without what the release drops, unless the object that it replaces has it."""
+    """Return the object without the fields that the release drops; fields that the old object uses are kept."""
     if release.has_all_fields:
         return new
     for drop in _DROPS.get(type(new), ()):
@@ -110,4 +110,4 @@ _DROPS: dict[type[KubernetesObject], tuple[_Drop, ...]] = {
         _lists,
     ),
 }
-"""What 1.34 and 1.35 drop, a function for each gate; constraints with distinctAttribute they forget to drop."""
+"""The fields that 1.34 and 1.35 drop, one function per gate. They do not drop constraints with distinctAttribute."""

@@ -1,6 +1,6 @@
-"""What is wrong with an object: a list of field errors, worded as the API server words them.
+"""Field errors of an object, in the API server's wording.
 
-Rules add to a list and never raise; `invalid_status` makes the answer of it.
+Rules add errors to a list and never raise. `invalid_status` builds the API server's response from the list.
 """
 
 import enum
@@ -17,7 +17,7 @@ from resourceapi.objects.quantity import Quantity
 
 
 class ErrorType(enum.Enum):
-    """Kind of a field error: the cause's reason in a Status body, and the words in front of the message."""
+    """Kind of a field error: the cause's reason in a Status body, and the prefix of the message."""
 
     REQUIRED = ("FieldValueRequired", "Required value")
     INVALID = ("FieldValueInvalid", "Invalid value")
@@ -36,12 +36,12 @@ class ErrorType(enum.Enum):
         return self.value[0]
 
 
-_MOST_TOLD = 8 * 1024 * 1024  # characters; an object has 1.5 MiB at the most
+_MOST_TOLD = 8 * 1024 * 1024  # characters of all errors; an object has at most 1.5 MiB
 _WITHOUT_VALUE = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL})
 
 
 class FieldError(NamedTuple):
-    """One thing that is wrong. `path` as `spec.devices[0].name`; `message` without the path."""
+    """One fault. `path` is like `spec.devices[0].name`; `message` does not contain the path."""
 
     type: ErrorType
     path: str
@@ -52,23 +52,23 @@ class FieldError(NamedTuple):
 
 
 class Token(str):
-    """A text that is of a named type in the API server, such as an operator: errors show it as JSON does."""
+    """A text whose Go type is a named string type, such as an operator. Errors show it as JSON, not Go-quoted."""
 
     __slots__ = ()
 
 
 OMITTED: Any = object()
-"""A value that is not shown."""
+"""Passed as the value of an error whose message does not show it."""
 
 
 class WithAlpha(NamedTuple):
-    """A value that is shown with its fields of alpha features, even if they are empty."""
+    """A value that errors show with its alpha fields, even if they are empty."""
 
     value: Any
 
 
 class InOrder(NamedTuple):
-    """A value whose members are in the order in which they are shown."""
+    """A value whose members errors show in their present order."""
 
     value: Any
 
@@ -76,14 +76,14 @@ class InOrder(NamedTuple):
 class ErrorList(list[FieldError]):
     """Field errors in the order in which they were found.
 
-    Those that are found once the others' texts fill megabytes are left out: many can show one large value each.
+    Errors are dropped once the texts exceed `_MOST_TOLD` characters, because each error can show a large value.
     """
 
     _length = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether what is found from now on is left out."""
+        """Whether further errors are dropped."""
         return self._length > _MOST_TOLD
 
     def required(self, path: str, detail: str = "") -> None:
@@ -95,11 +95,11 @@ class ErrorList(list[FieldError]):
         self._add(ErrorType.INVALID, path, value, detail)
 
     def duplicate(self, path: str, value: Any, detail: str = "") -> None:
-        """A value that must be unique came before."""
+        """A value that must be unique occurs again."""
         self._add(ErrorType.DUPLICATE, path, value, detail)
 
     def not_supported(self, path: str, value: Any, supported: list[str], *, is_named: bool = True) -> None:
-        """A value is none of those that exist; `is_named`: its type has a name of its own."""
+        """A value is not one of the supported ones; `is_named`: its Go type is a named string type."""
         quoted = ", ".join(quoted_text(item) for item in supported)
         shown = Token(value) if is_named and isinstance(value, str) else value
         self._add(ErrorType.NOT_SUPPORTED, path, shown, f"supported values: {quoted}")
@@ -118,7 +118,7 @@ class ErrorList(list[FieldError]):
         self._add(ErrorType.TOO_MANY, path, count, f"must have at most {limit} item{'' if limit == 1 else 's'}")
 
     def not_found(self, path: str, value: str, detail: str = "") -> None:
-        """A reference leads nowhere."""
+        """A reference names something that does not exist."""
         self._add(ErrorType.NOT_FOUND, path, value, detail)
 
     def internal(self, path: str, detail: str) -> None:
@@ -136,7 +136,7 @@ class ErrorList(list[FieldError]):
 
 
 def invalid_status(obj: KubernetesObject, errors: ErrorList) -> dict[str, Any]:
-    """The Status body with which the API server refuses the object: message, reason and causes."""
+    """Return the Status body with which the API server refuses the object: message, reason and causes."""
     group = obj.API_VERSION.rpartition("/")[0]
     kind, name = f"{obj.KIND}.{group}" if group else obj.KIND, obj.metadata.name
     distinct = list(dict.fromkeys(str(error) for error in errors))
@@ -156,7 +156,7 @@ def invalid_status(obj: KubernetesObject, errors: ErrorList) -> dict[str, Any]:
 
 
 def quoted_text(text: str) -> str:
-    """A text in quotes, escaped as Go's strconv.Quote does."""
+    """Return the text in quotes, escaped as Go's strconv.Quote does."""
     pieces = []
     for character in text:
         if character in _ESCAPES:
@@ -192,16 +192,16 @@ def _shown(value: Any) -> str:
         value = _internal_form(value.value, alpha=True)
     elif isinstance(value, InOrder):
         value = value.value
-    elif not isinstance(value, dict):  # those come with their members in the order to show
+    elif not isinstance(value, dict):  # a dict's members are in display order already
         value = _internal_form(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.translate(JSON_ESCAPES)
 
 
 def _internal_form(value: Any, *, alpha: bool = False) -> Any:
-    """A value as the API server's own structs print it: Go's field names, null for what is empty."""
+    """Return a value as the API server's internal structs print it: Go's field names, null for empty values."""
     if isinstance(value, ObjectMeta | OwnerReference):
-        return to_dict(value)  # the same struct inside and outside
+        return to_dict(value)  # the internal API uses the same struct as the versioned one
     if isinstance(value, Record):
         form: dict[str, Any] = {}
         for info in msgspec.structs.fields(type(value)):

@@ -1,4 +1,4 @@
-"""Events of core/v1. Each is a new object, with a count of one: whoever repeats an event has to count it."""
+"""Events of core/v1. Each is a new object with a count of one; a caller that repeats an event must count it."""
 
 import secrets
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _LONGEST_MESSAGE = 1024  # characters; more is refused
 def pod_event(
     pod: ObjectMeta, reason: str, message: str, *, type_: str, source: Mapping[str, str], at: str
 ) -> dict[str, Any]:
-    """An event about a pod; `type_` is Normal or Warning, `source` names the component, `at` is the time."""
+    """Return an event about a pod; `type_` is Normal or Warning, `source` names the component, `at` is the time."""
     return {
         "apiVersion": "v1",
         "kind": "Event",

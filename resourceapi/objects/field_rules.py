@@ -1,6 +1,6 @@
 """Rules that several kinds share: names of the DRA API, limits of lists, free-form objects, node selectors, conditions.
 
-Every rule adds what it finds to a list of errors (see `errors`). `path` is the checked field's own path.
+Every rule adds the faults to a list of errors (see `errors`). `path` is the path of the checked field.
 """
 
 import re
@@ -36,13 +36,13 @@ _HEX = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-
 
 
 def complaints(errors: ErrorList, path: str, value: str, problems: Iterable[str]) -> None:
-    """Each complaint about a value as an error."""
+    """Add an error for each complaint about a value."""
     for complaint in problems:
         errors.invalid(path, value, complaint)
 
 
 def driver_name(errors: ErrorList, path: str, name: str, release: Release = LATEST) -> None:
-    """A DNS subdomain in any case, at most 63 bytes."""
+    """Check a DNS subdomain in any case, at most 63 bytes."""
     if not name:
         errors.required(path)
         if not release.explains_empty_names:
@@ -53,7 +53,7 @@ def driver_name(errors: ErrorList, path: str, name: str, release: Release = LATE
 
 
 def pool_name(errors: ErrorList, path: str, name: str) -> None:
-    """DNS subdomains separated by slashes."""
+    """Check DNS subdomains separated by slashes."""
     if not name:
         errors.required(path)
         return
@@ -64,18 +64,18 @@ def pool_name(errors: ErrorList, path: str, name: str) -> None:
 
 
 def dns_label(errors: ErrorList, path: str, name: str) -> None:
-    """A DNS label: devices, requests, counters."""
+    """Check a DNS label: the name of a device, request or counter."""
     complaints(errors, path, name, names.dns_label(name))
 
 
 def label_name(errors: ErrorList, path: str, name: str) -> None:
-    """A label's key: taint keys, binding conditions."""
+    """Check a label key: taint keys, binding conditions."""
     complaints(errors, path, name, names.label_key(name))
 
 
 def qualified_name(errors: ErrorList, path: str, name: str) -> None:
-    """`identifier` or `domain/identifier`: attributes and capacities."""
-    # More than one slash passes: servers up to 1.36 let it through, and objects with such names exist.
+    """Check `identifier` or `domain/identifier`: names of attributes and capacities."""
+    # More than one slash is accepted: servers up to 1.36 accept it, and objects with such names exist.
     parts = name.split("/")
     if len(parts) == 1:
         _identifier(errors, path, name)
@@ -92,7 +92,7 @@ def qualified_name(errors: ErrorList, path: str, name: str) -> None:
 
 
 def fully_qualified_name(errors: ErrorList, path: str, name: str) -> None:
-    """`domain/identifier`: attributes in constraints."""
+    """Check `domain/identifier`: attributes in constraints."""
     qualified_name(errors, path, name)
     if "/" not in name:
         errors.invalid(path, Token(name), "a fully qualified name must be a domain and a name separated by a slash")
@@ -105,7 +105,7 @@ def _identifier(errors: ErrorList, path: str, name: str) -> None:
 
 
 def share_id(errors: ErrorList, path: str, uid: str) -> None:
-    """A UUID in lower case with dashes."""
+    """Check a UUID in lower case with dashes."""
     plain = uid
     problem = ""
     if len(uid) == 45:
@@ -134,7 +134,7 @@ def share_id(errors: ErrorList, path: str, uid: str) -> None:
 
 
 def raw_object(errors: ErrorList, path: str, value: Any, *, stored: bool) -> None:
-    """A free-form JSON object of at most 10 KiB; a stored one may be larger."""
+    """Check a free-form JSON object of at most 10 KiB; a stored one can be larger."""
     if value is None:
         errors.required(path)
     elif not stored and len(msgspec.json.encode(value)) > MAX_RAW_OBJECT:
@@ -144,7 +144,7 @@ def raw_object(errors: ErrorList, path: str, value: Any, *, stored: bool) -> Non
 
 
 def configuration(errors: ErrorList, path: str, opaque: OpaqueDeviceConfiguration | None, *, stored: bool) -> None:
-    """The configuration in an entry at `path`: opaque parameters for one driver."""
+    """Check the configuration entry at `path`: opaque parameters for one driver."""
     if opaque is None:
         errors.required(f"{path}.opaque")
         return
@@ -160,7 +160,7 @@ def check_items(
     rule: Callable[[ErrorList, str, T], None],
     key: Callable[[T], Hashable] | None = None,
 ) -> None:
-    """The rule for every item, then that keys are unique. A list that is too long is not looked at any further."""
+    """Apply the rule to every item, then check that keys are unique. A list that is too long gets only that error."""
     if limit is not None and len(items) > limit:
         errors.too_many(path, len(items), limit)
         return
@@ -171,7 +171,7 @@ def check_items(
 
 
 def unique(errors: ErrorList, path: str, keys: Sequence[Any]) -> None:
-    """That no key comes twice."""
+    """Check that no key occurs twice."""
     seen = set()
     for index, key in enumerate(keys):
         if key in seen:
@@ -187,7 +187,7 @@ def each_entry(
     key_rule: Callable[[ErrorList, str, str], None],
     rule: Callable[[ErrorList, str, T], None],
 ) -> None:
-    """The rules for every key and value of a map, in the order of the keys."""
+    """Apply the rules to every key and value of a map, in the order of the keys."""
     if limit is not None and len(entries) > limit:
         errors.too_many(path, len(entries), limit)
         return
@@ -197,7 +197,7 @@ def each_entry(
 
 
 def _shortened(key: str) -> str:
-    """A key in a path, cut in the middle where it is longer than any valid one."""
+    """Return a key for a path; the middle of a key that is longer than any valid one is replaced by `...`."""
     if len(key) <= _MAX_KEY_SHOWN:
         return key
     kept = _MAX_KEY_SHOWN - len("...")
@@ -205,7 +205,7 @@ def _shortened(key: str) -> str:
 
 
 def skipped_operations(errors: ErrorList, path: str, operations: Sequence[str]) -> None:
-    """What the kubelet leaves out (alpha in 1.37): preparing only together with unpreparing."""
+    """Check the operations that the kubelet skips (alpha in 1.37): prepare only together with unprepare."""
     known = (ALL_NODE_OPERATIONS, NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES)
     for index, operation in enumerate(operations):
         if operation not in known:
@@ -217,7 +217,7 @@ def skipped_operations(errors: ErrorList, path: str, operations: Sequence[str]) 
 
 
 def node_selector(errors: ErrorList, path: str, selector: NodeSelector) -> None:
-    """Terms of requirements on labels and on the node's name."""
+    """Check a node selector: terms with requirements on labels and on the node's name."""
     terms_path = f"{path}.nodeSelectorTerms"
     if not selector.node_selector_terms:
         errors.required(terms_path, "must have at least one node selector term")
@@ -265,7 +265,7 @@ def _field_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRe
 def binding_conditions(
     errors: ErrorList, path: str, conditions: Sequence[str], failure_conditions: Sequence[str]
 ) -> None:
-    """What to wait for before binding, and what ends the wait: both or none, distinct."""
+    """Check the conditions to wait for before binding, and those that end the wait: both or neither, all distinct."""
     check_items(errors, f"{path}.bindingConditions", conditions, MAX_BINDING_CONDITIONS, label_name)
     check_items(errors, f"{path}.bindingFailureConditions", failure_conditions, MAX_BINDING_CONDITIONS, label_name)
     unique(errors, f"{path}.bindingConditions", conditions)
@@ -286,7 +286,7 @@ def binding_conditions(
 
 
 def conditions(errors: ErrorList, path: str, items: Sequence[Condition], release: Release) -> None:
-    """Conditions with distinct types, each complete."""
+    """Check that conditions have distinct types and that each is complete."""
     newer = release.has_newer_metadata_rules
     types = set()
     for index, condition in enumerate(items):

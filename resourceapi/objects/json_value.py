@@ -1,6 +1,6 @@
-"""JSON values as Python holds them: when two are the same, and how deep one is.
+"""Equality and nesting depth of JSON values in Python.
 
-Python's `==` takes 1, 1.0 and true for the same value; JSON, and who compares objects by it, does not.
+Python's `==` treats 1, 1.0 and true as equal. In JSON, and for clients that compare objects, they differ.
 """
 
 from typing import Any
@@ -8,23 +8,26 @@ from typing import Any
 import msgspec
 
 MAX_DEPTH = 200
-"""Objects and lists in one another that a server takes. Kubernetes' own have about 30; upstream takes 10,000."""
+"""The deepest nesting of objects and lists that a server accepts.
+
+Kubernetes' own objects have about 30 levels; upstream accepts 10,000.
+"""
 
 
 class TooDeep(ValueError):
-    """A value that is nested deeper than `MAX_DEPTH`; the text is Go's."""
+    """A value is nested deeper than `MAX_DEPTH`; the message is Go's."""
 
     def __init__(self) -> None:
         super().__init__("exceeded max depth")
 
 
 def canonical(value: Any) -> bytes:
-    """A text that two values have in common if and only if they are the same, whatever the order of members."""
+    """Return a text that is the same for two values if and only if they are equal; the order of members is ignored."""
     return msgspec.json.encode(value, order="deterministic")
 
 
 def json_equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same value of JSON: 1, 1.0 and true are three."""
+    """Return whether two values are the same JSON value; 1, 1.0 and true all differ."""
     return bool(one == other) and canonical(one) == canonical(other)
 
 

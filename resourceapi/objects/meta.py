@@ -1,8 +1,8 @@
 """What all objects share: the base of the structs, object metadata, conditions.
 
-Every struct stands for one JSON object of the Kubernetes API. Absent fields have Go's zero value (or None where the Go
-field is a pointer), and what a struct does not know is kept in `unknown_fields`, so that reading and writing an object
-of a newer server loses nothing. codec.py fills the structs and writes them.
+Every struct represents one JSON object of the Kubernetes API. Absent fields have Go's zero value (or None where the Go
+field is a pointer). Members that a struct has no field for are kept in `unknown_fields`, so that reading and writing
+an object of a newer server loses nothing. codec.py fills the structs and writes them.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,40 +20,40 @@ Always = Annotated[T, msgspec.Meta(extra={"written": "always"})]
 
 
 Uid = Annotated[str, msgspec.Meta(extra={"go_type": "types.UID"})]
-"""The uid of an object, under the name that Go's errors have for its type."""
+"""The uid of an object, with the type name that Go's errors show."""
 
 ConditionStatus = Annotated[str, msgspec.Meta(extra={"go_type": "v1.ConditionStatus"})]
 ManagedFieldsOperation = Annotated[str, msgspec.Meta(extra={"go_type": "v1.ManagedFieldsOperationType"})]
 
 Alpha = Annotated[T, msgspec.Meta(extra={"alpha": "1.37"})]
-"""A field that is alpha in 1.37. Where an error shows a whole struct, it is left out when it is empty."""
+"""A field that is alpha in 1.37. An error that shows a whole struct leaves the field out when it is empty."""
 
 
 class WrittenEmpty(tuple[Any, ...]):
-    """An empty list that was written out as `[]`: the same as an absent one, but errors show it as it was written."""
+    """An empty list that the JSON spelled out as `[]`: equal to an absent one, but errors show it as `[]`."""
 
 
 def map_items(function: Callable[[A], B], items: tuple[A, ...]) -> tuple[B, ...]:
-    """The items changed one by one; an empty list stays as it was written."""
+    """Apply the function to each item; an empty list is returned unchanged, so a `WrittenEmpty` stays one."""
     return tuple(function(item) for item in items) if items else cast("tuple[B, ...]", items)
 
 
 class Unknown(dict[str, Any]):
-    """JSON members that a struct has no field for. Made where objects are read or converted."""
+    """JSON members that a struct has no field for. Created when objects are read or converted."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", repr_omit_defaults=True, gc=False):
     """Base of all structs of the API. Immutable: change with `msgspec.structs.replace`.
 
-    They hold values alone, so no cycle goes through them, and the collector need not visit them: a node has a hundred
-    thousand.
+    Records hold only values, so they cannot be part of a reference cycle. The garbage collector skips them, because a
+    node has about 100,000.
     """
 
     unknown_fields: Unknown | None = None
 
 
 class OwnerReference(Record, frozen=True):
-    """The object that this one belongs to; when it goes, this one goes."""
+    """The object that this one belongs to. When the owner is deleted, this object is deleted too."""
 
     api_version: Always[str] = ""
     kind: Always[str] = ""
@@ -76,7 +76,7 @@ class ManagedFieldsEntry(Record, frozen=True):
 
 
 class ObjectMeta(Record, frozen=True):
-    """metadata of every object, and of the objects made from a template."""
+    """Metadata of every object, and of the objects that are created from a template."""
 
     name: str = ""
     generate_name: str = ""
@@ -107,7 +107,7 @@ class Condition(Record, frozen=True):
 
 
 class KubernetesObject(Record, frozen=True):
-    """Base of the kinds: what has a name and is served on its own."""
+    """Base of the kinds: objects that have metadata and are served on their own."""
 
     KIND: ClassVar[str]
     API_VERSION: ClassVar[str]

@@ -29,10 +29,10 @@ def metadata_on_create(
     name_rule: Callable[[str], list[str]] | None = None,
     path: str = "metadata",
 ) -> None:
-    """A new object's metadata; its name has been generated already where that was wanted.
+    """Check a new object's metadata; a name from `generateName` has been generated already.
 
-    `newer` is how the reference checks the kinds that it has moved to newer code: device classes. `name_rule` is for
-    kinds whose names are no subdomains.
+    `newer`: check as the reference does for kinds that it has moved to newer code (device classes). `name_rule` is for
+    kinds whose names are not DNS subdomains.
     """
     rule = name_rule or partial(names.dns_subdomain, unit="bytes" if newer else "characters")
     if meta.generate_name and not newer:
@@ -59,7 +59,7 @@ def metadata_on_create(
 def metadata_on_update(
     errors: ErrorList, new: ObjectMeta, old: ObjectMeta, release: Release, path: str = "metadata"
 ) -> None:
-    """What of an object's metadata can change."""
+    """Check the changes of an updated object's metadata."""
     if old.deletion_timestamp is not None:
         added = sorted(set(new.finalizers) - set(old.finalizers))
         if added:
@@ -85,13 +85,13 @@ def metadata_on_update(
 
 
 def finalizer_labels(errors: ErrorList, meta: ObjectMeta, path: str = "metadata") -> None:
-    """That finalizers look like labels' keys."""
+    """Check that finalizers have the form of label keys."""
     for finalizer in meta.finalizers:
         label_name(errors, f"{path}.finalizers", finalizer)
 
 
 def finalizer_names(errors: ErrorList, meta: ObjectMeta, path: str = "metadata") -> None:
-    """That finalizers are Kubernetes' own or name a domain; leases and kinds of definitions do without."""
+    """Check that finalizers are standard ones or have a domain. Leases and custom kinds do not have this rule."""
     for index, finalizer in enumerate(meta.finalizers):
         if "/" not in finalizer and finalizer not in (_OF_A_NAMESPACE, _ORPHAN, _FOREGROUND):
             text = "name is neither a standard finalizer name nor is it fully qualified"
@@ -99,16 +99,16 @@ def finalizer_names(errors: ErrorList, meta: ObjectMeta, path: str = "metadata")
 
 
 def template_metadata(errors: ErrorList, meta: ObjectMeta, path: str) -> None:
-    """Metadata of objects to be made: labels and annotations only."""
+    """Check the metadata of a template, which can only have labels and annotations."""
     _annotations(errors, f"{path}.annotations", meta.annotations)
     _labels(errors, f"{path}.labels", meta.labels)
     for name in to_dict(without_unknown(meta)):
         if name not in ("annotations", "labels"):
-            errors.forbidden(f"{path}.{'uID' if name == 'uid' else name}", "cannot be set")  # the reference's spelling
+            errors.forbidden(f"{path}.{'uID' if name == 'uid' else name}", "cannot be set")  # spelled like upstream
 
 
 def immutable(errors: ErrorList, path: str, new: Any, old: Any, *, with_alpha: bool = False) -> None:
-    """That a field did not change."""
+    """Check that a field did not change."""
     if new != old:
         errors.invalid(path, WithAlpha(new) if with_alpha else new, IMMUTABLE)
 
@@ -182,7 +182,7 @@ def _managed_fields(errors: ErrorList, path: str, entries: Sequence[ManagedField
 
 
 def field_manager(errors: ErrorList, path: str, manager: str) -> None:
-    """A writer's name: short and printable."""
+    """Check the name of a field manager: short and printable."""
     if names.size(manager) > MAX_MANAGER:
         errors.too_long(path, MAX_MANAGER)
     position = 0

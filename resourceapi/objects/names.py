@@ -1,6 +1,6 @@
-"""Names, labels and identifiers: what may be one, and the API server's words for what may not.
+"""The rules for names, labels and identifiers, with the API server's messages.
 
-Each function returns the complaints about a value, none if it is fine. Lengths are in bytes of UTF-8.
+Each function returns the complaints about a value, none if it is valid. Lengths are in bytes of UTF-8.
 """
 
 import re
@@ -33,7 +33,7 @@ REQUESTS_PREFIX = "requests."
 
 
 def size(text: str) -> int:
-    """How many bytes a text has in UTF-8."""
+    """Return the length of a text in bytes of UTF-8."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
@@ -67,7 +67,7 @@ def dns_1035_label(name: str, unit: str = "characters") -> list[str]:
 def dns_subdomain(name: str, unit: str = "characters") -> list[str]:
     """Complaints about an RFC 1123 subdomain: names of objects, nodes, classes.
 
-    The length is in bytes, and only the reference's newer code calls them so: hence `unit`.
+    The limit is in bytes, but the reference's older code calls them characters: hence `unit`.
     """
     complaints = _too_long(name, MAX_SUBDOMAIN, unit)
     if not _is_subdomain(name):
@@ -80,7 +80,7 @@ def dns_subdomain(name: str, unit: str = "characters") -> list[str]:
 
 
 def dns_subdomain_in_any_case(name: str) -> list[str]:
-    """Complaints about an RFC 1123 subdomain that may have capitals: names of drivers, as 1.37 says it."""
+    """Complaints about an RFC 1123 subdomain that can have capitals: names of drivers, in 1.37's words."""
     complaints = _too_long(name, MAX_SUBDOMAIN, "bytes")
     if not _is_subdomain(_lower(name)):
         rule = (
@@ -92,7 +92,7 @@ def dns_subdomain_in_any_case(name: str) -> list[str]:
 
 
 def dns_subdomain_with_underscores(name: str) -> list[str]:
-    """Complaints about a domain to search names in, which may have underscores."""
+    """Complaints about a DNS search domain, which can have underscores."""
     complaints = _too_long(name, MAX_SUBDOMAIN, "characters")
     if not all(_IS_LABEL_WITH_UNDERSCORES.fullmatch(label) for label in name.split(".")):
         rule = (
@@ -104,7 +104,7 @@ def dns_subdomain_with_underscores(name: str) -> list[str]:
 
 
 def wildcard_subdomain(name: str) -> list[str]:
-    """Complaints about a domain that stands for all below it: hosts of ways into services."""
+    """Complaints about a wildcard domain such as `*.example.com`: hosts of Ingresses."""
     complaints = _too_long(name, MAX_SUBDOMAIN, "characters")
     if not (name.startswith("*.") and _is_subdomain(name.removeprefix("*."))):
         rule = (
@@ -116,7 +116,7 @@ def wildcard_subdomain(name: str) -> list[str]:
 
 
 def path_segment(name: str) -> list[str]:
-    """Complaints about a name that may be anything that a path has room for: those of roles."""
+    """Complaints about a name that can be any URL path segment: names of roles."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]
@@ -176,19 +176,19 @@ def condition_reason(reason: str) -> list[str]:
 
 
 def is_extended_resource(name: str) -> bool:
-    """Whether a resource name is outside of kubernetes.io and can be requested."""
+    """Return whether a resource name is outside of kubernetes.io and can be requested."""
     if is_native_resource(name) or name.startswith(REQUESTS_PREFIX):
         return False
     return not label_key(REQUESTS_PREFIX + name)
 
 
 def is_native_resource(name: str) -> bool:
-    """Whether a resource belongs to Kubernetes itself, as cpu does."""
+    """Return whether a resource belongs to Kubernetes itself, as cpu does."""
     return "/" not in name or "kubernetes.io/" in name
 
 
 def _is_subdomain(name: str) -> bool:
-    # Label by label: the one expression for all of it backtracks without end on long hostile names.
+    # Match label by label: a single expression for the whole name backtracks endlessly on long hostile names.
     return all(_IS_LABEL.fullmatch(label) for label in name.split("."))
 
 

@@ -1,8 +1,8 @@
 """resource.k8s.io/v1beta1, where it differs from v1, and the conversion in both directions.
 
-v1beta2 has the shapes of v1. In v1beta1 a request carries the fields of `exactly` itself, a device keeps everything but
-its name under `basic`, and a slice's `nodeName` and `allNodes` are plain values. Nothing is lost on the way: members
-that nobody knows travel along, those of `exactly` and `basic` under these names.
+v1beta2 has the same fields as v1. In v1beta1 a request has the fields of `exactly` itself, a device has everything but
+its name under `basic`, and a slice's `nodeName` and `allNodes` are not pointers. The conversion loses nothing: unknown
+members are kept, those of `exactly` and `basic` under these names.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ R = TypeVar("R", bound=Record)
 
 
 class DeviceRequest(Record, frozen=True):
-    """One request: either its own fields are set or `first_available`."""
+    """One request: either its own fields or `first_available` is set."""
 
     name: Always[str] = ""
     device_class_name: Always[str] = ""
@@ -33,7 +33,7 @@ class DeviceRequest(Record, frozen=True):
 
 
 class DeviceClaim(Record, frozen=True):
-    """Requests, what binds them together, and their configuration."""
+    """Requests, the constraints between them, and their configuration."""
 
     requests: Always[tuple[DeviceRequest, ...]] = ()
     constraints: tuple[v1.DeviceConstraint, ...] = ()
@@ -41,7 +41,7 @@ class DeviceClaim(Record, frozen=True):
 
 
 class ResourceClaimSpec(Record, frozen=True):
-    """What is wanted."""
+    """The requested devices."""
 
     devices: Always[DeviceClaim] = DeviceClaim()
 
@@ -57,14 +57,14 @@ class ResourceClaim(KubernetesObject, frozen=True):
 
 
 class ResourceClaimTemplateSpec(Record, frozen=True):
-    """Labels, annotations and spec of the claims to make."""
+    """Labels, annotations and spec of the claims to create."""
 
     metadata: Always[ObjectMeta] = ObjectMeta()
     spec: Always[ResourceClaimSpec] = ResourceClaimSpec()
 
 
 class ResourceClaimTemplate(KubernetesObject, frozen=True):
-    """From which a claim is made for each pod that refers to it."""
+    """A template: each pod that refers to it gets a claim created from it."""
 
     KIND: ClassVar[str] = "ResourceClaimTemplate"
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta1"
@@ -73,7 +73,7 @@ class ResourceClaimTemplate(KubernetesObject, frozen=True):
 
 
 class BasicDevice(Record, frozen=True):
-    """All of a device but its name."""
+    """All fields of a device except its name."""
 
     attributes: Annotated[Mapping[str, v1.DeviceAttribute], v1.ATTRIBUTES] = {}
     capacity: Annotated[Mapping[str, v1.DeviceCapacity], v1.CAPACITIES] = {}
@@ -112,7 +112,7 @@ class ResourceSliceSpec(Record, frozen=True):
 
 
 class ResourceSlice(KubernetesObject, frozen=True):
-    """What a driver offers."""
+    """The devices that a driver offers."""
 
     KIND: ClassVar[str] = "ResourceSlice"
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta1"
@@ -156,7 +156,7 @@ def slice_to_v1(resource_slice: ResourceSlice) -> v1.ResourceSlice:
 
 
 def slice_from_v1(resource_slice: v1.ResourceSlice) -> ResourceSlice:
-    """The same slice in v1beta1, which cannot tell an empty node name or a false allNodes from an absent one."""
+    """The same slice in v1beta1, in which an empty node name or a false allNodes equals an absent one."""
     new = resource_slice.spec
     spec = _copied(
         new,
@@ -181,7 +181,7 @@ def _claim_spec_from_v1(spec: v1.ResourceClaimSpec) -> ResourceClaimSpec:
 def _request_to_v1(request: DeviceRequest) -> v1.DeviceRequest:
     outer, inner = _split(request.unknown_fields, "exactly")
     exactly = _copied(request, v1.ExactDeviceRequest, unknown_fields=None)
-    if exactly == v1.ExactDeviceRequest():  # what nobody knows makes no request
+    if exactly == v1.ExactDeviceRequest():  # unknown members alone do not make an exact request
         return v1.DeviceRequest(
             name=request.name, first_available=request.first_available, unknown_fields=request.unknown_fields
         )
@@ -216,7 +216,7 @@ def _device_from_v1(device: v1.Device) -> Device:
 
 
 def _copied(source: Record, target: type[R], **changes: Any) -> R:
-    """A record of another type with the fields that both have, and the changes."""
+    """Return a record of type `target` with the fields that both types have, and the changes."""
     names = set(target.__struct_fields__)
     values = {name: value for name, value in msgspec.structs.asdict(source).items() if name in names}
     return target(**(values | changes))
@@ -227,7 +227,7 @@ def _joined(outer: Unknown | None, name: str, inner: Unknown | None) -> Unknown 
 
 
 def _split(unknown: Unknown | None, name: str) -> tuple[Unknown | None, Unknown | None]:
-    """Undoes `_joined`."""
+    """Reverse `_joined`."""
     if unknown is None or not isinstance(unknown.get(name), dict):
         return unknown, None
     outer = Unknown((key, value) for key, value in unknown.items() if key != name)

@@ -1,7 +1,7 @@
-"""What the containers of a pod need together.
+"""The resources that a pod's containers need in total.
 
-Source: KEP-753 (sidecar containers), "Resource calculation"; the scheduler and the kubelet compute the same, of what
-each of them counts for a container.
+Source: KEP-753 (sidecar containers), "Resource calculation". The scheduler and the kubelet use the same calculation,
+each with its own amounts for a container.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,15 +10,15 @@ from resourceapi.objects.core import Container, Pod
 
 
 def container_limits(container: Container) -> dict[str, int]:
-    """Resource -> whole units, rounded up."""
+    """Return a container's limits: resource name -> whole units, rounded up."""
     return {name: amount.value() for name, amount in container.resources.limits.items()}
 
 
 def peak(pod: Pod, needs: Callable[[Container], Mapping[str, int]]) -> dict[str, int]:
-    """Resource -> the most units that are needed at one time; resources of which none are needed are left out.
+    """Return resource name -> the most units needed at any one time; resources with zero units are left out.
 
-    `needs` says what one container needs. Sidecars run on beside all that come after them; other init containers run
-    one after the other, before the containers, which run together.
+    `needs` returns the units that one container needs. A sidecar keeps running while all later containers run. Other
+    init containers run one after the other, before the main containers, which run together.
     """
     sidecars: dict[str, int] = {}
     before: dict[str, int] = {}

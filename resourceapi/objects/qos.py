@@ -1,4 +1,4 @@
-"""The quality-of-service class of a pod: who is killed first where a node runs out of memory.
+"""The quality-of-service class of a pod, which decides which pods are killed first when a node runs out of memory.
 
 Source: kubernetes.io "Pod Quality of Service Classes"; k8s.io/kubernetes pkg/apis/core/helper/qos.
 """
@@ -14,9 +14,9 @@ _COMPUTE = ("cpu", "memory")
 
 
 def qos_class(containers: Iterable[tuple[Amounts, Amounts]]) -> QosClass:
-    """Return the class by requests and limits of each container, the initial ones among them.
+    """Return the class for the (requests, limits) of each container, init containers included.
 
-    What has a limit and no request asks for as much. Raises QuantityError.
+    A missing request equals the limit. Raises QuantityError.
     """
     limits: dict[str, int] = {}
     requests: dict[str, int] = {}

@@ -1,12 +1,12 @@
 """Quantities: exact amounts with a unit suffix, as `1500m`, `10Gi` or `12e6`.
 
-A quantity is an integer times a power of ten, remembers which family of suffixes it was written with, and prints in
-canonical form: no fraction, largest suffix that loses nothing. Amounts below one nano are rounded away from zero and
-binary amounts are capped at 2^63-1. Equality, order and hash go by value: `200M == 0.2G`.
+A quantity is an integer times a power of ten. It keeps the family of suffixes that it was written with, and prints in
+canonical form: no fraction, the largest suffix that is exact. Amounts below one nano are rounded away from zero, and
+binary amounts are capped at 2^63-1. Equality, order and hash compare the amount: `200M == 0.2G`.
 
-The reference implementation (`k8s.io/apimachinery/pkg/api/resource`) works with 64-bit integers where it can and with
-big decimals elsewhere. That shows in three answers, which are kept: `as_int64` is None for anything that it holds as a
-decimal (even `1.0`), a text that is canonical by its rule of thumb is printed as it came (`+1`, `3.G`), and
+The reference implementation (`k8s.io/apimachinery/pkg/api/resource`) uses 64-bit integers where it can and big
+decimals otherwise. This affects three results, which are reproduced here: `as_int64` is None for any amount that it
+holds as a decimal (even `1.0`), a text that its heuristic takes for canonical is printed unchanged (`+1`, `3.G`), and
 `value`/`milli_value` wrap at 64 bits.
 """
 
@@ -31,7 +31,7 @@ _BINARY_NAMES = ["", *_BINARY_SUFFIXES]
 
 _NANO = -9
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
-# Beyond these an amount is kept but not multiplied out: a text of ten bytes could otherwise ask for gigabytes.
+# Larger amounts are kept but not multiplied out: a text of ten bytes could otherwise need gigabytes of memory.
 _MAX_DIGITS = 1000
 _MAX_EXPONENT = 1000
 _MAX_BITS = 13_000
@@ -42,7 +42,7 @@ class QuantityError(ValueError):
 
 
 class _Parts(NamedTuple):
-    """What a quantity is made of: unscaled * 10**exponent."""
+    """The parts of a quantity; the amount is unscaled * 10**exponent."""
 
     unscaled: int
     exponent: int
@@ -52,7 +52,7 @@ class _Parts(NamedTuple):
 
 
 class Quantity:
-    """An immutable amount. Made with `Quantity.parse`, `Quantity.of`, `+`, `-`."""
+    """An immutable amount. Create it with `Quantity.parse`, `Quantity.of`, `+`, `-`."""
 
     __slots__ = ("_canonical", "_exponent", "_format", "_nanos", "_text", "_unscaled", "_wide")
 
@@ -60,8 +60,8 @@ class Quantity:
     _unscaled: int
     _exponent: int
     _wide: bool  # the reference holds it as a decimal
-    _text: str | None  # as parsed, where that passes for canonical
-    _canonical: str | None  # printed before
+    _text: str | None  # the parsed text, if the reference takes it for canonical
+    _canonical: str | None  # the cached result of `str`
     _nanos: int | None
 
     def __init__(self, parts: _Parts) -> None:
@@ -70,8 +70,8 @@ class Quantity:
         self._wide = parts.wide
         self._format = parts.format
         self._text = self._canonical = parts.text
-        # Nearly every comparison is between moderate amounts: one integer each makes it a single operation.
-        if parts.exponent < _NANO:  # only a zero adds more places, and its sums end in zeros
+        # Nearly all comparisons are between moderate amounts, and compare one integer each.
+        if parts.exponent < _NANO:  # only zeros and their sums are finer than nano, and those sums end in zeros
             self._nanos = parts.unscaled // 10 ** (_NANO - parts.exponent)
         elif parts.exponent <= _MAX_EXPONENT:
             self._nanos = parts.unscaled * 10 ** (parts.exponent - _NANO)
@@ -80,12 +80,12 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
-        """The quantity that `text` says; raises QuantityError with the reference's texts."""
+        """Parse `text`; raises QuantityError with the reference's messages."""
         return _parse(text)
 
     @classmethod
     def of(cls, value: int, fmt: Format = "DecimalSI", *, exponent: int = 0) -> Self:
-        """The quantity `value * 10**exponent`, exponent -9 or more."""
+        """Return the quantity `value * 10**exponent`; raises QuantityError for an exponent below -9."""
         if exponent < _NANO:
             raise QuantityError(f"exponent {exponent} is finer than nano")
         return cls(_Parts(value, exponent, not _fits(value), fmt, None))
@@ -130,14 +130,14 @@ class Quantity:
 
     def __sub__(self, other: "Quantity") -> "Quantity":
         if other._unscaled == _MIN_INT64 and not self._wide and not other._wide:
-            wrapped = self._sum(other, _MIN_INT64)  # whose negative is itself, where 64 bits are enough for the sum
+            wrapped = self._sum(other, _MIN_INT64)  # in 64 bits, -MinInt64 is MinInt64
             if not wrapped._wide:
                 return wrapped
         return self._sum(other, -other._unscaled)
 
     @property
     def format(self) -> Format:
-        """The family of suffixes that it was written with."""
+        """The family of suffixes that the quantity was written with."""
         return self._format
 
     @property
@@ -147,11 +147,11 @@ class Quantity:
 
     @property
     def nanos(self) -> int | None:
-        """The exact amount in billionths; None where it is too large to multiply out."""
+        """The exact amount in billionths; None if it is too large to multiply out."""
         return self._nanos
 
     def compare(self, other: "Quantity") -> int:
-        """-1, 0 or 1 as this amount is smaller than, equal to or larger than the other."""
+        """Return -1, 0 or 1 if this amount is smaller than, equal to or larger than the other."""
         if self._nanos is not None and other._nanos is not None:
             return (self._nanos > other._nanos) - (self._nanos < other._nanos)
         if self.sign != other.sign or not self._unscaled:
@@ -159,14 +159,14 @@ class Quantity:
         mine, theirs = self._magnitude(), other._magnitude()
         if mine != theirs:
             return self.sign if mine > theirs else -self.sign
-        # Equally many digits before the point: the exponents differ by no more than the digits that were written.
+        # Both have the same magnitude, so the exponents differ by at most the number of written digits.
         low = min(self._exponent, other._exponent)
         left: int = self._unscaled * 10 ** (self._exponent - low)
         right: int = other._unscaled * 10 ** (other._exponent - low)
         return (left > right) - (left < right)
 
     def is_identical(self, other: "Quantity") -> bool:
-        """Whether the reference's `==` on two Quantity structs holds: amount, scale, format and text are the same.
+        """Return whether Go's `==` on two Quantity structs holds: amount, scale, format and text are the same.
 
         `1Ki` and `1024` are equal but not identical; a big decimal is not even identical to its own copy.
         """
@@ -177,7 +177,7 @@ class Quantity:
         )
 
     def as_int64(self) -> int | None:
-        """The amount as a 64-bit integer, None where the reference has no fast conversion (see the module's text)."""
+        """Return the amount as a 64-bit integer; None if the reference has no fast conversion (see the module)."""
         if self._wide or self._exponent < 0:
             return None
         if not self._unscaled:
@@ -188,22 +188,22 @@ class Quantity:
         return value if _fits(value) else None
 
     def value(self) -> int:
-        """The amount in whole units, a fraction rounded away from zero; wraps at 64 bits as the reference does."""
+        """Return the amount in whole units, rounded away from zero; wraps at 64 bits as the reference does."""
         return self._scaled(0)
 
     def milli_value(self) -> int:
-        """The amount in thousandths, a fraction rounded away from zero; wraps at 64 bits as the reference does."""
+        """Return the amount in thousandths, rounded away from zero; wraps at 64 bits as the reference does."""
         return self._scaled(-3)
 
     def rounded_up(self) -> "Quantity":
-        """The amount in whole thousandths, a fraction rounded away from zero."""
+        """Return the amount rounded away from zero to whole thousandths."""
         if self._nanos is None or self._nanos % 10**6 == 0:
             return self
         thousandths = -(-abs(self._nanos) // 10**6)
         return Quantity.of(self.sign * thousandths, self._format, exponent=-3)
 
     def as_float(self) -> float:
-        """The nearest float by the reference's arithmetic; infinite beyond its range."""
+        """Return the amount as a float by the reference's arithmetic; infinite beyond the range of floats."""
         try:
             base = float(self._unscaled)
         except OverflowError:
@@ -246,11 +246,11 @@ class Quantity:
             amount, exponent = amount * 10, exponent - 1
         if fmt == "DecimalSI" and exponent in _DECIMAL_NAMES:
             return f"{amount}{_DECIMAL_NAMES[exponent]}"
-        # No suffix is large enough: exponent notation, where releases up to 1.37 lost the power of ten.
+        # No suffix is large enough, so print exponent notation. Releases up to 1.37 lose the power of ten here.
         return f"{amount}e{exponent}" if exponent else str(amount)
 
     def _print_binary(self) -> str | None:
-        """Integer with a binary suffix, or None where that would be inexact or pointless."""
+        """Return an integer with a binary suffix; None if that is inexact or the amount is below 1024."""
         if self._nanos is None:
             return None
         amount, fraction = divmod(self._nanos, 10**9)
@@ -269,7 +269,8 @@ class Quantity:
             if up > 18:
                 return 0
             value = self._unscaled * 10**up
-            # The reference multiplies at once by these powers and wraps; by others step by step and gives up.
+            # The reference multiplies by these powers in one step, which wraps. It multiplies by others step by step
+            # and returns 0 on overflow.
             return _wrap(value) if _fits(value) or up in (1, 2, 3, 6, 9) else 0
         whole, rest = divmod(abs(self._unscaled), int(10**-up))
         return self.sign * (whole + bool(rest))
@@ -303,10 +304,10 @@ def _parse(text: str) -> Quantity:
 
 
 def _parse_wide(unscaled: int, exponent: int, fmt: Format) -> Quantity:
-    """The reference's second way: a decimal with nine places, rounded away from zero."""
+    """Parse as the reference's slow path does: a decimal with nine places, rounded away from zero."""
     if exponent > _MAX_EXPONENT:
         raise QuantityError(_WRONG_NUMBER)
-    if not unscaled:  # is not rounded, and keeps its places for sums
+    if not unscaled:  # a zero is not rounded, and keeps its decimal places for sums
         return Quantity(_Parts(0, max(exponent, -_MAX_EXPONENT), True, fmt, None))
     sign, amount = -1 if unscaled < 0 else 1, abs(unscaled)
     if exponent >= _NANO:
@@ -324,7 +325,7 @@ def _parse_wide(unscaled: int, exponent: int, fmt: Format) -> Quantity:
 
 
 def _interpret(suffix: str) -> tuple[int, int, Format]:
-    """Base, exponent and format that a suffix stands for."""
+    """Return base, exponent and format of a suffix."""
     decimal = _DECIMAL_SUFFIXES.get(suffix)
     if decimal is not None:
         return 10, decimal, "DecimalSI"
@@ -350,7 +351,7 @@ def _wide_scaled(unscaled: int, up: int) -> int:
 
 
 def _without_zeros(unscaled: int, exponent: int) -> tuple[int, int]:
-    """The same amount with factors of ten moved to the exponent; zero is (0, 0)."""
+    """Return the same amount with factors of ten moved to the exponent; zero is (0, 0)."""
     if not unscaled:
         return 0, 0
     while unscaled % 10 == 0:
@@ -359,7 +360,7 @@ def _without_zeros(unscaled: int, exponent: int) -> tuple[int, int]:
 
 
 def _power_of_ten(exponent: int) -> float:
-    """10**exponent, rounded as the reference rounds it: a product of two table entries; 0 or infinite beyond them."""
+    """Return 10**exponent rounded like the reference: a product of two table entries; 0 or infinite beyond them."""
     coarse, fine = divmod(abs(exponent), 32)
     if exponent < 0:
         return float(f"1e-{coarse * 32}") / float(f"1e{fine}")

@@ -1,8 +1,8 @@
-"""What one Kubernetes release says of resource.k8s.io and another does not, in one place.
+"""The differences between Kubernetes releases that the API's rules depend on, in one place.
 
-The rules ask a `Release` for a named fact and never compare versions. What 1.34 and 1.35 refuse they refuse in 1.36's
-words. Patch releases: 1.34.4, 1.35.4, 1.36.3 and 1.37.1. Source: changes-1.37, sections 3 and 6; the releases'
-validation where that says no more.
+The rules ask a `Release` for a named fact and never compare versions. Refusals of 1.34 and 1.35 use the wording of
+1.36. Patch releases: 1.34.4, 1.35.4, 1.36.3 and 1.37.1. Source: changes-1.37, sections 3 and 6; the releases'
+validation code for what those sections do not cover.
 """
 
 from collections.abc import Mapping
@@ -16,82 +16,88 @@ Version = Literal["1.34", "1.35", "1.36", "1.37"]
 
 
 class Release(Struct, frozen=True, kw_only=True):
-    """A release, with its feature gates as they are by default."""
+    """A release with its default feature gates."""
 
     version: Version
     patch: int
-    """Of the release whose answers were recorded."""
+    """The patch number of the release whose answers were recorded."""
 
     has_declared_rules: bool
-    """What the API's types declare of their fields is checked last, and in words of its own (`declared_rules`)."""
+    """The rules that the API's types declare are checked last, with messages of their own (`declared_rules`)."""
     checks_allocated_tolerations: bool
-    """Tolerations in an allocation result are checked as those of a request are."""
+    """Tolerations in an allocation result are checked like those of a request."""
     checks_changed_as_new: bool
-    """The metadata of a class or claim that changes must be what that of a new one could be."""
+    """An update of a class or claim must have metadata that would be valid for a new object."""
     bounds_steps: bool
-    """A step of a capacity is positive, and with one everything lies within 64 bits; the default has its own path."""
+    """A capacity's step must be positive, and all values of a range with a step must fit 64 bits.
+
+    Errors about the default use the default's own path.
+    """
     trusts_stored: bool
-    """Capacities that did not change and expressions that are stored are not checked again."""
+    """Unchanged capacities and stored expressions are not checked again."""
     has_newer_metadata_rules: bool
-    """Owner references have a position; what metadata and conditions lack is required, no longer invalid."""
+    """Paths of owner references have an index; a missing part of metadata or conditions is Required, not Invalid."""
     shows_alpha_fields: bool
-    """A refused value is shown with 1.37's fields of alpha features."""
+    """Errors show a refused value with the alpha fields of 1.37."""
     has_taint_rules_in_v1: bool
-    """DeviceTaintRule is served as v1, too."""
+    """DeviceTaintRule is also served as v1."""
     selects_by_pool: bool
     """Slices can be selected by `spec.pool.name`."""
     has_taint_rules_in_v1beta2: bool
     """DeviceTaintRule is served as v1beta2, beside v1alpha3."""
     checks_claim_writers: bool
-    """Who changes a claim's status needs a right for the part that changes: `resourceclaims/binding` or `/driver`."""
+    """A writer of a claim's status needs permission for the changed part: `resourceclaims/binding` or `/driver`."""
     reads_patches_first: bool
-    """A patch that is no JSON is refused before its object is looked for, and one to apply in the words of patches."""
+    """A patch that is not JSON is refused before the object is read.
+
+    Errors about an apply configuration call it a patch, not YAML.
+    """
     negotiates_custom_lists_first: bool
-    """What the answer to a list of custom resources can be is asked before the list's options."""
+    """A list of custom resources checks the Accept header before the list options."""
     explains_empty_names: bool
-    """An empty name of a driver is missing, and told what it should look like besides."""
+    """An empty driver name gets the error about its format in addition to Required."""
     fails_on_delete_options: bool
-    """A deletion's body that is no DeleteOptions is answered as a fault of the server, 500."""
+    """A deletion whose body is not DeleteOptions gets status 500."""
     rules_tell_values: bool
-    """What breaks a custom resource's rule is shown with a plain value, and not with its type."""
+    """Errors about a custom resource's CEL rule show the plain value, not its type."""
     lists_versions: bool
-    """`kubectl get crd` shows scope and versions, too."""
+    """`kubectl get crd` also shows scope and versions."""
     owns_metadata_by_status: bool
-    """Who writes a status gets to own the metadata in the request, which is not stored."""
+    """A status writer becomes the field owner of the request's metadata, although it is not stored."""
     owns_custom_metadata_by_status: bool
-    """The same where the status is of a custom resource."""
+    """The same for the status of a custom resource."""
     fills_max_unavailable: bool
-    """A StatefulSet says how many of its pods may be unavailable while they are replaced."""
+    """A StatefulSet's `maxUnavailable` of a rolling update defaults to 1."""
     fills_missing_drivers: bool
-    """A CSIDriver says whether pods are kept from nodes that lack it."""
+    """A CSIDriver's `preventPodSchedulingIfMissing` defaults to false."""
     counts_autoscalers: bool
     """A HorizontalPodAutoscaler has a generation."""
     scales_to_zero: bool
-    """A HorizontalPodAutoscaler may want no copy at all."""
+    """A HorizontalPodAutoscaler can have `minReplicas` 0."""
     keeps_owners_of_untyped: bool
-    """Who owned what stays so where an update's fields cannot be tracked; before, nobody owns anything then."""
+    """An update whose fields cannot be tracked keeps `managedFields`; older releases drop them."""
     warns_of_sets: bool
-    """Who defines a set of objects or of lists is warned of it."""
+    """The definition of a set of objects or of lists causes a warning."""
     relaxes_service_names: bool
-    """A Service's name may begin with a digit."""
+    """A Service's name can begin with a digit."""
     checks_bound_nodes: bool
-    """A Binding names a node by a name that one can have."""
+    """A Binding's node name must be a valid name."""
     keeps_claims_of_pods: bool
-    """What a pod's status says of its claims stays where a writer leaves it out."""
+    """A pod's status keeps its claim statuses if a writer leaves them out."""
     has_uniform_words: bool
-    """A priority level's missing type is required, a storage class's provisioner immutable; before, in own words."""
+    """The standard messages apply to a priority level's missing type and a storage class's immutable provisioner."""
     warns_of_external_addresses: bool
-    """Who gives a Service `externalIPs` is warned of it."""
+    """A Service with `externalIPs` causes a warning."""
     warns_of_tokens: bool
-    """Who has a CSIDriver get tokens beside the attributes of volumes is told where they are not logged."""
+    """A CSIDriver with `tokenRequests` but without `serviceAccountTokenInSecrets` causes a warning."""
     warns_of_close_traffic: bool
-    """Who wants a Service's traffic by `PreferClose` is told the newer word."""
+    """A Service with `trafficDistribution: PreferClose` causes a warning that names `PreferSameZone`."""
     is_strict_about_ranges: bool
-    """A range of addresses has no bits beyond its length."""
+    """A CIDR must not have bits set beyond the prefix length."""
     completes_pod_resources: bool
-    """What a pod says of its resources as a whole is completed by what all its containers say."""
+    """Missing pod-level resources are filled in from those of the containers."""
     has_all_fields: bool
-    """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
+    """The features of 1.36 are enabled; older releases drop their fields (`disabled_fields`)."""
 
     @property
     def minor(self) -> int:
@@ -139,7 +145,7 @@ _1_37 = Release(
     has_all_fields=True,
 )
 
-# the older ones: what they do otherwise than the one after them
+# Each older release lists its differences from the next newer one.
 _1_36 = replace(
     _1_37,
     version="1.36",

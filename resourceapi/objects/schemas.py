@@ -1,6 +1,6 @@
 """Schemas of the typed kinds, derived from their structs: one source for decoding, field ownership and OpenAPI.
 
-What the structs do not say, the semantics of lists and maps on merging, is the table `_LISTS` (allocator.md 4.2).
+The merge semantics of lists and maps, which the structs do not express, are in the table `_LISTS` (allocator.md 4.2).
 """
 
 import functools
@@ -19,7 +19,7 @@ from resourceapi.objects.descriptions import description
 Plain = dict[str, Any]
 Schema = Mapping[str, Any]
 Describe = Callable[[str, str], str]
-"""What a field of a struct means, by the struct's name and the field's JSON name."""
+"""Returns the description of a field, by the struct's name and the field's JSON name."""
 
 _PYTHON_NAME = re.compile(r"(?<=`)[a-z]+(_[a-z]+)+(?=`)")
 _SET = {"x-kubernetes-list-type": "set"}
@@ -29,7 +29,7 @@ ATOMIC_MAP = {"x-kubernetes-map-type": "atomic"}
 
 
 def map_list(*keys: str, patch: bool = True) -> Plain:
-    """A list whose items are known by keys; with `patch`, strategic merge patches know them by the first one."""
+    """Return the schema of a list whose items have keys; with `patch`, strategic merge patches use the first key."""
     schema: Plain = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
     if patch:
         schema |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": keys[0]}
@@ -58,7 +58,7 @@ _PLAIN: dict[Any, Plain] = {
 
 
 def schema_of(form: type[KubernetesObject], describe: Describe = description) -> Schema:
-    """The schema of a kind's JSON form, `apiVersion` and `kind` included; `describe` knows the kind's own fields."""
+    """Return the schema of a kind's JSON form with `apiVersion` and `kind`; `describe` describes the kind's fields."""
     schema = dict(_record(form, describe))
     schema["properties"] = TYPE_FIELDS | schema["properties"]
     return schema
@@ -72,13 +72,13 @@ TYPE_FIELDS: Plain = {
 
 @functools.cache
 def metadata_schema() -> Schema:
-    """The schema of every object's metadata."""
+    """Return the schema of the metadata that every object has."""
     return _record(ObjectMeta)
 
 
 @functools.cache
 def condition_schema() -> Schema:
-    """The schema of a condition."""
+    """Return the schema of a condition."""
     return _record(Condition)
 
 

@@ -1,7 +1,7 @@
 """Selectors of labels, fields and nodes: parsing and matching (allocator.md 1.4, 5.11).
 
-A label selector is text as in `app in (a,b),!old`, a field selector text as in `spec.driver=x`. A node selector is an
-object; a fault anywhere in it fails the whole, whatever the node.
+A label selector is a text such as `app in (a,b),!old`, a field selector one such as `spec.driver=x`. A node selector
+is an object; a fault anywhere in it makes the whole selector fail, for every node.
 """
 
 import re
@@ -21,7 +21,7 @@ _KNOWN_NODE_OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
 
 class SelectorError(ValueError):
-    """A selector that breaks a rule, in the reference's words."""
+    """A selector breaks a rule; the message is the reference's."""
 
 
 class Requirement(NamedTuple):
@@ -32,7 +32,7 @@ class Requirement(NamedTuple):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels meet the condition."""
+        """Return whether labels meet the condition."""
         value = labels.get(self.key)
         match self.operator:
             case "In" | "=" | "==":
@@ -55,12 +55,12 @@ class LabelSelector(NamedTuple):
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels meet all conditions."""
+        """Return whether labels meet all conditions."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 class FieldTerm(NamedTuple):
-    """A field that must have a value, or must not."""
+    """A field that must have a value, or must not have it."""
 
     field: str
     equal: bool
@@ -68,20 +68,20 @@ class FieldTerm(NamedTuple):
 
 
 class FieldSelector(NamedTuple):
-    """Conditions on fields that must all hold. Which fields exist is the server's business."""
+    """Conditions on fields that must all hold. The server checks which fields exist."""
 
     terms: tuple[FieldTerm, ...] = ()
 
     def matches(self, fields: Mapping[str, str]) -> bool:
-        """Whether fields meet all conditions; a field that is not there counts as empty."""
+        """Return whether fields meet all conditions; an absent field counts as empty."""
         return all((fields.get(term.field, "") == term.value) == term.equal for term in self.terms)
 
 
 class NodeMatcher:
-    """A node selector without faults, ready to match."""
+    """A valid node selector, ready to match."""
 
     def __init__(self, selector: NodeSelector) -> None:
-        """Raises SelectorError, which tells all faults."""
+        """Raise SelectorError, which names all faults, if the selector is invalid."""
         errors = ErrorList()
         for index, term in enumerate(selector.node_selector_terms):
             _check_term(errors, f"nodeSelectorTerms[{index}]", term)
@@ -95,7 +95,7 @@ class NodeMatcher:
         ]
 
     def matches(self, node: Node | None) -> bool:
-        """Whether one of the terms holds for the node."""
+        """Return whether one of the terms holds for the node."""
         return node is not None and any(self._holds(term, node) for term in self._terms)
 
     @staticmethod
@@ -105,18 +105,18 @@ class NodeMatcher:
             return False
         name = node.metadata.name
         if not name:
-            return True  # there are no fields to compare
+            return True  # a node without a name has no fields to compare
         fields = {requirement.key: "" for requirement in on_fields} | {NAME_FIELD: name}
         return all(requirement.matches(fields) for requirement in on_fields)
 
 
 def node_matches(selector: NodeSelector, node: Node | None) -> bool:
-    """Whether a node selector matches a node; raises SelectorError."""
+    """Return whether a node selector matches a node; raises SelectorError."""
     return NodeMatcher(selector).matches(node)
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """The selector that a text stands for; raises SelectorError."""
+    """Parse a label selector; raises SelectorError."""
     parser = _LabelParser(text)
     requirements = []
     word = parser.peek()
@@ -137,20 +137,20 @@ def parse_label_selector(text: str) -> LabelSelector:
 
 
 def parse_field_selector(text: str) -> FieldSelector:
-    """The selector that a text stands for; raises SelectorError. `\\` escapes `,`, `=` and itself in values."""
+    """Parse a field selector; raises SelectorError. `\\` escapes `,`, `=` and itself in values."""
     terms = []
     for part in sorted(re.findall(r"(?:[^\\,]|\\.|\\\Z)+", text, re.DOTALL)):
         found = re.search(r"!=|==|=", part)
         if found is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         value = _unescaped(part[found.end() :])
-        if found.start() or value:  # nothing compared with nothing is no condition
+        if found.start() or value:  # an empty field with an empty value is no condition
             terms.append(FieldTerm(part[: found.start()], found.group() != "!=", value))
     return FieldSelector(tuple(terms))
 
 
 class _LabelParser:
-    """Words and symbols of a label selector, one ahead."""
+    """Parser of a label selector with one token of look-ahead."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [(match["symbol"] or match["word"] or "", bool(match["symbol"])) for match in _tokens(text)]
@@ -204,7 +204,7 @@ class _LabelParser:
         return self.take()
 
     def _list(self) -> tuple[str, ...]:
-        """`(a,b)`; between commas may be nothing, which is the empty value."""
+        """Parse `(a,b)`; nothing between commas means the empty value."""
         opening = self.take()
         if opening != "(":
             raise SelectorError(f"found '{opening}' expected: '('")

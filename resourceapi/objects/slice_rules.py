@@ -49,7 +49,7 @@ def slice_spec(
     old: v1.ResourceSliceSpec | None,
     release: Release = LATEST,
 ) -> None:
-    """A slice; pool, driver and node name cannot change."""
+    """Check a slice; pool, driver and node name cannot change."""
     driver_name(errors, f"{path}.driver", spec.driver, release)
     pool_name(errors, f"{path}.pool.name", spec.pool.name)
     if spec.pool.resource_slice_count <= 0:
@@ -87,7 +87,7 @@ def taint_rule_spec(
     old: v1.DeviceTaintRuleSpec | None,
     release: Release = LATEST,
 ) -> None:
-    """A taint rule; an effect that nobody knows is taken if it was stored like that."""
+    """Check a taint rule; an unknown effect is accepted if the stored rule has it."""
     selector = spec.device_selector
     if selector is not None:
         if selector.driver is not None:
@@ -127,7 +127,7 @@ def _where(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec) -> None:
 
 
 def _has_extras(device: v1.Device) -> bool:
-    """Whether a device has what makes slices large for whoever reads them."""
+    """Return whether a device has features that make slices large and so lower the limit on devices."""
     return bool(device.taints or device.consumes_counters) or any(
         _list_values(attribute) is not None for attribute in device.attributes.values()
     )
@@ -196,7 +196,7 @@ def _device_where(errors: ErrorList, path: str, device: v1.Device, *, per_device
 
 
 def _list_values(attribute: v1.DeviceAttribute) -> int | None:
-    """How many values an attribute's lists have, None if it has no list."""
+    """Return how many values an attribute's lists have; None if it has no list."""
     lists = (attribute.int_values, attribute.bool_values, attribute.string_values, attribute.version_values)
     present = [len(values) for values in lists if values is not None]
     return sum(present) if present else None
@@ -275,7 +275,7 @@ def _counters(errors: ErrorList, path: str, holder: v1.CounterSet | v1.DeviceCou
 def _allocatable(
     errors: ErrorList, path: str, name: str, resource: v1.NodeAllocatableResource, device: v1.Device
 ) -> None:
-    """A device's share in a node resource (alpha in 1.37)."""
+    """Check a device's share of a node resource (alpha in 1.37)."""
     if not names.is_native_resource(name):
         errors.invalid(path, name, "must be a node allocatable resource name")
     mapping, overhead = resource.mapping, resource.overhead
@@ -297,7 +297,7 @@ def _allocatable(
 
 
 def _partition_type(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec) -> None:
-    """The attribute that says what kind of partition a device is (alpha in 1.37)."""
+    """Check the attribute that names the partition type of a device (alpha in 1.37)."""
     here, name = f"{path}.partitionTypeAttribute", spec.partition_type_attribute or ""
     fully_qualified_name(errors, here, name)
     consuming = [(index, device) for index, device in enumerate(spec.devices) if device.consumes_counters]

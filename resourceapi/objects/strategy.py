@@ -1,4 +1,4 @@
-"""What the API server makes of an object before it validates and stores it (allocator.md 4.4)."""
+"""The API server's changes to an object before it validates and stores it (allocator.md 4.4)."""
 
 from datetime import datetime
 from typing import TypeVar, cast
@@ -15,7 +15,7 @@ _WITH_GENERATION = (v1.DeviceClass, v1.ResourceSlice, v1.DeviceTaintRule)
 
 
 def prepare_create(obj: K) -> K:
-    """A new object as it will be stored: without status, with generation 1 where the kind counts generations."""
+    """Return a new object as it is stored: without status, with generation 1 if the kind counts generations."""
     result: KubernetesObject = obj
     if isinstance(result, v1.ResourceClaim):
         result = replace(result, status=v1.ResourceClaimStatus())
@@ -27,9 +27,9 @@ def prepare_create(obj: K) -> K:
 
 
 def prepare_update(new: K, old: K, now: datetime) -> K:
-    """A changed object as it will be stored: the old status; the next generation if the spec changed.
+    """Return an updated object as it is stored: with the old status, and the next generation if the spec changed.
 
-    `now` becomes a taint rule's time when its effect changed and its time did not.
+    `now` becomes the time of a taint rule whose effect changed but whose time did not.
     """
     result: KubernetesObject = new
     if isinstance(result, v1.ResourceClaim) and isinstance(old, v1.ResourceClaim):
@@ -45,9 +45,9 @@ def prepare_update(new: K, old: K, now: datetime) -> K:
 
 
 def prepare_status_update(new: K, old: K) -> K:
-    """An object with a changed status as it will be stored: the old spec and metadata.
+    """Return an object with an updated status as it is stored: with the old spec and metadata.
 
-    What drivers said of devices that were deallocated just now is dropped.
+    The statuses of devices that this update deallocates are dropped.
     """
     result: KubernetesObject = replace(new, metadata=_metadata_for_status(new.metadata, old.metadata))
     if isinstance(result, v1.ResourceClaim) and isinstance(old, v1.ResourceClaim):
@@ -60,7 +60,7 @@ def prepare_status_update(new: K, old: K) -> K:
 
 
 def warnings(obj: KubernetesObject) -> list[str]:
-    """What the API server warns about when the object is written."""
+    """Return the API server's warnings about a written object."""
     if isinstance(obj, v1.ResourceSlice) and obj.spec.driver != obj.spec.driver.lower():
         driver = quoted_text(obj.spec.driver)
         return [f"spec.driver: driver names should be lowercase; {driver} contains uppercase characters"]

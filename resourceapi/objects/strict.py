@@ -1,4 +1,4 @@
-"""What strict field validation finds in an object: members that no field stands for, and members that come twice.
+"""Strict field validation: finds unknown and duplicate members of an object.
 
 The texts are those of the API server's warnings, in the order of the document.
 """
@@ -12,7 +12,7 @@ from resourceapi.objects.meta import KubernetesObject, Record
 
 
 class Members(dict[str, Any]):
-    """A JSON object that remembers all of its members, also those that a later one of the same name replaced."""
+    """A JSON object that keeps all its members, including those that a later duplicate replaced."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -20,19 +20,19 @@ class Members(dict[str, Any]):
 
 
 def parse_members(data: bytes | str) -> Any:
-    """The value of a JSON text that `decode.parse_json` has taken, with `Members` for its objects."""
+    """Parse a JSON text that `decode.parse_json` has accepted; its objects are `Members`."""
     return json.loads(data, object_pairs_hook=Members)
 
 
 def without_pairs(value: Any) -> Any:
-    """The value with ordinary dicts in the place of `Members`, for who looks at types."""
+    """Return the value with plain dicts instead of `Members`, for code that checks exact types."""
     if isinstance(value, dict):
         return {name: without_pairs(item) for name, item in value.items()}
     return [without_pairs(item) for item in value] if isinstance(value, list) else value
 
 
 def duplicates(value: Any, prefix: str = "") -> Iterator[str]:
-    """What comes twice in a value that no type is known of, as `duplicate field "metadata.name"`."""
+    """Yield the duplicate members of a value without a known type, as `duplicate field "metadata.name"`."""
     if isinstance(value, dict):
         for name, item, is_duplicate in members(value):
             if is_duplicate:
@@ -44,12 +44,12 @@ def duplicates(value: Any, prefix: str = "") -> Iterator[str]:
 
 
 def problems(record: Record, value: dict[str, Any]) -> tuple[str, ...]:
-    """Texts as `unknown field "spec.x"` and `duplicate field "metadata.name"`, each once.
+    """Return texts such as `unknown field "spec.x"` and `duplicate field "metadata.name"`, each once.
 
-    `record` is what was read from `value`. Only `Members` know of duplicates.
+    `record` was read from `value`. Duplicates are found only in `Members`.
     """
     found = dict.fromkeys(_in_record(record, value, ""))
-    if isinstance(record, KubernetesObject):  # what says its type is no field of ours
+    if isinstance(record, KubernetesObject):  # apiVersion and kind are no fields of the record
         for name in ("apiVersion", "kind"):
             found.pop(f'unknown field "{name}"', None)
     return tuple(found)
@@ -81,7 +81,7 @@ def _in_value(read: Any, value: Any, path: str) -> Iterator[str]:
 
 
 def members(value: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Name and value of each member, and whether the name came before."""
+    """Yield name and value of each member, and whether an earlier member has the name."""
     seen = set()
     for name, item in value.pairs if isinstance(value, Members) else value.items():
         yield name, item, name in seen

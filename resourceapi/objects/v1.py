@@ -1,7 +1,7 @@
 """resource.k8s.io/v1 as of 1.37: device classes, claims, claim templates, slices, taint rules.
 
-This is the version that everything here computes with; older versions are converted at the border (see `older`).
-JSON names are those of the API in camel case; where one would shadow a Python builtin, the field says so.
+All code here computes with this version; older versions are converted when they are read or written (see `older`).
+JSON names are the field names in camel case; a field whose JSON name would shadow a Python builtin states it.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ from resourceapi.objects.quantity import Quantity
 
 GROUP = "resource.k8s.io"
 
-# what Go calls maps by qualified names, in refusals of a value that is none; the group stands for its version
+# Go's names of the types of maps by qualified name, for errors; the group is a placeholder for its version
 ATTRIBUTES = msgspec.Meta(extra={"go_type": f"map[{GROUP}.QualifiedName]{GROUP}.DeviceAttribute"})
 CAPACITIES = msgspec.Meta(extra={"go_type": f"map[{GROUP}.QualifiedName]{GROUP}.DeviceCapacity"})
 AMOUNTS = msgspec.Meta(extra={"go_type": f"map[{GROUP}.QualifiedName]resource.Quantity"})
 
-# the same of texts
+# Go's names of string types, for errors
 AllocationMode = Annotated[str, msgspec.Meta(extra={"go_type": f"{GROUP}.DeviceAllocationMode"})]
 AllocationConfigSource = Annotated[str, msgspec.Meta(extra={"go_type": f"{GROUP}.AllocationConfigSource"})]
 FullyQualifiedName = Annotated[str | None, msgspec.Meta(extra={"go_type": f"{GROUP}.FullyQualifiedName"})]
@@ -56,16 +56,16 @@ NODE_UNPREPARE_RESOURCES = "NodeUnprepareResources"
 ALL_NODE_OPERATIONS = "*"
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""Protects an allocated claim."""
+"""The finalizer that protects an allocated claim."""
 
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 """The namespace label that allows claims with admin access when it is `true`."""
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation, `true`, of a claim that a scheduler made for a pod's extended resources."""
+"""The annotation, with the value `true`, of a claim that a scheduler created for a pod's extended resources."""
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""Before a class's name it is an extended resource that the class stands for."""
+"""With a class's name after it, this prefix is the name of an extended resource that the class implements."""
 
 
 class CELDeviceSelector(Record, frozen=True):
@@ -87,7 +87,7 @@ class OpaqueDeviceConfiguration(Record, frozen=True):
     parameters: Always[Any] = None
 
     def __eq__(self, other: object) -> bool:
-        """Parameters are a driver's: it may tell 1 from true, so a change from one to the other is a change."""
+        """Compare parameters as JSON: a driver can distinguish 1 from true, so they must not be equal."""
         return (
             isinstance(other, OpaqueDeviceConfiguration)
             and _members(self) == _members(other)
@@ -98,7 +98,7 @@ class OpaqueDeviceConfiguration(Record, frozen=True):
 
 
 Configuration = Annotated[OpaqueDeviceConfiguration | None, msgspec.Meta(extra={"embedded_in": "DeviceConfiguration"})]
-"""In Go a member of a struct that three others have without a name of its own."""
+"""In Go this field belongs to the struct DeviceConfiguration, which three other structs embed."""
 
 
 class DeviceClassConfiguration(Record, frozen=True):
@@ -110,7 +110,7 @@ class DeviceClassConfiguration(Record, frozen=True):
 class DeviceClassSpec(Record, frozen=True):
     """Which devices are in a class and how they are configured.
 
-    `suitable_nodes` existed in 1.31 only: it is stored and returned, and no part of the allocation.
+    `suitable_nodes` existed in 1.31 only: it is stored and returned, but not used for allocation.
     """
 
     selectors: tuple[DeviceSelector, ...] = ()
@@ -129,7 +129,7 @@ class DeviceClass(KubernetesObject, frozen=True):
 
 
 class DeviceToleration(Record, frozen=True):
-    """Which taints a request puts up with."""
+    """The taints that a request tolerates."""
 
     key: str = ""
     operator: TolerationOperator = ""
@@ -186,7 +186,7 @@ class DeviceRequest(Record, frozen=True):
 
 
 class DeviceConstraint(Record, frozen=True):
-    """An attribute that all devices of some requests share, or in which all differ."""
+    """An attribute whose value must be the same for all devices of some requests, or different for each."""
 
     requests: tuple[str, ...] = ()
     match_attribute: FullyQualifiedName = None
@@ -201,7 +201,7 @@ class DeviceClaimConfiguration(Record, frozen=True):
 
 
 class DeviceClaim(Record, frozen=True):
-    """Requests, what binds them together, and their configuration."""
+    """Requests, the constraints between them, and their configuration."""
 
     requests: Always[tuple[DeviceRequest, ...]] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
@@ -209,7 +209,7 @@ class DeviceClaim(Record, frozen=True):
 
 
 class ResourceClaimSpec(Record, frozen=True):
-    """What is wanted."""
+    """The requested devices."""
 
     devices: Always[DeviceClaim] = DeviceClaim()
 
@@ -231,7 +231,7 @@ class DeviceRequestAllocationResult(Record, frozen=True):
 
 
 class DeviceAllocationConfiguration(Record, frozen=True):
-    """Configuration to use, with where it came from."""
+    """Configuration of allocated devices and its source."""
 
     source: Always[AllocationConfigSource] = ""
     requests: tuple[str, ...] = ()
@@ -246,7 +246,7 @@ class DeviceAllocationResult(Record, frozen=True):
 
 
 class AllocationResult(Record, frozen=True):
-    """What a claim got, and on which nodes that can be used (None: on all)."""
+    """The devices that a claim got, and the nodes on which they can be used (None: all nodes)."""
 
     devices: Always[DeviceAllocationResult] = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
@@ -263,7 +263,7 @@ class ResourceClaimConsumerReference(Record, frozen=True):
 
 
 class NetworkDeviceData(Record, frozen=True):
-    """What a network driver says of an allocated device."""
+    """The network data of an allocated device, reported by its driver."""
 
     interface_name: str = ""
     ips: tuple[str, ...] = ()
@@ -271,7 +271,7 @@ class NetworkDeviceData(Record, frozen=True):
 
 
 class AllocatedDeviceStatus(Record, frozen=True):
-    """What the driver says of an allocated device."""
+    """The status of an allocated device, reported by its driver."""
 
     driver: Always[str] = ""
     pool: Always[str] = ""
@@ -282,7 +282,7 @@ class AllocatedDeviceStatus(Record, frozen=True):
     network_data: NetworkDeviceData | None = None
 
     def __eq__(self, other: object) -> bool:
-        """The data is a driver's, as parameters are."""
+        """Compare `data` as JSON, for the reason that `OpaqueDeviceConfiguration` has."""
         if not isinstance(other, AllocatedDeviceStatus):
             return NotImplemented
         return _members(self) == _members(other) and json_equal(self.data, other.data)
@@ -291,7 +291,7 @@ class AllocatedDeviceStatus(Record, frozen=True):
 
 
 class ResourceClaimStatus(Record, frozen=True):
-    """What a claim got, who uses it, how its devices fare."""
+    """The allocation of a claim, its consumers, and the status of its devices."""
 
     allocation: AllocationResult | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
@@ -309,14 +309,14 @@ class ResourceClaim(KubernetesObject, frozen=True):
 
 
 class ResourceClaimTemplateSpec(Record, frozen=True):
-    """Labels, annotations and spec of the claims to make."""
+    """Labels, annotations and spec of the claims to create."""
 
     metadata: Always[ObjectMeta] = ObjectMeta()
     spec: Always[ResourceClaimSpec] = ResourceClaimSpec()
 
 
 class ResourceClaimTemplate(KubernetesObject, frozen=True):
-    """From which a claim is made for each pod that refers to it."""
+    """A template: each pod that refers to it gets a claim created from it."""
 
     KIND: ClassVar[str] = "ResourceClaimTemplate"
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
@@ -331,14 +331,14 @@ class Counter(Record, frozen=True):
 
 
 class CounterSet(Record, frozen=True):
-    """Counters of a pool that its devices draw on."""
+    """Counters of a pool that its devices consume."""
 
     name: Always[str] = ""
     counters: Mapping[str, Counter] = {}
 
 
 class DeviceCounterConsumption(Record, frozen=True):
-    """What a device takes from one counter set; compatibility groups are alpha in 1.37."""
+    """The amounts that a device consumes of one counter set; compatibility groups are alpha in 1.37."""
 
     counter_set: Always[str] = ""
     counters: Mapping[str, Counter] = {}
@@ -362,14 +362,14 @@ class CapacityRequestPolicy(Record, frozen=True):
 
 
 class DeviceCapacity(Record, frozen=True):
-    """How much of something a device has."""
+    """The amount of one resource that a device has."""
 
     value: Always[Quantity] = Quantity.of(0)
     request_policy: CapacityRequestPolicy | None = None
 
 
 class DeviceAttribute(Record, frozen=True):
-    """Exactly one value or list of values. An empty list is not an absent one."""
+    """Exactly one value or list of values. An empty list differs from an absent one."""
 
     int_value: int | None = msgspec.field(name="int", default=None)
     bool_value: bool | None = msgspec.field(name="bool", default=None)
@@ -399,14 +399,14 @@ class NodeAllocatableMapping(Record, frozen=True):
 
 
 class NodeAllocatableOverhead(Record, frozen=True):
-    """What using a device costs besides (alpha in 1.37)."""
+    """The additional amounts of a node resource that the use of a device costs (alpha in 1.37)."""
 
     per_pod: Quantity | None = None
     per_container: Quantity | None = None
 
 
 class NodeAllocatableResource(Record, frozen=True):
-    """A device's share in a node resource (alpha in 1.37)."""
+    """A device's share of a node resource (alpha in 1.37)."""
 
     mapping: NodeAllocatableMapping | None = None
     overhead: NodeAllocatableOverhead | None = None
@@ -431,7 +431,7 @@ class Device(Record, frozen=True):
 
 
 class ResourcePool(Record, frozen=True):
-    """The pool that a slice is part of: of its slices those of the highest generation count."""
+    """The pool that a slice is part of. Only slices of the pool's highest generation are valid."""
 
     name: Always[str] = ""
     generation: Always[int] = 0
@@ -454,7 +454,7 @@ class ResourceSliceSpec(Record, frozen=True):
 
 
 class ResourceSlice(KubernetesObject, frozen=True):
-    """What a driver offers."""
+    """The devices that a driver offers."""
 
     KIND: ClassVar[str] = "ResourceSlice"
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
@@ -463,7 +463,7 @@ class ResourceSlice(KubernetesObject, frozen=True):
 
 
 class DeviceTaintSelector(Record, frozen=True):
-    """Which devices a rule taints: all criteria that are set hold. An empty selector means every device."""
+    """The devices that a rule taints: all criteria that are set must hold. An empty selector selects every device."""
 
     driver: str | None = None
     pool: str | None = None
@@ -478,13 +478,13 @@ class DeviceTaintRuleSpec(Record, frozen=True):
 
 
 class DeviceTaintRuleStatus(Record, frozen=True):
-    """What the eviction controller says of a rule."""
+    """The status of a rule, reported by the eviction controller."""
 
     conditions: tuple[Condition, ...] = ()
 
 
 class DeviceTaintRule(KubernetesObject, frozen=True):
-    """Taints devices from outside of their driver."""
+    """A rule of an administrator or a controller, not of the driver, that taints devices."""
 
     KIND: ClassVar[str] = "DeviceTaintRule"
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1"

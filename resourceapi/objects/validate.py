@@ -1,7 +1,7 @@
-"""Whether an object can be created or updated: one function per operation, for all kinds.
+"""Validation of created and updated objects: one function per operation, for all kinds.
 
-The results are what kube-apiserver answers, in its order (see `errors.invalid_status`), as a `Release` has it. Objects
-are given as v1, with their defaults, and prepared (see `strategy`); `version` is the one of the request.
+The errors are those of kube-apiserver in the given `Release`, in its order (see `errors.invalid_status`). Objects are
+v1 objects with defaults, prepared by `strategy`; `version` is the API version of the request.
 """
 
 from resourceapi.objects import v1
@@ -36,9 +36,9 @@ def validate_create(
     release: Release = LATEST,
     version: str = "v1",
 ) -> ErrorList:
-    """What is wrong with a new object.
+    """Return the errors of a new object.
 
-    `check_selector` compiles device selectors. `admin_access_allowed` says whether the namespace has the label
+    `check_selector` compiles device selectors. `admin_access_allowed`: whether the namespace has the label
     `v1.ADMIN_ACCESS_LABEL`.
     """
     errors = ErrorList()
@@ -73,11 +73,11 @@ def validate_update(
     release: Release = LATEST,
     version: str = "v1",
 ) -> ErrorList:
-    """What is wrong with a changed object. Both are of the same kind."""
+    """Return the errors of an updated object. Both objects are of the same kind."""
     errors = ErrorList()
     metadata_on_create(
         errors, new.metadata, release, namespaced=isinstance(new, NAMESPACED), name_rule=path_segment
-    )  # once for all kinds, and again with the kind's own rules
+    )  # checked here for all kinds, and again with the rules of the kind
     metadata_on_update(errors, new.metadata, old.metadata, release)
     if isinstance(new, v1.ResourceClaimTemplate):
         _new_template(errors, new, check_selector, release)
@@ -93,7 +93,7 @@ def own_rules_on_update(
     check_selector: CheckSelector = accept_selector,
     release: Release = LATEST,
 ) -> None:
-    """What is wrong with a changed object by the rules that its kind has for changes."""
+    """Add the errors of an updated object by the rules that its kind has for updates."""
     is_class = isinstance(new, v1.DeviceClass)
     if release.checks_changed_as_new and isinstance(new, v1.ResourceClaim | v1.DeviceClass):
         metadata_on_create(errors, new.metadata, release, namespaced=not is_class, newer=is_class)
@@ -130,7 +130,7 @@ def validate_status_update(
     release: Release = LATEST,
     version: str = "v1",
 ) -> ErrorList:
-    """What is wrong with a changed status. Both are of the same kind."""
+    """Return the errors of an updated status. Both objects are of the same kind."""
     errors = ErrorList()
     metadata_on_update(errors, new.metadata, old.metadata, release)
     match new, old:
@@ -151,7 +151,7 @@ def validate_status_update(
 def with_declared(
     errors: ErrorList, new: KubernetesObject, old: KubernetesObject | None, release: Release, version: str
 ) -> ErrorList:
-    """The errors with what the types declare of their fields, in a release that has that."""
+    """Return the errors merged with those of the declared rules, if the release has declared rules."""
     if not release.has_declared_rules or not isinstance(new, _DECLARED):
         return errors
     api_version = f"{v1.GROUP}/{version}"

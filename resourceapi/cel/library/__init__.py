@@ -1,1 +1,1 @@
-"""The function libraries of the language, one module each: tables of overloads and what runs them."""
+"""The function libraries of the language, one module each: tables of overloads and their implementations."""

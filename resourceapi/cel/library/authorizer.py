@@ -1,8 +1,8 @@
-"""Kubernetes' authorizer: questions put together step by step, and what is decided of them.
+"""Kubernetes' authorizer: authorization requests that an expression builds step by step, and their decisions.
 
-`authorizer.group('').resource('pods').namespace('x').check('get').allowed()`. Who evaluates gives the variable: an
-`Authorizer` with a function that decides. No environment for devices has one; there the names are known all the same,
-which shows in messages. Source: k8s.io/apiserver/pkg/cel/library, authz.go and its selectors.
+`authorizer.group('').resource('pods').namespace('x').check('get').allowed()`. The caller of the evaluation provides the
+variable: an `Authorizer` with a function that decides. Environments for devices do not have the variable, but declare
+the functions, which affects error messages. Source: k8s.io/apiserver/pkg/cel/library, authz.go and its selectors.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ RESOURCE_CHECK = Type(Kind.STRUCT, f"{_PACKAGE}.ResourceCheck")
 
 
 class Question(NamedTuple):
-    """What is asked: whether a verb may be done to a resource, or to a `path` that is none.
+    """An authorization request: whether a verb is allowed on a resource, or on a non-resource `path`.
 
-    `account` is the service account, namespace and name, that is asked about instead of who makes the request.
+    `account` is the namespace and name of the service account to check instead of the request's user.
     """
 
     account: tuple[str, str] | None = None
@@ -38,7 +38,7 @@ class Question(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What was decided, why, and what went wrong meanwhile."""
+    """The decision, its reason, and the error of the authorization if there was one."""
 
     is_allowed: bool
     reason: str = ""
@@ -52,7 +52,7 @@ _NOTHING = Question()
 
 
 class _Part:
-    """A question on its way, as a value of the language."""
+    """An unfinished authorization request, as a value of the language."""
 
     __slots__ = ("decide", "question")
 
@@ -67,19 +67,19 @@ class Authorizer(_Part):
 
 
 class PathCheck(_Part):
-    """A question about a path."""
+    """A request about a non-resource path."""
 
     __slots__ = ()
 
 
 class GroupCheck(_Part):
-    """A question about a group, whose resource is not named yet."""
+    """A request about an API group, before its resource is set."""
 
     __slots__ = ()
 
 
 class ResourceCheck(_Part):
-    """A question about a resource; also the variable `authorizer.requestResource`."""
+    """A request about a resource; also the type of the variable `authorizer.requestResource`."""
 
     __slots__ = ()
 
@@ -118,7 +118,7 @@ def _with(field: str) -> Callable[[Any, str], ResourceCheck]:
 
 
 def _narrowed(of: Any, _selector: str) -> ResourceCheck:
-    """By a selector, of which roles know nothing."""
+    """Return the request unchanged: RBAC roles do not support selectors."""
     return ResourceCheck(of.decide, _asked(of))
 
 
@@ -149,10 +149,10 @@ _SELECTORS = (
 
 
 def functions() -> list[Function]:
-    """Building a question and reading what was decided."""
+    """The functions that build an authorization request and read its decision."""
     return group(Overload(id_, signature, run) for id_, signature, run in _BUILDERS)
 
 
 def selectors() -> list[Function]:
-    """Narrowing a question by field and label selectors."""
+    """The functions that add field and label selectors to an authorization request."""
     return group(Overload(id_, signature, _narrowed) for id_, signature in _SELECTORS)

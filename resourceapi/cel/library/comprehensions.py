@@ -1,4 +1,4 @@
-"""What the two-variable comprehensions need besides their macros: insertion into the map that is being built."""
+"""The function that the two-variable comprehensions need besides their macros: insertion into the resulting map."""
 
 from __future__ import annotations
 

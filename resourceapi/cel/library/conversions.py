@@ -13,7 +13,7 @@ from resourceapi.cel.library.times import format_duration, format_timestamp, par
 from resourceapi.cel.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Timestamp, Uint, read_digits, type_name
 
 _NANOS = 10**9
-# Possessive repetitions keep the reading of long texts linear.
+# Possessive repetitions make matching linear in the length of the text.
 _FLOAT = re.compile(
     r"[+-]?(?:(?:\d(?:_?\d)*+)?+\.?(?:\d(?:_?\d)*+)?+(?:e[+-]?\d(?:_?\d)*+)?|inf|infinity)|nan",
     re.IGNORECASE | re.ASCII,
@@ -112,7 +112,7 @@ def _int_to_timestamp(seconds: int) -> Timestamp:
 
 
 def to_string(value: Any) -> str:
-    """The string form of a scalar."""
+    """Return the string form of a scalar. Raises CelEvalError for bytes that are not UTF-8."""
     kind = type(value)
     if kind is str:
         return str(value)
@@ -130,7 +130,7 @@ def to_string(value: Any) -> str:
 
 
 def functions() -> list[Function]:
-    """The conversions, without those that come with other types."""
+    """The conversions, except those that other libraries declare with their types."""
     return group(
         [
             Overload("bool_to_bool", "bool(bool) -> bool", _identity),

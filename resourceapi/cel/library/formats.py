@@ -18,7 +18,7 @@ _TIME_LENGTH = len(rf"^{_TIME}$")
 
 
 class NamedFormat:
-    """A format with a name; `check` returns what is wrong with a text."""
+    """A format with a name; `check` returns the faults of a text."""
 
     __slots__ = ("check", "max_regex_size", "name")
 
@@ -32,7 +32,7 @@ register_type(NamedFormat, "kubernetes.NamedFormat", "cel.Format", lambda left, 
 
 
 def _prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """The check of a prefix, which may end with a dash."""
+    """Return the check of a name prefix, which can end with a dash."""
 
     def run(text: str) -> list[str]:
         if len(text.encode()) > 1 and text.endswith("-"):

@@ -1,7 +1,7 @@
 """`"...".format([...])`: the clauses %s %d %f %e %b %x %X %o, with the messages of cel-go.
 
-The same parser runs on values at run time and, through `Interpolator`, on types when a literal is checked. Numbers of
-%f and %e are printed for the locale en_US: thousands in groups, exponents as superscripts.
+The same parser handles values at run time and, through `Interpolator`, types when a literal is checked. %f and %e print
+numbers for the locale en_US: with grouped thousands and superscript exponents.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from resourceapi.cel.values import (
 from resourceapi.objects.errors import quoted_text
 
 _DEFAULT_PRECISION = 6
-_MAX_PRECISION = 10_000_009  # what Go's printers read at the most; it is kept in 16 bits, and the zeros of %f in 8
+_MAX_PRECISION = 10_000_009  # the largest that Go reads; it keeps 16 bits of it, and 8 bits for trailing zeros of %f
 _UNREADABLE = "%!(NOVERB)"
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -54,10 +54,10 @@ Clause: TypeAlias = Callable[[Any], str]
 
 
 class Interpolator(Protocol):
-    """What is done for each clause with its argument."""
+    """The handling of each clause and its argument."""
 
     def clause(self, letter: str, precision: int | None, /) -> Clause:
-        """The function for a clause; it raises FormatError for an argument that does not fit."""
+        """Return the function for a clause; it raises FormatError for an argument that does not fit."""
 
 
 def interpolate(
@@ -65,7 +65,7 @@ def interpolate(
 ) -> tuple[str, int]:
     """Replace all clauses; returns the text and the number of arguments used. Raises FormatError.
 
-    While a literal is checked, a clause without an end is noticed before a missing argument.
+    With `is_checking`, an incomplete clause is reported before a missing argument.
     """
     parts: list[str] = []
     used, position = 0, 0
@@ -108,7 +108,7 @@ def _parse_clause(text: str, position: int, interpolator: Interpolator) -> tuple
             )
     letter = text[position]
     if letter not in "sdfebxXo":
-        # Upstream looks at bytes here, and prints the first one of a longer character as a character.
+        # Upstream reads bytes here, and prints the first byte of a multi-byte character as a character.
         shown = letter if ord(letter) < 0x80 else chr(letter.encode()[0])
         raise FormatError(f'{failed}unrecognized formatting clause "{shown}"')
     return interpolator.clause(letter, precision), position + 1
@@ -138,7 +138,7 @@ _VALUES = _Values()
 
 
 def format_string(text: str, args: list[Any]) -> str:
-    """`text.format(args)`. Raises CelEvalError."""
+    """Return `text.format(args)`. Raises CelEvalError."""
     try:
         return interpolate(text, _VALUES, args)[0]
     except FormatError as error:
@@ -168,7 +168,7 @@ def _fixed(value: float, precision: int) -> str:
     if special is not None:
         return special
     places = precision % 2**16
-    # From 2**15 on it is negative to Go, which asks for no more digits than tell the number apart.
+    # From 2**15 the precision is negative in Go, which means the shortest digits that identify the number.
     digits = Decimal(value or 0.0) if places < 2**15 else Decimal(repr(value or 0.0))
     whole, _, fraction = f"{digits:,.{places}f}".partition(".")
     fraction = fraction.rstrip("0").ljust(precision % 2**8, "0")
@@ -250,7 +250,7 @@ def _string(value: Any) -> str:
 
 
 def _nested(value: Any) -> str:
-    """A value inside a list or map, where text is quoted and time shows its type."""
+    """Return a value inside a list or map, where texts are quoted and times are shown with their type."""
     kind = type(value)
     if kind is str:
         return quoted_text(value)

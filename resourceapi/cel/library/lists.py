@@ -1,4 +1,4 @@
-"""Functions of lists: Kubernetes' own (sum, min, max, isSorted, indexOf, includes) and the lists extension, version 3.
+"""List functions: those of Kubernetes (sum, min, max, isSorted, indexOf, includes) and the lists extension, version 3.
 
 Source: k8s.io/apiserver/pkg/cel/library/lists.go and cel-go ext/lists.
 """
@@ -28,7 +28,7 @@ from resourceapi.cel.values import (
 
 _SUMMABLE = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-# The extension names its overloads after the types' full names.
+# The extension's overload ids contain the full names of types.
 _FULL_NAMES = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
 
 
@@ -43,7 +43,7 @@ def _is_sorted(values: list[Any]) -> bool:
 
 
 def _order(left: Any, right: Any) -> int | None:
-    # A pair without an order counts as any other result than the one that is looked for.
+    # A pair without an order never equals the result that the callers compare with.
     try:
         return compare(left, right)
     except CelEvalError:
@@ -103,7 +103,7 @@ def kubernetes() -> list[Function]:
 
 
 def includes() -> list[Function]:
-    """`x.includes(v)` for lists and scalars alike."""
+    """`x.includes(v)`, for lists and scalars."""
     return group([Overload("list_includes_dyn_dyn", "dyn.includes(dyn) -> bool", _includes)])
 
 

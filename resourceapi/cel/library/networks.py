@@ -25,7 +25,7 @@ class Address:
 
     @property
     def byte_size(self) -> int:
-        """4 or 16."""
+        """The size of the address in bytes, 4 or 16."""
         return self.value.max_prefixlen // 8
 
     def __eq__(self, other: object) -> bool:
@@ -39,7 +39,7 @@ class Address:
 
 
 class Prefix:
-    """An address with a prefix length; the bits behind the prefix are kept."""
+    """An address with a prefix length; the bits after the prefix are kept."""
 
     __slots__ = ("address", "length")
 
@@ -49,12 +49,12 @@ class Prefix:
 
     @property
     def byte_size(self) -> int:
-        """How many bytes the prefix touches."""
+        """The number of bytes that contain the prefix."""
         return -(-self.length // 8)
 
     @property
     def network(self) -> IPv4Network | IPv6Network:
-        """The addresses that share the prefix."""
+        """The network of all addresses with this prefix."""
         if isinstance(self.address, IPv4Address):
             return IPv4Network((self.address, self.length), strict=False)
         return IPv6Network((self.address, self.length), strict=False)
@@ -74,11 +74,11 @@ register_type(Prefix, "net.CIDR", "cel.CIDR", operator.eq)
 
 
 class AddressError(Exception):
-    """The text is no address; the message is Go's."""
+    """The text is not an address; the message is Go's."""
 
 
 def _ipv4_problem(text: str) -> str | None:
-    """What Go says is wrong first, from left to right, with the text of an IPv4 address, or None."""
+    """Return Go's message for the leftmost fault of an IPv4 address, or None."""
     dots, field = 0, ""
     for at, char in enumerate(text):
         if "0" <= char <= "9":
@@ -99,7 +99,7 @@ def _ipv4_problem(text: str) -> str | None:
 
 
 def parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
-    """The address and its zone, as Go's netip.ParseAddr reads them. Raises AddressError."""
+    """Return the address and its zone like Go's netip.ParseAddr. Raises AddressError."""
     for char in text:
         if char == ".":
             problem = _ipv4_problem(text)
@@ -120,7 +120,7 @@ def parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
 
 
 def _ipv6_problem(body: str) -> str:
-    """What Go says is wrong with the text of an IPv6 address."""
+    """Return Go's message for the fault of an IPv6 address."""
     rest, groups, has_ellipsis = body, 0, False
     if rest.startswith("::"):
         has_ellipsis, rest = True, rest[2:]
@@ -224,7 +224,7 @@ def _contains_ip(prefix: Prefix, other: Address | str) -> bool:
     try:
         address = other if isinstance(other, Address) else _ip(other)
     except CelEvalError:
-        # Upstream loses the reason here, though not in the function below.
+        # Upstream drops the reason here, but not in containsCIDR.
         raise no_such_overload() from None
     return address.value in prefix.network
 

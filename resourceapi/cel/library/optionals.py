@@ -1,4 +1,4 @@
-"""Optional values: making, testing and unwrapping them."""
+"""Optional values: creating, testing and unwrapping them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ZERO_INSTANT = -62135596800 * 10**9  # Go's zero time: the start of the year 1
 
 
 def is_zero(value: Any) -> bool:
-    """Whether a value is the zero or empty value of its type."""
+    """Return whether a value is the zero or empty value of its type."""
     kind = type(value)
     if value is None:
         return True
@@ -23,7 +23,7 @@ def is_zero(value: Any) -> bool:
         return bool(value.nanos == _ZERO_INSTANT)
     if kind in (bool, int, Uint, float, str, bytes, list, dict):
         return not value
-    return False  # so upstream thinks of the device's maps, even where they are empty
+    return False  # upstream treats the device's maps like this, even if they are empty
 
 
 def _of_non_zero(value: Any) -> Optional:
@@ -52,7 +52,7 @@ def _unwrap(values: list[Any]) -> list[Any]:
 
 
 def functions() -> list[Function]:
-    """What makes and reads optional values; or/orValue and the optional selects are compiled specially."""
+    """The functions that create and read optional values; the compiler handles or, orValue and optional selects."""
     return [
         *group(
             [

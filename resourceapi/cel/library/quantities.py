@@ -15,17 +15,17 @@ register_type(Quantity, "kubernetes.Quantity", "cel.Quantity", operator.eq)
 
 
 class ComputedQuantity(Quantity):
-    """What add() and sub() return.
+    """The result of add() and sub().
 
-    Upstream holds these values by reference, with two effects: another name in messages, and no equality with anything
-    when they stand on the right-hand side.
+    Upstream holds these values by reference, with two effects: error messages show another type name, and they never
+    equal anything as the right-hand operand.
     """
 
     __slots__ = ()
 
     @classmethod
     def of_value(cls, value: Quantity) -> ComputedQuantity:
-        """The same amount as a computed one."""
+        """Return the same amount as a ComputedQuantity."""
         made = cls.__new__(cls)
         for slot in Quantity.__slots__:
             setattr(made, slot, getattr(value, slot))
@@ -71,7 +71,7 @@ def _as_integer(value: Quantity) -> int:
 
 
 def quantities() -> list[Function]:
-    """quantity() and what it makes."""
+    """quantity() and the functions of Quantity."""
     return group(
         [
             Overload("string_to_quantity", "quantity(string) -> Quantity", _quantity),
@@ -115,7 +115,7 @@ def _part(name: str) -> Overload:
 
 
 def versions(tolerant: bool) -> list[Function]:
-    """semver() and what it makes; `tolerant` adds the forms with a second argument."""
+    """semver() and the functions of Semver; `tolerant` adds the forms with a second argument."""
     overloads = [
         Overload("string_to_semver", "semver(string) -> Semver", _semver),
         Overload("is_semver_string", "isSemver(string) -> bool", _is_semver),

@@ -15,7 +15,7 @@ REGEX_FUNCTIONS = frozenset({"matches", "find", "findAll"})
 
 
 def compile_pattern(pattern: str, prefix: str = "") -> Matcher:
-    """A pattern, compiled. Raises CelEvalError."""
+    """Compile a pattern. Raises CelEvalError."""
     try:
         return compile_regex(pattern)
     except RegexError as error:
@@ -80,7 +80,7 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> Any:
 
 
 def prepare(function: str, pattern: str) -> Implementation:
-    """The implementation of a function for a constant pattern. Raises CelEvalError for a bad one."""
+    """Return the implementation of a function for a constant pattern. Raises CelEvalError for an invalid pattern."""
     matcher = compile_pattern(pattern)
     run = _RUN[function]
     return lambda text, _, *limit: run(matcher, text, *limit)

@@ -1,4 +1,4 @@
-"""The sets extension: lists taken as sets."""
+"""The sets extension: treats lists as sets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The standard library: operators, size, `in`, type() and the predicates of strings.
 
-Operators have one implementation for all overloads, which decides by the values: dynamic operands meet it too.
+Operators have one implementation for all overloads, which decides by the values, because operands can be dynamic.
 """
 
 from __future__ import annotations
@@ -33,45 +33,45 @@ _INT_OVERFLOW = "integer overflow"
 _UINT_OVERFLOW = "unsigned integer overflow"
 _NANOS = 10**9
 MIN_TIME, MAX_TIME = -62135596800, 253402300799  # seconds: the years 1 to 9999
-MAX_ELEMENTS = 1_000_000  # no list or string grows beyond this times ten; the cost limit is of the same size
+MAX_ELEMENTS = 1_000_000  # most elements of a list, as many as the cost limit; a string can have ten times as many
 
 
 def checked_int(value: int) -> int:
-    """The value, if it fits into a signed integer of 64 bits. Raises CelEvalError."""
+    """Return the value if it fits a signed integer of 64 bits. Raises CelEvalError."""
     if MIN_INT <= value <= MAX_INT:
         return value
     raise CelEvalError(_INT_OVERFLOW)
 
 
 def checked_uint(value: int) -> Uint:
-    """The value, if it fits into an unsigned integer of 64 bits. Raises CelEvalError."""
+    """Return the value if it fits an unsigned integer of 64 bits. Raises CelEvalError."""
     if 0 <= value <= MAX_UINT:
         return Uint(value)
     raise CelEvalError(_UINT_OVERFLOW)
 
 
 def checked_duration(nanos: int) -> Duration:
-    """A duration of so many nanoseconds. Raises CelEvalError."""
+    """Return a duration in nanoseconds. Raises CelEvalError if it does not fit 64 bits."""
     return Duration(checked_int(nanos))
 
 
 def checked_timestamp(nanos: int, offset: int = 0) -> Timestamp:
-    """An instant between the years 1 and 9999. Raises CelEvalError."""
+    """Return an instant. Raises CelEvalError outside of the years 1 to 9999."""
     if MIN_TIME <= nanos // _NANOS <= MAX_TIME:
         return Timestamp(nanos, offset)
     raise CelEvalError("timestamp overflow")
 
 
 def unsupported(function: str, left: Any) -> CelEvalError:
-    """The error of an operator whose left operand (or only one) does not support it."""
-    # Types with methods of their own answer for themselves, the others name the operator.
+    """Return the error for an operator that its left or only operand does not support."""
+    # Upstream's types with methods for operators do not name the operator; the others do.
     if type(left) in (str, Duration, Timestamp):
         return no_such_overload()
     return CelEvalError(f"no such overload: {function}")
 
 
 def add(left: Any, right: Any) -> Any:
-    """`left + right`."""
+    """Return `left + right`."""
     kind, other = type(left), type(right)
     if kind is int:
         if other is int:
@@ -101,7 +101,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def subtract(left: Any, right: Any) -> Any:
-    """`left - right`."""
+    """Return `left - right`."""
     kind, other = type(left), type(right)
     if kind is int:
         if other is int:
@@ -127,7 +127,7 @@ def subtract(left: Any, right: Any) -> Any:
 
 
 def multiply(left: Any, right: Any) -> Any:
-    """`left * right`."""
+    """Return `left * right`."""
     kind = type(left)
     if kind not in (int, float, Uint):
         raise unsupported("_*_", left)
@@ -140,7 +140,7 @@ def multiply(left: Any, right: Any) -> Any:
 
 
 def divide(left: Any, right: Any) -> Any:
-    """`left / right`; integers are truncated towards zero."""
+    """Return `left / right`; integers are truncated towards zero."""
     kind = type(left)
     if kind not in (int, float, Uint):
         raise unsupported("_/_", left)
@@ -166,7 +166,7 @@ def _divide_doubles(left: float, right: float) -> float:
 
 
 def modulo(left: Any, right: Any) -> Any:
-    """`left % right`, with the sign of the left operand."""
+    """Return `left % right`, with the sign of the left operand."""
     kind = type(left)
     if kind not in (int, Uint):
         raise unsupported("_%_", left)
@@ -181,7 +181,7 @@ def modulo(left: Any, right: Any) -> Any:
 
 
 def negate(value: Any) -> Any:
-    """`-value`."""
+    """Return `-value`."""
     kind = type(value)
     if kind is int:
         return checked_int(-value)
@@ -195,7 +195,7 @@ def negate(value: Any) -> Any:
 
 
 def logical_not(value: Any) -> bool:
-    """`!value`."""
+    """Return `!value`."""
     if value is True:
         return False
     if value is False:
@@ -223,12 +223,12 @@ def _in(value: Any, container: Any) -> bool:
 
 
 def declared_only(*_: Any) -> Any:
-    """Stands for what the compiler makes of a call itself: branches, access paths, lists and maps that grow."""
+    """Placeholder for calls that the compiler handles itself: branches, access paths, growing lists and maps."""
     raise no_such_overload()
 
 
 def length(value: Any) -> int:
-    """`size(value)`."""
+    """Return `size(value)`."""
     if type(value) in (str, bytes, list) or is_map(value):
         return len(value)
     raise unsupported("size", value)

@@ -13,7 +13,7 @@ from resourceapi.cel.library.formatting import format_string
 from resourceapi.cel.library.standard import MAX_ELEMENTS
 from resourceapi.cel.values import display
 
-# Go's unicode.IsSpace, which is narrower than Python's idea of white space.
+# The characters of Go's unicode.IsSpace, which are fewer than those of Python's str.isspace.
 _SPACE = (
     "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
     "\u202f\u205f\u3000"
@@ -105,7 +105,7 @@ def _quote(text: str) -> str:
 
 
 def functions(version: int) -> list[Function]:
-    """The functions of a version of the library: 0 or 2."""
+    """The functions of the library's version 0 or 2."""
     found = [
         Overload("string_char_at_int", "string.charAt(int) -> string", _char_at),
         Overload("string_index_of_string", "string.indexOf(string) -> int", _index_of),

@@ -26,7 +26,7 @@ _UNITS = {
     "h": 3600 * _NANOS,
 }
 _TERM = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-# RFC 3339 as Go reads it, with a comma for the point and an hour of one digit.
+# RFC 3339 as Go parses it, which also accepts a decimal comma and an hour of one digit.
 _TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE = 146097 * 86400  # seconds: after 400 years the calendar repeats, weekdays included
@@ -34,7 +34,7 @@ _FAR = 4 * _CYCLE  # seconds from 1970: years before 370 and after 3570
 
 
 def parse_duration(text: str) -> int | None:
-    """Nanoseconds of a duration as Go writes it (`-1h30m`, `1.5s`), or None."""
+    """Return the nanoseconds of a duration in Go's notation (`-1h30m`, `1.5s`), or None."""
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return 0
@@ -53,18 +53,18 @@ def parse_duration(text: str) -> int | None:
 
 
 def format_duration(value: Duration) -> str:
-    """Seconds with as many decimals as a double of them needs, and an `s`."""
+    """Return the seconds as a double with as many decimals as it needs, followed by `s`."""
     return f"{Decimal(repr(_in_units(value, _NANOS))):f}".removesuffix(".0") + "s"
 
 
 def _in_units(value: Duration, unit: int) -> float:
-    """A duration in units of so many nanoseconds, as Go computes it: a double, which can be rounded up to the next."""
+    """Return a duration in units of `unit` nanoseconds as a double, computed and rounded like Go."""
     whole, rest = divmod(abs(value.nanos), unit)
     return (whole + rest / unit) * (-1 if value.nanos < 0 else 1)
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
-    """An instant as RFC 3339 writes it, or None."""
+    """Parse an RFC 3339 timestamp; None if it is invalid."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         return None
@@ -75,7 +75,7 @@ def parse_timestamp(text: str) -> Timestamp | None:
             return None
         offset = (int(match[9]) * 3600 + int(match[10]) * 60) * (-1 if match[8] == "-" else 1)
     try:
-        # Year 0 exists in RFC 3339 but not in Python; four hundred years later the calendar is the same.
+        # Year 0 exists in RFC 3339 but not in Python; the calendar of year 400 is the same.
         moment = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         return None
@@ -85,7 +85,7 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
 
 class _Moment(NamedTuple):
-    """Date and time at an offset. `date` lies in the calendar's cycle from 1970 on: Python has no year 0 or 10000."""
+    """Date and time at an offset. `date` is shifted into the 400 years from 1970, as Python has no year 0 or 10000."""
 
     year: int
     date: datetime
@@ -100,7 +100,7 @@ def _calendar(value: Timestamp, offset: int) -> _Moment:
 
 
 def format_timestamp(value: Timestamp) -> str:
-    """RFC 3339 with the decimals that are needed, in the zone that the timestamp was written in."""
+    """Return RFC 3339 text with as many decimals as needed, in the timestamp's own zone."""
     moment = _calendar(value, value.offset)
     text = f"{moment.year:04d}-{moment.date.strftime('%m-%dT%H:%M:%S')}"
     if moment.nanos:
@@ -112,7 +112,7 @@ def format_timestamp(value: Timestamp) -> str:
 
 
 def _offset(value: Timestamp, zone: str) -> int:
-    """Seconds east of UTC of a zone's name or of `[+-]HH:MM` at an instant."""
+    """Return the offset in seconds east of UTC of a zone name or `[+-]HH:MM` at an instant. Raises CelEvalError."""
     if ":" in zone:
         hours_text, _, minutes_text = zone.partition(":")
         hours, minutes = _atoi(hours_text), _atoi(minutes_text)
@@ -126,7 +126,7 @@ def _offset(value: Timestamp, zone: str) -> int:
     except (KeyError, ValueError, OSError):
         raise CelEvalError(f"unknown time zone {zone}") from None
     seconds = value.nanos // _NANOS
-    if abs(seconds) > _FAR:  # at the ends of what Python has local time is outside; zones are as a cycle nearer
+    if abs(seconds) > _FAR:  # near Python's limits local time would overflow; 400 years nearer the offset is the same
         seconds -= _CYCLE if seconds > 0 else -_CYCLE
     delta = (_EPOCH + timedelta(seconds=seconds)).astimezone(info).utcoffset()
     return int(delta.total_seconds()) if delta is not None else 0

@@ -1,4 +1,4 @@
-"""url() and its parts, as Go's net/url reads them. Source: k8s.io/apiserver/pkg/cel/library/urls.go."""
+"""url() and its parts, parsed like Go's net/url. Source: k8s.io/apiserver/pkg/cel/library/urls.go."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}")
 
 
 class Url:
-    """A parsed URL; `host` includes the port, `user` the @; path and fragment are unescaped, and `raw_` as written."""
+    """A parsed URL. `host` includes the port, `user` the @. Path and fragment are unescaped; `raw_` ones are not."""
 
     __slots__ = (
         *("fragment", "has_authority", "has_query", "host", "opaque", "path", "query", "raw_fragment", "raw_path"),
@@ -32,9 +32,9 @@ class Url:
     )
 
     def __init__(self, text: str) -> None:
-        """Read a URL that a request could have: absolute, or starting with a slash. Raises UrlError."""
+        """Parse a URL that a request can have: absolute, or starting with a slash. Raises UrlError."""
         check_request_uri(text)
-        without, _, self.raw_fragment = text.partition("#")  # a request has none, and reads it as what stands before
+        without, _, self.raw_fragment = text.partition("#")  # the check above does not treat it as a fragment
         self._parse(without, of_request=False)
         with _naming(text):
             self.fragment = _unescape(self.raw_fragment)
@@ -54,7 +54,7 @@ class Url:
         return text
 
     def _parse(self, text: str, *, of_request: bool) -> None:
-        """Read everything but a fragment. Raises UrlError."""
+        """Parse everything except a fragment. Raises UrlError."""
         self.has_authority = self.has_query = False
         self.scheme = self.user = self.host = self.opaque = self.path = self.raw_path = self.query = ""
         with _naming(text):
@@ -69,7 +69,7 @@ class Url:
             self.has_query = bool(question)
             if not rest.startswith("/"):
                 if self.scheme:
-                    self.opaque = rest  # such as mailto:x
+                    self.opaque = rest  # for example mailto:x
                     return
                 if of_request:
                     raise UrlError("invalid URI for request")
@@ -108,13 +108,13 @@ register_type(Url, "kubernetes.URL", "cel.URL", lambda left, right: str(left) ==
 
 
 def check_request_uri(text: str) -> None:
-    """Raises UrlError unless a request could have the text as its URL."""
+    """Raise UrlError unless a request can have the text as its URL."""
     Url.__new__(Url)._parse(text, of_request=True)
 
 
 @contextmanager
 def _naming(text: str) -> Iterator[None]:
-    """Errors name the text that is read."""
+    """Add the parsed text to the messages of errors."""
     try:
         yield
     except UrlError as error:
@@ -134,7 +134,7 @@ def _parse_host(scheme: str, host: str) -> str:
         address = _unescape(name, _is_host_escape) + _unescape(percent + zone, _is_zone_escape)
         _check_literal(address)
         return f"[{address}]{unescaped_port}"
-    # Some databases have lists of hosts with ports: other schemes may have more than one colon.
+    # URLs of some databases list several hosts with ports, so other schemes can have more than one colon.
     colon = host.find(":") if scheme in ("http", "https") else host.rfind(":")
     if colon >= 0:
         _check_port(host[colon:])
@@ -142,7 +142,7 @@ def _parse_host(scheme: str, host: str) -> str:
 
 
 def _check_literal(text: str) -> None:
-    """Only an address of IPv6 stands in brackets."""
+    """Raise UrlError unless the text in brackets is an IPv6 address."""
     try:
         address, _ = parse_address(text)
     except AddressError as error:
@@ -157,7 +157,7 @@ def _check_port(port: str) -> None:
 
 
 def _is_host_escape(byte: int) -> bool:
-    """Whether a host may have this byte escaped: what is not ASCII, and the sign of a zone."""
+    """Return whether this byte can be escaped in a host: non-ASCII bytes, and the % before a zone."""
     return byte >= 0x80 or byte == ord("%")
 
 
@@ -166,7 +166,10 @@ def _is_zone_escape(byte: int) -> bool:
 
 
 def _unescape(text: str, may_be_escaped: Callable[[int], bool] | None = None) -> str:
-    """The text without escapes; a part of a host says which bytes it may escape, and has no others plainly."""
+    """Return the text without escapes. Raises UrlError.
+
+    For a part of a host, `may_be_escaped` returns whether a byte can be escaped; unescaped bytes are checked too.
+    """
     raw = text.encode("utf-8", "surrogateescape")
     plain, position = bytearray(), 0
     while position < len(raw):
@@ -192,14 +195,14 @@ def _escape(text: str, allowed: frozenset[int]) -> str:
 
 
 def _as_written(raw: str, plain: str, allowed: frozenset[int]) -> str:
-    """A path or a fragment as it was written, if that is well encoded, or else encoded again."""
+    """Return `raw`, a path or a fragment, if it is well encoded; otherwise encode `plain`."""
     if raw and all(byte in allowed or byte in _ENCODED for byte in raw.encode()):
         return raw
     return "*" if plain == "*" else _escape(plain, allowed)
 
 
 def _escaped_path(url: Url) -> str:
-    """The path as a request has it."""
+    """Return the escaped path."""
     return _as_written(url.raw_path, url.path, _PATH)
 
 
