@@ -24,6 +24,7 @@ _TILE = re.compile(r"tile[0-9]+")
 _UNCORRECTABLE = re.compile(r"ue: *([0-9]+)")
 _MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)  # events of GPU memory protection (RAS)
 _REPLAYS = ErrorCounter("PCIe replays", 1000)
+_NPUS = frozenset({"RKNPU"})  # Rockchip's, which its kernels put among the GPUs
 _SCREENS = frozenset({"virtio_gpu", "vmwgfx"})  # of virtual machines; they have render nodes also without 3D
 
 
@@ -64,7 +65,9 @@ def read(host: Host) -> Iterator[Finding]:
             facts |= of_driver.attributes
             nodes += of_driver.devnodes
             links += of_driver.links
-        if _is_display(host, syspath, facts):
+        if facts["driver"] in _NPUS:
+            facts["type"] = "npu"
+        elif _is_display(host, syspath, facts):
             facts["type"] = "display"
         return Device(
             id=identity,
@@ -138,7 +141,7 @@ GPU = Reader(
     read,
     one_per="GPU, partition of an AMD GPU, or MIG instance",
     attributes=attributes("""
-        type              text         "gpu", "mig"; "display": it shows pictures, and computes nothing
+        type              text         "gpu", "mig"; "display": it computes nothing; "npu": Rockchip's
         vendor            hexadecimal
         model             text
         uuid              text
