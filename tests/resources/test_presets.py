@@ -71,7 +71,7 @@ def test_cameras_are_no_codecs(tmp_path: Path) -> None:
 def test_dangerous_presets_say_so_and_offer_nothing_unless_the_resource_does(machine: Host) -> None:
     inventory = scan(machine)
     dangerous = {name for name, entry in PRESETS.items() if entry.help.endswith("(dangerous)")}
-    assert dangerous == {"block", "cuse", "loop", "loop-control", "nvme", "rtc", "uinput", "watchdog"}
+    assert dangerous == {"block", "cuse", "loop", "loop-control", "nvme", "rtc", "tpm", "uinput", "watchdog"}
     for name in dangerous:
         assert assign(inventory, [Resource("x/y", preset(name))]).devices == {"x/y": ()}
     for name in ON_THE_MACHINE - dangerous:

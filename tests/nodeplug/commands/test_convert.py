@@ -411,6 +411,14 @@ resourceList:
     ]
 
 
+def test_functions_of_igb_uio_stay_what_pods_had(tree: Tree) -> None:
+    function = tree.pci("0000:3b:00.0", pci_class="020000", driver="igb_uio")
+    tree.child(function, "uio/uio0", group="class/uio", node="uio0", name="igb_uio", maps__map0__size="0x20000")
+    text = "resourceList: [{resourceName: dpdk, selectors: {drivers: [igb_uio, vfio-pci]}}]"
+    (resource,) = resources(converted(tree, text)).values()
+    assert [x.id for x in assign(scan(tree.host), [resource]).devices[resource.name]] == ["pci-0000-3b-00-0"]
+
+
 def test_pools_hand_out_the_nodes_that_they_say(tree: Tree) -> None:
     text = """
 resourceList:
