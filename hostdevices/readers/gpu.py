@@ -24,7 +24,7 @@ _TILE = re.compile(r"tile[0-9]+")
 _UNCORRECTABLE = re.compile(r"ue: *([0-9]+)")
 _MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)  # events of GPU memory protection (RAS)
 _REPLAYS = ErrorCounter("PCIe replays", 1000)
-_NPUS = frozenset({"RKNPU"})  # Rockchip's, which its kernels put among the GPUs
+_OTHERS = {"RKNPU": "npu", "xocl": "fpga"}  # what drivers of Rockchip and of Alveo cards put among the GPUs
 _SCREENS = frozenset({"virtio_gpu", "vmwgfx"})  # of virtual machines; they have render nodes also without 3D
 
 
@@ -65,8 +65,8 @@ def read(host: Host) -> Iterator[Finding]:
             facts |= of_driver.attributes
             nodes += of_driver.devnodes
             links += of_driver.links
-        if facts["driver"] in _NPUS:
-            facts["type"] = "npu"
+        if (other := _OTHERS.get(str(facts["driver"]))) is not None:
+            facts["type"] = other
         elif _is_display(host, syspath, facts):
             facts["type"] = "display"
         return Device(
@@ -141,7 +141,7 @@ GPU = Reader(
     read,
     one_per="GPU, partition of an AMD GPU, or MIG instance",
     attributes=attributes("""
-        type              text         "gpu", "mig"; "display": it computes nothing; "npu": Rockchip's
+        type              text         "gpu", "mig"; "display": it computes nothing; "npu", "fpga"
         vendor            hexadecimal
         model             text
         uuid              text
