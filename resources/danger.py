@@ -30,6 +30,7 @@ _RADIO = "can switch off the node's radios, a link over Wi-Fi among them"
 _SESSION = "gives the terminal of a session on the node"
 _KEYS = "can clear the node's TPM, and with it the keys of its disks"
 _GPUS = "can reconfigure all of the node's GPUs"
+_ENGINES = "can stop all of the node's QAT engines"
 
 # (major, minors, what it does)
 _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
@@ -66,6 +67,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/bsg/*", _STORAGE),
     ("/dev/cachefiles", _STORAGE),  # answers for the files of others
     ("/dev/crash", _MEMORY),  # of distributions that have /dev/mem cut down
+    ("/dev/cros_ec", _FIRMWARE),  # of Chromebooks and Framework's laptops: the embedded controller's flash
     ("/dev/cxl/mem[0-9]*", _STORAGE),  # commands memory devices, as nmem's do
     ("/dev/efi_capsule_loader", _FIRMWARE),
     ("/dev/fwctl/*", _FIRMWARE),
@@ -85,8 +87,10 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/nmem[0-9]*", _STORAGE),
     ("/dev/nvidia-caps/nvidia-cap[01]", _GPUS),  # of NVLink's fabric (0), of MIG (1)
     ("/dev/nvme*", _STORAGE),
+    ("/dev/opal-prd", _FIRMWARE),  # POWER's
     ("/dev/pktcdvd/control", _STORAGE),
     ("/dev/pmcsas*", _STORAGE),
+    ("/dev/qat_adf_ctl", _ENGINES),
     ("/dev/rshim[0-9]*", _FIRMWARE),  # of BlueField cards, which they reset, too
     ("/dev/rtc*", _CLOCK),
     ("/dev/switchtec[0-9]*", _FIRMWARE),  # of PCIe switches
@@ -98,9 +102,12 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/ublkc[0-9]*", _STORAGE),
     ("/dev/usbmon*", _TRAFFIC),
     ("/dev/vboxdrv", _MEMORY),  # runs code in the kernel, as vmmon does
+    ("/dev/vc-mem", _MEMORY),  # of a Raspberry Pi
+    ("/dev/vcio", _MEMORY),  # its firmware's mailbox, which runs code on a processor that sees all memory
     ("/dev/vduse/control", _MADE),
     ("/dev/vmcp", _POWER),  # commands of z/VM
     ("/dev/vmmon", _MEMORY),
+    ("/dev/vtpmx", _MADE),
     ("/dev/watchdog*", _POWER),
     ("/dev/wmi/*", _FIRMWARE),  # the vendor's calls into it
     ("/dev/xen/hypercall", _MEMORY),
