@@ -131,8 +131,8 @@ def signals(sample: Sample, syspath: str) -> None:
     sample.count(_REPLAYS, f"{syspath}/pcie_replay_count")
 
 
-def _preset(text: str, vendor: str = "") -> PresetFacts:
-    return PresetFacts(text, {**({"vendor": vendor} if vendor else {}), "type": "gpu"}, lacking={"partitioned": True})
+def _preset(text: str, **having: str) -> PresetFacts:
+    return PresetFacts(text, {**having, "type": "gpu"}, lacking={"partitioned": True})
 
 
 GPU = Reader(
@@ -166,9 +166,9 @@ GPU = Reader(
         "gpu": _preset(
             "GPUs of every vendor, without displays; those that are partitioned (MIG, SR-IOV) are not offered whole"
         ),
-        "amd-gpu": _preset("GPUs of AMD, each with /dev/kfd; every partition where one is several", "1002"),
-        "intel-gpu": _preset("GPUs of Intel", "8086"),
-        "nvidia-gpu": _preset("GPUs of NVIDIA", "10de"),
+        "amd-gpu": _preset("GPUs of AMD, each with /dev/kfd; every partition where one is several", vendor="1002"),
+        "intel-gpu": _preset("GPUs of Intel", vendor="8086"),
+        "nvidia-gpu": _preset("GPUs of NVIDIA that its own driver holds", vendor="10de", driver="nvidia"),
         "mig": PresetFacts("MIG instances of NVIDIA's GPUs", {"type": "mig"}),
     },
     signals=signals,

@@ -142,7 +142,8 @@ def test_nvidia_mig_strategies(tree: Tree) -> None:
     single = converted(tree, "{version: v1, flags: {migStrategy: single}}")
     (each,) = loads(single.stdout.encode()).resources
     assert each.name == "nvidia.com/gpu"
-    gpu, mig = (Device("gpu-1", "gpu", "a", attributes={"vendor": "10de", "type": x}) for x in ("gpu", "mig"))
+    held = {"vendor": "10de", "driver": "nvidia"}
+    gpu, mig = (Device("gpu-1", "gpu", "a", attributes={**held, "type": x}) for x in ("gpu", "mig"))
     assert (each.selector.why_not(gpu), each.selector.why_not(mig)) == ("", ""), "nodes without MIG have whole GPUs"
     assert loads(single.stdout.encode()).settings.nvml
     text = """
