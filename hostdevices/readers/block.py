@@ -155,7 +155,7 @@ def read_nvme(host: Host) -> Iterator[Finding]:
 
 BLOCK = Reader(
     "block",
-    frozenset({"block"}),
+    frozenset({"block", "nvme"}),  # a controller that comes to a subsystem brings no new disk
     read_block,
     one_per="disk, partition, loop device",
     attributes=attributes("""
