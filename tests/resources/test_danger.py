@@ -9,6 +9,7 @@ from hostdevices.readers import READERS, paths_reader
 from resources.assignment import Assignment, assign
 from resources.resource import Resource
 from resources.selector import Kinds, Paths
+from tests.hostdevices.machine import interface
 from tests.hostdevices.made import ids, why
 from tests.hostdevices.tree import Tree
 
@@ -112,6 +113,24 @@ def test_a_broad_selector_gets_no_power_button_and_no_bus_of_the_board(tree: Tre
     assert offered == [["i2c-1", "event1"], ["i2c-1", "event1"]]
     assert "it is the board's own bus" in why(by_kind, "i2c-0000-00-1f-5")
     assert any("it is the power button or its like, and can reset or power" in x.reason for x in by_kind.rest)
+
+
+def test_a_part_of_a_bond_stays_in_it(tree: Tree) -> None:
+    """Of one for storage, say, over which no default route leads."""
+    for number in (0, 1):
+        slave = interface(
+            tree, tree.pci(f"0000:3b:00.{number}", pci_class="020000"), f"ens{number}", mac="02:00:00:00:00:01"
+        )
+        if number == 0:
+            bond = tree.device("/sys/devices/virtual/net/bond1", group="class/net", type=1)
+            tree.link(f"{slave}/master", bond)
+            tree.link(f"{bond}/lower_ens0", slave)
+    interface(tree, tree.pci("0000:00:1f.6"), "eno1", mac="02:00:00:00:00:02")
+    tree.file("/proc/net/route", "Iface\tDestination\neno1\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000")
+    for kind in ("nic", "pci"):
+        found = assign(scan(tree.host), [Resource("example.com/x", Kinds((kind,)))])
+        assert f"{kind}-0000-3b-00-1" in ids(found, "example.com/x")
+        assert "it is a part of bond1" in why(found, f"{kind}-0000-3b-00-0")
 
 
 @pytest.mark.parametrize(("group", "maps", "offered"), [("", 1, 0), ("identity", 1, 0), ("DMA-FQ", 1, 1), ("", 0, 1)])
