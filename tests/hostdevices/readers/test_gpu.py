@@ -82,7 +82,7 @@ def test_what_only_shows_pictures_is_a_display(tree: Tree) -> None:
             tree.child(parent, f"drm/renderD{number}", group="class/drm", node=f"dri/renderD{number}")
     offered = assign(scan(tree.host), [Resource("example.com/gpu", preset("gpu"))]).devices["example.com/gpu"]
     assert [gpu.id for gpu in offered] == ["gpu-0000-03-00-0", "gpu-0000-05-00-0", "gpu-fb000000-gpu"]
-    others = [gpu.attributes["type"] for gpu in gpus(tree).values() if gpu not in offered]
+    others = [str(gpu.attributes["type"]) for gpu in gpus(tree).values() if gpu not in offered]
     assert sorted(others) == ["display"] * 4 + ["fpga", "npu"]
 
 
