@@ -412,6 +412,17 @@ resourceList:
     ]
 
 
+def test_a_dangerous_node_in_a_group_is_offered_as_it_was(tree: Tree) -> None:
+    for name, numbers in (("vcio", "100:0"), ("vchiq", "240:0")):
+        tree.node(f"/dev/{name}", numbers)
+    text = "devices: [{name: pi, groups: [{paths: [{path: /dev/vcio}, {path: /dev/vchiq}]}]}]"
+    result = converted(tree, text)
+    (resource,) = resources(result).values()
+    assert "# dangerous: /dev/vcio gives the kernel's memory" in result.stdout
+    found = scan(tree.host, (*READERS, paths_reader(["/dev/vc*"])))
+    assert len(assign(found, [resource]).devices[resource.name]) == 1
+
+
 def test_functions_of_igb_uio_stay_what_pods_had(tree: Tree) -> None:
     function = tree.pci("0000:3b:00.0", pci_class="020000", driver="igb_uio")
     tree.child(function, "uio/uio0", group="class/uio", node="uio0", name="igb_uio", maps__map0__size="0x20000")
