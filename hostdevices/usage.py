@@ -5,14 +5,16 @@
 | network interface | it carries the node, or may (uplinks.py); it is up; it is below another one; it is not here: |
 | | an Ethernet function whose driver has an interface that we do not see has it in a pod |
 | | where it is to move into a pod: the node has a TCP connection over an address of it |
-| block device | a file system of it is mounted, it is swap, or part of a volume or an array |
+| block device | a file system of it is mounted, it is swap, or part of a volume, an array or a cache; |
+| | it may be part of a ZFS pool, for nothing that can be read without opening disks says of which one |
 | display | the firmware has chosen it for the console |
 | anything with a node | a process that is seen here has the node open |
 
 What other mount or process namespaces have is seen as far as /proc shows it: a daemon that is process 1 of its own
 container sees none of the node's mounts, and says so of every block device.
 
-Sources: Linux, ABI/testing/sysfs-class-net, sysfs-bus-pci (boot_vga); proc(5), mountinfo.
+Sources: Linux, ABI/testing/sysfs-class-net, sysfs-bus-pci (boot_vga); proc(5), mountinfo; drivers/md/bcache/super.c,
+fs/bcachefs/super.c; OpenZFS, module/zfs/spa_stats.c.
 """
 
 import re
@@ -32,6 +34,7 @@ _ESTABLISHED = re.compile(  # tcp_states.h
     rb"^ *[0-9]+: ([0-9A-F]{8}|[0-9A-F]{32}):[0-9A-F]+ [0-9A-F]+:[0-9A-F]+ 01 ", re.MULTILINE
 )
 _BLOCK = "/sys/class/block"
+_ZFS, _BCACHEFS = "/proc/spl/kstat/zfs", "/sys/fs/bcachefs"
 LONGEST_TABLE = 32 << 20  # bytes of a table of connections (200,000) or mounts
 
 
@@ -112,20 +115,32 @@ def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:
     tables = (_table(host, f"/proc/{x}/mountinfo") for x in ("1", "self"))
     # a mount point can have anything in its name but blanks and line feeds, carriage returns included
     mounted = {fields[2] for table in tables for x in table.split(b"\n") if len(fields := x.split(b" ")) > 2}
+    pool = next(iter(host.folders(_ZFS) or ()), "")
+    of_bcachefs = {
+        host.link(f"{_BCACHEFS}/{x}/{each}/block")
+        for x in host.list(_BCACHEFS)
+        for each in host.list(f"{_BCACHEFS}/{x}")
+    }
     swaps = {x.partition(b" ")[0] for x in _table(host, "/proc/swaps").split(b"\n")[1:]}
     for disk in disks:
         own = {node.path.encode() for node in disk.devnodes}
         if mounted & {f"{node.major}:{node.minor}".encode() for node in disk.devnodes}:
             yield f"a file system on {disk.name} is mounted"
         # file systems on several disks have a number of their own in the table; they are listed by name here
-        if any(host.exists(f"/sys/fs/{kind}/{disk.name}") for kind in ("ext4", "xfs", "f2fs")) or any(
-            host.exists(f"/sys/fs/btrfs/{x}/devices/{disk.name}") for x in host.list("/sys/fs/btrfs")
+        if (
+            any(host.exists(f"/sys/fs/{kind}/{disk.name}") for kind in ("ext4", "xfs", "f2fs"))
+            or any(host.exists(f"/sys/fs/btrfs/{x}/devices/{disk.name}") for x in host.list("/sys/fs/btrfs"))
+            or disk.name in of_bcachefs
         ):
             yield f"a file system on {disk.name} is mounted"
         if own.intersection(swaps):
             yield f"{disk.name} is swap"
         if holders := host.list(f"{_BLOCK}/{disk.name}/holders"):
             yield f"{disk.name} is part of {holders[0]}"
+        if host.exists(f"{_BLOCK}/{disk.name}/bcache"):
+            yield f"{disk.name} is part of a bcache"
+    if pool:
+        yield f"it has the disk {disks[0].name}, which may be part of the ZFS pool {pool}; give it vfio-pci at boot"
 
 
 def _open_nodes(host: Host, paths: dict[str, str]) -> Iterator[str]:

@@ -27,11 +27,17 @@ _FIRMWARE = "replaces the node's firmware"
 _TRAFFIC = "gives what all USB devices of the node say, its keyboard among them"
 _MADE = "makes devices on the node that pass for real ones"
 _RADIO = "can switch off the node's radios, a link over Wi-Fi among them"
+_SESSION = "gives the terminal of a session on the node"
+_KEYS = "can clear the node's TPM, and with it the keys of its disks"
+_GPUS = "can reconfigure all of the node's GPUs"
+_ENGINES = "can stop all of the node's QAT engines"
 
 # (major, minors, what it does)
 _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (1, (1, 2, 4), _MEMORY),
     (1, (11,), _LOG),
+    (2, range(256), _SESSION),
+    (3, range(256), _SESSION),
     (4, range(64), _CONSOLE),
     (5, (0, 1, 2), _CONSOLE),
     (5, (3,), _LOG),  # ttyprintk: what is written there stands in the kernel's log, which others act upon
@@ -41,13 +47,15 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (10, (137, 203), _MADE),  # vhci: Bluetooth controllers; cuse: character devices of any name
     (10, (144, 227, 231), _MEMORY),
     (10, (184,), _PROCESSOR),
-    (10, (220, 221), _STORAGE),  # mptctl, mpt2ctl: any command to what is behind an LSI controller
+    (10, (220, 221, 222), _STORAGE),  # mptctl, mpt2ctl, mpt3ctl: any command to what is behind an LSI controller
     (10, (223, 239, 240), _INPUT),
+    (10, (224,), _KEYS),
     (10, (234, 235, 236, 237), _STORAGE),
     (10, (242,), _RADIO),
     (21, range(256), _STORAGE),
     (29, range(256), _CONSOLE),  # fb: the screen on which it is
     (90, range(1 << 20), _STORAGE),  # mtd: raw flash, where firmware lies
+    *((major, range(1 << 20), _SESSION) for major in range(136, 144)),  # /dev/pts
     (162, range(1 << 20), _STORAGE),  # raw, until Linux 5.13
     (202, range(4096), _PROCESSOR),
     (229, range(256), _CONSOLE),  # hvc: a hypervisor's
@@ -59,6 +67,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/bsg/*", _STORAGE),
     ("/dev/cachefiles", _STORAGE),  # answers for the files of others
     ("/dev/crash", _MEMORY),  # of distributions that have /dev/mem cut down
+    ("/dev/cros_ec", _FIRMWARE),  # of Chromebooks and Framework's laptops: the embedded controller's flash
     ("/dev/cxl/mem[0-9]*", _STORAGE),  # commands memory devices, as nmem's do
     ("/dev/efi_capsule_loader", _FIRMWARE),
     ("/dev/fwctl/*", _FIRMWARE),
@@ -76,20 +85,29 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/ndctl[0-9]*", _STORAGE),
     ("/dev/ng[0-9]*", _STORAGE),
     ("/dev/nmem[0-9]*", _STORAGE),
+    ("/dev/nvidia-caps/nvidia-cap[01]", _GPUS),  # of NVLink's fabric (0), of MIG (1)
     ("/dev/nvme*", _STORAGE),
+    ("/dev/opal-prd", _FIRMWARE),  # POWER's
     ("/dev/pktcdvd/control", _STORAGE),
     ("/dev/pmcsas*", _STORAGE),
+    ("/dev/qat_adf_ctl", _ENGINES),
     ("/dev/rshim[0-9]*", _FIRMWARE),  # of BlueField cards, which they reset, too
     ("/dev/rtc*", _CLOCK),
     ("/dev/switchtec[0-9]*", _FIRMWARE),  # of PCIe switches
+    ("/dev/tpm[0-9]*", _KEYS),
+    ("/dev/tpmrm[0-9]*", _KEYS),
     ("/dev/tw[ael][0-9]*", _STORAGE),  # 3ware controllers
     ("/dev/ubi*", _STORAGE),
     ("/dev/ublk-control", _STORAGE),
     ("/dev/ublkc[0-9]*", _STORAGE),
     ("/dev/usbmon*", _TRAFFIC),
     ("/dev/vboxdrv", _MEMORY),  # runs code in the kernel, as vmmon does
+    ("/dev/vc-mem", _MEMORY),  # of a Raspberry Pi
+    ("/dev/vcio", _MEMORY),  # its firmware's mailbox, which runs code on a processor that sees all memory
+    ("/dev/vduse/control", _MADE),
     ("/dev/vmcp", _POWER),  # commands of z/VM
     ("/dev/vmmon", _MEMORY),
+    ("/dev/vtpmx", _MADE),
     ("/dev/watchdog*", _POWER),
     ("/dev/wmi/*", _FIRMWARE),  # the vendor's calls into it
     ("/dev/xen/hypercall", _MEMORY),
@@ -101,6 +119,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
 _BY_MAJOR: Final = {  # few devices have such a number or name: what most are asked for is one look at each
     major: tuple(each for each in _NUMBERS if each[0] == major) for major, *_ in _NUMBERS
 }
+_BUTTON: Final = re.compile(r"[A-Z0-9]+/button/input")  # by its place: who has its node can write that it was pressed
 _ANY_NAME: Final = re.compile("|".join(translate(glob) for glob, _ in _NAMES))
 
 
@@ -111,6 +130,14 @@ def why_dangerous(device: Device) -> str:
             return f"{node.path} {reason}"
     if device.attributes.get("console") is True:
         return f"it {_CONSOLE}"
+    if device.attributes.get("smbus") is True:
+        return "it is the board's own bus: who writes to it can ruin memory modules and regulators"
+    if device.attributes.get("unconfined") is True:
+        return "its DMA can write all of the node's memory, for no IOMMU confines it; bind the function to vfio-pci"
+    if master := device.attributes.get("master"):
+        return f"it is a part of {master} (a bond, bridge or VRF of the node), which would lose it"
+    if device.kind == "input" and _BUTTON.match(str(device.attributes.get("phys", ""))):
+        return f"it is the power button or its like, and {_POWER}"
     if device.attributes.get("uplinkUnknown") is True:
         return "it cannot be told from the node's uplink, whose routes are not seen here (see `nodeplug discover`)"
     if device.attributes.get("otherDefaultRoute") is True:

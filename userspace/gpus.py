@@ -3,6 +3,9 @@
 The files are those of the kernel module that is loaded. A package that was upgraded under it changes nothing as long as
 our folder of the module's version is there, which stays whole while packages go one by one; what was never put
 together before cannot be had until both are of one version again.
+
+The nodes are made by nvidia-modprobe, which NVIDIA's toolkit runs for each container: without it somebody has to, or
+CUDA finds no GPU. A graphical node has no nvidia-uvm after its boot, and new MIG instances have no nodes.
 """
 
 import os
@@ -24,6 +27,8 @@ from userspace import nvidia
 from userspace.driver_folders import DriverFolders, mounts
 
 _RETRY = 60.0  # seconds until what failed is tried again
+_OF_MIG = 2  # nodes below `_CAPABILITIES`: of the GPU instance and of the compute instance
+_CAPABILITIES = "/dev/nvidia-caps/"
 
 
 class NvidiaUserspace:
@@ -55,7 +60,11 @@ class NvidiaUserspace:
             return inventory
         with self._lock:
             found = self._files()
-        with_files: dict[str, Device] = {i: structs.replace(x, driver_files=found) for i, x in gpus.items()}
+        with_files: dict[str, Device] = {}
+        for i, gpu in gpus.items():
+            problem = found.problem or _why_without_node(gpu)
+            files = structs.replace(found, problem=problem) if problem else found
+            with_files[i] = structs.replace(gpu, driver_files=files)
         return Inventory({**inventory.devices, **with_files}, inventory.problems)
 
     def prune(self, leases: Collection[object]) -> None:
@@ -118,3 +127,17 @@ class NvidiaUserspace:
             return os.stat(f"{self._root}{folder}").st_mtime_ns
         except OSError:
             return 0
+
+
+def _why_without_node(gpu: Device) -> str:
+    """Return which node that CUDA needs of a GPU is not there, and how it is made; empty where all are."""
+    index, nodes = gpu.attributes.get("index"), {node.path for node in gpu.devnodes}
+    for path in (f"/dev/nvidia{index}", "/dev/nvidiactl", "/dev/nvidia-uvm"):
+        if path not in nodes:
+            return (
+                f"there is no {path}, without which CUDA finds no GPU; run `nvidia-modprobe -u -c {index}` at each boot"
+            )
+    if gpu.attributes.get("type") == "mig" and sum(x.startswith(_CAPABILITIES) for x in nodes) < _OF_MIG:
+        files = f"/proc/driver/nvidia/capabilities/gpu{index}/mig"
+        return f"its nodes in {_CAPABILITIES} are missing; run `nvidia-modprobe -f FILE` for its files in {files}"
+    return ""

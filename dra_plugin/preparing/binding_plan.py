@@ -14,7 +14,7 @@ from msgspec import structs
 from dra_plugin.preparing.binding_record import Binding, BindRefused, BoundFunction
 from dra_plugin.preparing.driver_binding import driver_of, override_of
 from hostdevices import HEALTHY, Device, Host
-from hostdevices.readers.pci import ADDRESS
+from hostdevices.readers.pci import ADDRESS, is_on
 from hostdevices.readers.vfio import endpoints, group_members
 from hostdevices.usage import why_in_use
 from resources.resource import DriverBinding
@@ -36,7 +36,7 @@ def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: Driv
     for member in _members(host, device):
         address = member.rpartition("/")[2]
         driver, override = driver_of(host, address) or "", override_of(host, address)
-        of_member = [x for x in parts if f"{x.syspath}/".startswith(f"{member}/")]
+        of_member = [x for x in parts if is_on(x, member)]
         if driver and driver != bind.driver and (why := why_in_use(host, member, of_member)):
             raise BindRefused(f"{where}: {address} is in use: {why}")
         functions.append(BoundFunction(address, driver, override))

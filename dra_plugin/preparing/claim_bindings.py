@@ -17,6 +17,7 @@ from hostdevices import Device, Host
 from hostdevices.certainty import certainly
 from hostdevices.device import Devnode
 from hostdevices.presence import Presence
+from hostdevices.readers.pci import is_on
 from resourceapi.objects import v1
 
 if TYPE_CHECKING:
@@ -101,10 +102,9 @@ def bindings_of(record: Record) -> dict[str, Binding]:
 
 def _with_lent(devices: Mapping[str, Device], binding: Binding) -> dict[str, Device]:
     functions = [x for x in binding.devices if x.kind == "pci" and x.id in devices]
-    below = tuple(f"{x.syspath}/" for x in functions)
 
     def is_part(device: Device) -> bool:
-        return device.kind != "pci" and f"{device.syspath}/".startswith(below)
+        return device.kind != "pci" and any(is_on(device, x.syspath) for x in functions)
 
     rest = {i: device for i, device in devices.items() if not is_part(device)}
     parts = {x.id: x for x in binding.devices if is_part(x)}

@@ -25,6 +25,7 @@ from dra_plugin.preparing.binding_record import Binding, BindRefused, BoundFunct
 from hostdevices import Host
 from hostdevices.device import Devnode
 from hostdevices.errors import HostExhausted
+from hostdevices.readers.pci import is_on
 from hostdevices.readers.sysfs import devnodes, hexadecimal, shared_node
 from hostdevices.usage import why_in_use
 
@@ -129,7 +130,7 @@ class Drivers:
         got = next((x.attributes for x in binding.devices if x.kind == "pci" and x.name == address), {})
         if any(name in got and hexadecimal(self._host, f"{function}/{name}", 4) != got[name] for name in _MODEL):
             raise BindRefused(f"at {address} is another card than the claim got; delete the pod")
-        parts = [x for x in binding.devices if f"{x.syspath}/".startswith(f"{function}/")]
+        parts = [x for x in binding.devices if is_on(x, function)]
         if why := why_in_use(self._host, function, parts):
             raise BindRefused(f"{address} is in use: {why}")
 

@@ -23,6 +23,7 @@ from netlink import Link
 from resources.resource import InterfaceMoves
 
 _ETHERNET = len("00:00:00:00:00:00")
+_KEPT_HERE = ("bridge", "wlan")  # Linux, net/bridge/br_device.c, net/wireless/core.c: netns_immutable
 _MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
 
 
@@ -111,7 +112,9 @@ def check_names(record: Record, others: Sequence[Record]) -> None:
 
 
 def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
-    """Refuse what carries the node or something of it."""
+    """Refuse what the kernel keeps here, and what carries the node or something of it."""
+    if (kind := nic.attributes.get("devType")) in _KEPT_HERE:
+        raise InterfaceRefused(f"{where}: {nic.name} is a {kind} interface, which leaves no network namespace")
     is_uplink = any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name)))
     if is_uplink or link.index in links.ways_out:
         raise InterfaceRefused(f"{where}: {nic.name} carries the node's own traffic, or may; it never moves")

@@ -1,6 +1,9 @@
 """Disks, partitions, loop devices, and NVMe controllers: offered only where a resource names them as dangerous.
 
 They are listed so that a configuration can name them by what they are, and so that `discover` shows all of the host.
+
+A disk of an NVMe controller that may share it with another one (native multipath) has its place in sysfs at their
+subsystem: it is a part of each of them. Source: Linux, drivers/nvme/host/core.c and multipath.c.
 """
 
 import re
@@ -13,12 +16,13 @@ from hostdevices.identity import device_id
 from hostdevices.readers.location import SysfsLocation, SysfsLocations
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import state
-from hostdevices.readers.sysfs import devnodes, known, natural, text
+from hostdevices.readers.sysfs import devnodes, known, natural, natural_order, text
 
 _SECTOR = 512  # bytes; what `size` counts, whatever the disk's own sectors are
 _SCSI = re.compile(r"/[0-9]+:([0-9]+:[0-9]+:[0-9]+)/block/")  # host, channel, target, unit
 _ATA = re.compile(r".*/(ata[0-9]+)(?=/)")  # a port, by a number that all controllers count up together
 _CONTROLLER = re.compile(r"nvme[0-9]+")
+_SUBSYSTEM = re.compile(r"/nvme-subsystem/nvme-subsys[0-9]+$")
 
 
 class _Disk(NamedTuple):
@@ -41,15 +45,30 @@ class _Disks:
     def at(self, syspath: str) -> _Disk:
         """Return the disk at `syspath`. Raises `UnreadableFile`."""
         if syspath not in self._found:
-            location = self._locations.of(syspath)
-            identity, parents = self._locations.identify("block", location, *_place_on_controller(self._host, syspath))
-            if location.function and "/nvme/nvme" in syspath:
-                parents = (device_id("nvme", *location.facts), *parents)
-            self._found[syspath] = _Disk(identity, parents, location)
+            paths = list(_controllers_of_subsystem(self._host, syspath)) or [syspath]
+            places = [self._locations.of(path) for path in paths]
+            location = places[0] if len(places) == 1 else self._locations.of(syspath)
+            identity, own = self._locations.identify("block", location, *_place_on_controller(self._host, syspath))
+            wholes = (x for path, place in zip(paths, places, strict=True) for x in _wholes(path, place))
+            self._found[syspath] = _Disk(identity, tuple(dict.fromkeys((*wholes, *own))), location)
         disk = self._found[syspath]
         named = (text(self._host, f"{syspath}/{x}") for x in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
         wwid = next(filter(None, named), None)
         return disk._replace(id=device_id("block", wwid), wwid=wwid) if wwid else disk
+
+
+def _controllers_of_subsystem(host: Host, syspath: str) -> Iterator[str]:
+    """Yield the syspaths of the NVMe controllers that lead to a disk whose place is at their subsystem."""
+    subsystem = syspath.rpartition("/")[0]
+    if _SUBSYSTEM.search(subsystem):
+        names = sorted(filter(_CONTROLLER.fullmatch, host.list(subsystem)), key=natural_order)
+        yield from filter(None, (host.resolve(f"{subsystem}/{name}") for name in names))
+
+
+def _wholes(path: str, place: SysfsLocation) -> tuple[str, ...]:
+    """Return the ids of what a disk is a part of by one path to it."""
+    controller = (device_id("nvme", *place.facts),) if place.function and "/nvme/nvme" in path else ()
+    return (*controller, *place.parents)
 
 
 def _place_on_controller(host: Host, syspath: str) -> tuple[str, ...]:
@@ -136,7 +155,7 @@ def read_nvme(host: Host) -> Iterator[Finding]:
 
 BLOCK = Reader(
     "block",
-    frozenset({"block"}),
+    frozenset({"block", "nvme"}),  # a controller that comes to a subsystem brings no new disk
     read_block,
     one_per="disk, partition, loop device",
     attributes=attributes("""

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from hostdevices.device import AttributeValue, Device, Devnode
 from hostdevices.host import Host
 from hostdevices.readers.location import SysfsLocations
+from hostdevices.readers.pci import function_above
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, text, text_value, uevent
 
@@ -66,6 +67,23 @@ def _tpm(host: Host, syspath: str) -> Attributes:
 
 def _lirc(host: Host, syspath: str) -> Attributes:
     return {"model": text_value(uevent(host, f"{syspath}/device").get("DRV_NAME"))}
+
+
+def _i2c(host: Host, syspath: str) -> Attributes:
+    model = next(filter(None, (text(host, f"{syspath}/{file}") for file in ("name", "device/name"))), None)
+    # drivers/i2c/busses: i801, piix4 and their like name the adapter of a board's own bus so, and no others do
+    return {"model": model, "smbus": True if model and model.startswith("SMBus") else None}
+
+
+def _uio(host: Host, syspath: str) -> Attributes:
+    function = function_above(syspath)
+    group = host.link(f"{function}/iommu_group") if function else None
+    mode = (host.read(f"/sys/kernel/iommu_groups/{group}/type") if group else None) or "identity"
+    has_registers = bool(function and host.list(f"{syspath}/maps"))
+    return {
+        "model": text(host, f"{syspath}/name"),
+        "unconfined": True if has_registers and mode == "identity" else None,
+    }
 
 
 def _resource_manager(host: Host, syspath: str) -> tuple[Devnode, ...]:
@@ -184,7 +202,14 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
         _INPUT,
         role=_paired_role,
     ),
-    SmallClass("i2c", "/sys/class/i2c-dev", r"i2c-\d+", _model("name", "device/name"), "I2C buses"),
+    SmallClass(
+        "i2c",
+        "/sys/class/i2c-dev",
+        r"i2c-\d+",
+        _i2c,
+        "I2C buses",
+        described="model text\nsmbus boolean true: it is the board's own, with memory modules and regulators",
+    ),
     SmallClass(
         "spi", "/sys/class/spidev", r"spidev\d+\.\d+", _model("device/modalias"), "SPI devices", role=_chip_select
     ),
@@ -198,6 +223,7 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
         described="model text\nversion integer",
         more_nodes=_resource_manager,
         subsystems=("tpmrm",),
+        is_dangerous=True,
     ),
     SmallClass(
         "watchdog", "/sys/class/watchdog", r"watchdog\d+", _model("identity"), "watchdog timers", is_dangerous=True
@@ -205,7 +231,14 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
     SmallClass("ptp", "/sys/class/ptp", r"ptp\d+", _model("clock_name"), "PTP hardware clocks"),
     SmallClass("pps", "/sys/class/pps", r"pps\d+", _model("name"), "pulse-per-second sources"),
     SmallClass("rtc", "/sys/class/rtc", r"rtc\d+", _model("name"), "real-time clocks", is_dangerous=True),
-    SmallClass("uio", "/sys/class/uio", r"uio\d+", _model("name"), "user space I/O devices"),
+    SmallClass(
+        "uio",
+        "/sys/class/uio",
+        r"uio\d+",
+        _uio,
+        "user space I/O devices",
+        described="model text\nunconfined boolean true: registers of a PCI function, whose DMA no IOMMU confines",
+    ),
     SmallClass(
         "iio", "/sys/bus/iio/devices", r"iio:device\d+", _model("label", "name"), "industrial I/O: converters, sensors"
     ),

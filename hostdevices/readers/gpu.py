@@ -1,11 +1,12 @@
 """GPUs: a card with its render node, and the nodes that its driver needs besides (nvidia.py, kfd.py).
 
 Cards and render nodes belong together by their parent, never by their numbers. A GPU that is partitioned (MIG, SR-IOV)
-stays listed and says so: its parts are what one wants to offer.
+stays listed and says so: its parts are what one wants to offer. What only shows pictures (a server's BMC, a frame
+buffer of the firmware, a virtual machine's screen) has cards, too, and is a display.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import structs
 
@@ -23,6 +24,8 @@ _TILE = re.compile(r"tile[0-9]+")
 _UNCORRECTABLE = re.compile(r"ue: *([0-9]+)")
 _MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)  # events of GPU memory protection (RAS)
 _REPLAYS = ErrorCounter("PCIe replays", 1000)
+_OTHERS = {"RKNPU": "npu", "xocl": "fpga"}  # what drivers of Rockchip and of Alveo cards put among the GPUs
+_SCREENS = frozenset({"virtio_gpu", "vmwgfx"})  # of virtual machines; they have render nodes also without 3D
 
 
 def read(host: Host) -> Iterator[Finding]:
@@ -62,6 +65,10 @@ def read(host: Host) -> Iterator[Finding]:
             facts |= of_driver.attributes
             nodes += of_driver.devnodes
             links += of_driver.links
+        if (other := _OTHERS.get(str(facts["driver"]))) is not None:
+            facts["type"] = other
+        elif _is_display(host, syspath, facts):
+            facts["type"] = "display"
         return Device(
             id=identity,
             kind="gpu",
@@ -80,6 +87,14 @@ def read(host: Host) -> Iterator[Finding]:
             finding = structs.replace(finding, attributes={**finding.attributes, "partitioned": True})
         yield finding
         yield from instances
+
+
+def _is_display(host: Host, syspath: str, facts: Mapping[str, AttributeValue | None]) -> bool:
+    """Tell whether a card has nothing that computes; NVIDIA's need no render node for that."""
+    if facts["driver"] == "nvidia":
+        return False
+    is_tegra = host.link(f"{syspath}/subsystem") == "host1x"  # whose render node is for video; CUDA has other nodes
+    return not facts["render"] or facts["driver"] in _SCREENS or is_tegra
 
 
 def _intel_memory(host: Host, syspath: str, minors: Sequence[str]) -> int | None:
@@ -116,8 +131,8 @@ def signals(sample: Sample, syspath: str) -> None:
     sample.count(_REPLAYS, f"{syspath}/pcie_replay_count")
 
 
-def _preset(text: str, vendor: str) -> PresetFacts:
-    return PresetFacts(text, {"vendor": vendor, "type": "gpu"}, lacking={"partitioned": True})
+def _preset(text: str, **having: str) -> PresetFacts:
+    return PresetFacts(text, {**having, "type": "gpu"}, lacking={"partitioned": True})
 
 
 GPU = Reader(
@@ -126,7 +141,7 @@ GPU = Reader(
     read,
     one_per="GPU, partition of an AMD GPU, or MIG instance",
     attributes=attributes("""
-        type              text         "gpu", "mig"
+        type              text         "gpu", "mig"; "display": it computes nothing; "npu", "fpga"
         vendor            hexadecimal
         model             text
         uuid              text
@@ -148,10 +163,12 @@ GPU = Reader(
         placement         text         of MIG instances, with `settings.nvml`: first slice and how many, "4:1"
     """),
     presets={
-        "gpu": _preset("GPUs of every vendor; those that are partitioned (MIG, SR-IOV) are not offered whole", "*"),
-        "amd-gpu": _preset("GPUs of AMD, each with /dev/kfd; every partition where one is several", "1002"),
-        "intel-gpu": _preset("GPUs of Intel", "8086"),
-        "nvidia-gpu": _preset("GPUs of NVIDIA", "10de"),
+        "gpu": _preset(
+            "GPUs of every vendor, without displays; those that are partitioned (MIG, SR-IOV) are not offered whole"
+        ),
+        "amd-gpu": _preset("GPUs of AMD, each with /dev/kfd; every partition where one is several", vendor="1002"),
+        "intel-gpu": _preset("GPUs of Intel", vendor="8086"),
+        "nvidia-gpu": _preset("GPUs of NVIDIA that its own driver holds", vendor="10de", driver="nvidia"),
         "mig": PresetFacts("MIG instances of NVIDIA's GPUs", {"type": "mig"}),
     },
     signals=signals,

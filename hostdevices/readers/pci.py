@@ -189,6 +189,14 @@ def pci_id(address: str) -> str:
     return device_id("pci", address)
 
 
+def is_on(device: Device, function: str) -> bool:
+    """Tell whether a device is on the PCI function at a syspath.
+
+    A disk of an NVMe controller may have its place elsewhere in sysfs, and is a part of the function all the same.
+    """
+    return f"{device.syspath}/".startswith(f"{function}/") or pci_id(function.rpartition("/")[2]) in device.parents
+
+
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per PCI function; those that carry a default route say so."""
     functions = PciFunctions(host)

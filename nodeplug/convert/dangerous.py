@@ -36,6 +36,9 @@ def with_danger(items: Iterable[Offered | LeftOut], host: Host) -> Iterator[Offe
 
 
 def _paths(item: Offered | LeftOut) -> list[str]:
-    select = item.resource.get("select") if isinstance(item, Offered) else None
+    if isinstance(item, LeftOut):
+        return []
+    select, group = item.resource.get("select"), item.resource.get("group")
     paths = select.get("path", []) if isinstance(select, dict) else []
-    return [path for path in ([paths] if isinstance(paths, str) else paths) if not is_glob(path)]
+    members = [x["path"] for x in group.get("paths", [])] if isinstance(group, dict) else []
+    return [path for path in ([paths] if isinstance(paths, str) else paths) + members if not is_glob(path)]

@@ -20,7 +20,10 @@ from nodeplug.convert.conversion import LeftOut, Offered, Values
 _IDS = re.compile(r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})")
 _VFIO, _NVIDIA = "vfio-pci", "10de"
 _NVIDIAS: tuple[Values, ...] = ({"driver": _VFIO}, {"driver": "nvidia", "vgpuType": ">0"})
-_OTHERS = "another plugin offers it (externalResourceProvider): convert that one's file"
+_OTHERS = (
+    "another plugin offers it (externalResourceProvider): convert that one's file; for NVIDIA's"
+    " kubevirt-gpu-device-plugin, which has none, remove the key here"
+)
 _REMARK = "in KubeVirt it is to have `externalResourceProvider: true` from now on."
 _SET = "all that fit on a node are one device, also where one of them is missing; before, only a whole set was."
 

@@ -70,6 +70,7 @@ _NOT_OF_SUBFUNCTIONS = {
 
 
 _PREFIX = "intel.com is the plugin's own prefix; where its program has another (--resource-prefix), say `--domain`."
+_UNCONFINED = "dangerous: without an IOMMU igb_uio lets pods write all memory; they had these functions before, too."
 _NO_INFO = "additionalInfo is left out: the plugin says it of network devices alone."
 
 
@@ -107,6 +108,9 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             values["nodes"] = _nodes(pool, selectors)
         if pool.exclude_topology:
             values["topology"] = False
+        if any("igb_uio" in x.drivers for x in selectors):
+            values["dangerous"] = True
+            remarks.append(_UNCONFINED)
         if selectors and selectors[0].need_vhost_net:
             values["vhostNet"] = True
         if pool.additional_info and pool.device_type == "netDevice":

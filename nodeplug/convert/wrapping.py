@@ -23,6 +23,19 @@ PERMITTING = {
     "": (("spec", "configuration"), ("configuration",)),  # a part of the first, as in KubeVirt's user guide
 }
 """Where objects have `PERMITTED`, by their kind; of several places the first that is there."""
+_HAMI = (
+    "HAMi limits the memory and cores of shared GPUs by a library that it loads into their programs; nodeplug does not",
+    "share GPUs with `shares`, `sharesOf` or `mps` (docs/configuration.md)",
+)
+_WITHOUT_SETTINGS = {
+    "kubevirt-gpu-device-plugin": (
+        "this plugin has no settings: it offers the GPUs and vGPUs that it finds, under names of its own",
+        "convert KubeVirt's permittedHostDevices, which has these names, without its externalResourceProvider",
+    ),
+    "volcano-vgpu-device-plugin": _HAMI,
+    "projecthami/hami": _HAMI,
+}
+"""Images of plugins of whose DaemonSet nothing can be made: why, and what to do."""
 _LOGGING = frozenset({"v", "vmodule", "logtostderr", "alsologtostderr", "stderrthreshold", "log_dir", "prefix"})
 _SHELLS = frozenset({"bash", "sh"})
 _ENDS = re.compile(r"[;&\n]")  # of a pipeline of a shell's script
@@ -121,6 +134,8 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
     containers = below(pod, "containers") if isinstance(pod, Keys) else None
     for container in containers.items if isinstance(containers, Sequence) else ():
         image = text_of(container, "image").partition("@")[0] if isinstance(container, Keys) else ""
+        if why := next((x for name, x in _WITHOUT_SETTINGS.items() if name in image), None):
+            raise Unreadable(Finding(container.line, container.column, *why))
         for name, (wrapping, schema) in formats.items():
             if not wrapping.image or wrapping.image not in image or not isinstance(container, Keys):
                 continue

@@ -24,6 +24,7 @@ OVERLAY = Path(__file__).resolve().parents[2] / "deploy/overlays/driver-files"
 OLD, NEW = "550.54.14", "560.35.03"
 RESOURCE = "e2e.example/driver"
 NODE = "/dev/nvidia0"
+NODES = {NODE: (1, 5), "/dev/nvidiactl": (1, 3), "/dev/nvidia-uvm": (1, 7)}  # to the kernel: zero, null, full
 INSIDE = "/usr/local/nvidia/lib64"
 MADE = "/made"
 """Where the daemon's pod has the made-up machine, and below it the host's root."""
@@ -37,7 +38,8 @@ class Machine:
         self.driver = folder / "driver"
         self.tree.pci("0000:81:00.0", vendor="10de", device="20b5", pci_class="030200", driver="nvidia")
         self.tree.file("/proc/driver/nvidia/gpus/0000:81:00.0/information", "Device Minor: 0")
-        self.tree.node(NODE, "1:5")  # what is /dev/zero to the kernel
+        for path, (major, minor) in NODES.items():
+            self.tree.node(path, f"{major}:{minor}")
         self.tree.path("/host").mkdir()
         self.load(OLD)
         install(self.driver, OLD)
@@ -51,7 +53,8 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(tmp_path)
-    os.mknod(NODE, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    for path, numbers in NODES.items():
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(*numbers))
     place = made.driver / "run/nvidia-persistenced/socket"
     place.parent.mkdir(parents=True)
     try:
@@ -59,7 +62,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
             service.bind(str(place))
             yield made
     finally:
-        os.unlink(NODE)
+        for path in NODES:
+            os.unlink(path)
 
 
 def manifest(node: RealNode, machine: Machine) -> list[dict[str, Any]]:

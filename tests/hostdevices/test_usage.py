@@ -43,6 +43,12 @@ def test_of_a_table_without_an_end_nothing_is_believed(tmp_path: Path) -> None:
     [
         ("self/mountinfo", b"36 35 8:0 / /a\r37\x0b35\x0b\xff rw - ext4 x rw\n", "a file system on a is mounted"),
         ("1/mountinfo", b"36 35 0:5 / /a\r37\x0b35\x0b8:0 rw - tmpfs x rw\n", ""),
+        (
+            "spl/kstat/zfs/tank/state",
+            b"ONLINE\n",
+            "it has the disk a, which may be part of the ZFS pool tank; give it vfio-pci at boot",
+        ),
+        ("spl/kstat/zfs/arcstats", b"1 2 3\n", ""),
         ("swaps", b"Filename  Type\n/dev/a  partition\t1\t0\t-2\n", "a is swap"),
         ("swaps", b"Filename  Type\n/dev/ab  partition\t1\t0\t-2\n", ""),
     ],
@@ -53,5 +59,21 @@ def test_a_disk_that_is_mounted_or_swap_is_in_use_whatever_its_mount_point_is_ca
     """Whoever may mount something of his own may call the place what he likes."""
     tree = Tree(tmp_path)
     tree.file(f"/proc/{table}", content)
+    disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
+    assert why_in_use(tree.host, "/sys/devices/x", [disk]) == why
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/sys/class/block/a/bcache", "a is part of a bcache"),
+        ("/sys/fs/bcachefs/6f0e/dev-0/block", "a file system on a is mounted"),
+    ],
+)
+def test_a_disk_of_a_cache_or_of_bcachefs_is_in_use(tmp_path: Path, path: str, why: str) -> None:
+    """Neither is a holder, and a file system on several disks has a number of its own among what is mounted."""
+    tree = Tree(tmp_path)
+    tree.link(path, "/sys/block/a")
+    tree.file("/sys/block/a/size", 8)
     disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
     assert why_in_use(tree.host, "/sys/devices/x", [disk]) == why

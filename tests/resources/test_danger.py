@@ -9,6 +9,7 @@ from hostdevices.readers import READERS, paths_reader
 from resources.assignment import Assignment, assign
 from resources.resource import Resource
 from resources.selector import Kinds, Paths
+from tests.hostdevices.machine import interface
 from tests.hostdevices.made import ids, why
 from tests.hostdevices.tree import Tree
 
@@ -71,6 +72,83 @@ def test_raw_storage_is_dangerous_whatever_its_name(tree: Tree, node: str, numbe
     tree.node(f"/dev/{node}", numbers)
     (refused,) = (x for x in assigned(tree, f"/dev/{node}").rest if x.device.kind == "path")
     assert f"/dev/{node} gives storage behind the back of its file systems" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("node", "numbers", "why"),
+    [
+        ("pts/3", "136:3", "gives the terminal of a session"),
+        ("nvidia-caps/nvidia-cap1", "509:1", "can reconfigure all of the node's GPUs"),
+        ("nvidia-caps/nvidia-cap12", "509:12", ""),
+        ("nvidia-nvswitchctl", "239:255", ""),  # which lets nobody reconfigure anything without nvidia-cap0
+        ("tpmrm0", "253:65536", "can clear the node's TPM"),
+        ("vcio", "100:0", "gives the kernel's memory"),
+        ("gpiomem", "240:0", ""),
+        ("nst0", "9:128", ""),
+    ],
+)
+def test_nodes_that_no_reader_knows_are_judged_by_number_and_name(
+    tree: Tree, node: str, numbers: str, why: str
+) -> None:
+    tree.node(f"/dev/{node}", numbers)
+    refused = [x.reason for x in assigned(tree, f"/dev/{node}").rest if x.device.kind == "path"]
+    assert [why in x for x in refused] == [True] * bool(why)
+
+
+def test_a_broad_selector_gets_no_power_button_and_no_bus_of_the_board(tree: Tree) -> None:
+    """Names as drivers/acpi/button.c, drivers/i2c/busses and drivers/hid/hid-cp2112.c write them."""
+    for number, phys in enumerate(("LNXPWRBN/button/input0", "usb-0000:00:14.0-1/input0")):
+        parent = tree.device(
+            f"/sys/devices/{'LNXPWRBN:00' if number == 0 else 'scanner'}/input/input{number}", phys=phys
+        )
+        tree.child(parent, f"event{number}", group="class/input", node=f"input/event{number}")
+    for number, name in enumerate(("SMBus I801 adapter at efa0", "CP2112 SMBus Bridge on hidraw0")):
+        parent = tree.pci(f"0000:00:1f.{number + 5}")
+        tree.child(
+            f"{parent}/i2c-{number}", f"i2c-dev/i2c-{number}", group="class/i2c-dev", node=f"i2c-{number}", name=name
+        )
+    kinds = Resource("example.com/x", Kinds(("input", "i2c")))
+    by_kind, by_path = assign(scan(tree.host), [kinds]), assigned(tree, "/dev/i2c-*", "/dev/input/*")
+    offered = [[x.name for x in found.devices["example.com/x"]] for found in (by_kind, by_path)]
+    assert offered == [["i2c-1", "event1"], ["i2c-1", "event1"]]
+    assert "it is the board's own bus" in why(by_kind, "i2c-0000-00-1f-5")
+    assert any("it is the power button or its like, and can reset or power" in x.reason for x in by_kind.rest)
+
+
+def test_a_part_of_a_bond_stays_in_it(tree: Tree) -> None:
+    """Of one for storage, say, over which no default route leads."""
+    for number in (0, 1):
+        slave = interface(
+            tree, tree.pci(f"0000:3b:00.{number}", pci_class="020000"), f"ens{number}", mac="02:00:00:00:00:01"
+        )
+        if number == 0:
+            bond = tree.device("/sys/devices/virtual/net/bond1", group="class/net", type=1)
+            tree.link(f"{slave}/master", bond)
+            tree.link(f"{bond}/lower_ens0", slave)
+    interface(tree, tree.pci("0000:00:1f.6"), "eno1", mac="02:00:00:00:00:02")
+    tree.file("/proc/net/route", "Iface\tDestination\neno1\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000")
+    for kind in ("nic", "pci"):
+        found = assign(scan(tree.host), [Resource("example.com/x", Kinds((kind,)))])
+        assert f"{kind}-0000-3b-00-1" in ids(found, "example.com/x")
+        assert "it is a part of bond1" in why(found, f"{kind}-0000-3b-00-0")
+
+
+@pytest.mark.parametrize(("group", "maps", "offered"), [("", 1, 0), ("identity", 1, 0), ("DMA-FQ", 1, 1), ("", 0, 1)])
+def test_a_function_whose_registers_are_mapped_without_an_iommu_can_write_all_memory(
+    tree: Tree, group: str, maps: int, offered: int
+) -> None:
+    """igb_uio, which gives the registers; uio_pci_generic gives none (ABI: /sys/class/uio/uioX/maps)."""
+    function = tree.pci("0000:03:00.0", pci_class="020000", driver="igb_uio")
+    uio = tree.child(function, "uio/uio0", group="class/uio", node="uio0", name="igb_uio")
+    if group:
+        tree.iommu_group(5, function)
+        tree.file("/sys/kernel/iommu_groups/5/type", group)
+    if maps:
+        tree.file(f"{uio}/maps/map0/size", "0x20000")
+    found = assign(scan(tree.host), [Resource("example.com/x", Kinds(("pci",)))])
+    assert ("pci-0000-03-00-0" in ids(found, "example.com/x")) == bool(offered)
+    if not offered:
+        assert "its part uio-0000-03-00-0 is dangerous: its DMA can write" in why(found, "pci-0000-03-00-0")
 
 
 def test_a_harmless_node_of_a_device_with_a_dangerous_one_is_harmless(tree: Tree) -> None:

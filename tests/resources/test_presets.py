@@ -42,6 +42,16 @@ def test_a_gpu_with_instances_is_not_offered_whole(machine: Host) -> None:
     assert [device.attributes["type"] for device in found["x/mig"]] == ["mig", "mig"]
 
 
+def test_nvidias_gpus_are_those_that_its_driver_holds(tmp_path: Path) -> None:
+    """A node on which it is not installed has nouveau, and CUDA would find nothing."""
+    tree = Tree(tmp_path)
+    card = tree.pci("0000:01:00.0", vendor="10de", driver="nouveau")
+    for name in ("card0", "renderD128"):
+        tree.child(card, f"drm/{name}", group="class/drm", node=f"dri/{name}")
+    found = assign(scan(tree.host), [Resource("x/cuda", preset("nvidia-gpu")), Resource("x/any", preset("gpu"))])
+    assert [len(x) for x in found.devices.values()] == [0, 1]
+
+
 RASPBERRY_PI = (  # github.com/ayufan/camera-streamer/issues/3: v4l2-ctl --list-devices, sensor and HEVC decoder besides
     ("platform/soc/fe801000.csi", "unicam", ("video0", "video1", "v4l-subdev0")),
     *(
@@ -71,7 +81,7 @@ def test_cameras_are_no_codecs(tmp_path: Path) -> None:
 def test_dangerous_presets_say_so_and_offer_nothing_unless_the_resource_does(machine: Host) -> None:
     inventory = scan(machine)
     dangerous = {name for name, entry in PRESETS.items() if entry.help.endswith("(dangerous)")}
-    assert dangerous == {"block", "cuse", "loop", "loop-control", "nvme", "rtc", "uinput", "watchdog"}
+    assert dangerous == {"block", "cuse", "loop", "loop-control", "nvme", "rtc", "tpm", "uinput", "watchdog"}
     for name in dangerous:
         assert assign(inventory, [Resource("x/y", preset(name))]).devices == {"x/y": ()}
     for name in ON_THE_MACHINE - dangerous:

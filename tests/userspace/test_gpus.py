@@ -28,7 +28,8 @@ class Machine:
         self.state = folder / "state/userspace"
         self.tree.pci("0000:81:00.0", vendor="10de", device="20b5", pci_class="030200", driver="nvidia")
         self.tree.file("/proc/driver/nvidia/gpus/0000:81:00.0/information", "Device Minor: 0")
-        self.tree.node("/dev/nvidia0", "195:0")
+        for name, numbers in (("nvidia0", "195:0"), ("nvidiactl", "195:255"), ("nvidia-uvm", "511:0")):
+            self.tree.node(f"/dev/{name}", numbers)
         self.load(OLD)
         self.userspace = NvidiaUserspace(self.tree.host, "/", self.state)
 
@@ -52,6 +53,32 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
+
+
+def test_a_gpu_without_a_node_that_cuda_needs_is_nobodys(machine: Machine) -> None:
+    """NVIDIA's toolkit makes them when a container starts; nvidia-uvm is not loaded at boot."""
+    install(machine.root, OLD)
+    machine.tree.path("/dev/nvidia-uvm").unlink()
+    assert (
+        "no /dev/nvidia-uvm, without which CUDA finds no GPU; run `nvidia-modprobe -u -c 0`" in machine.found().problem
+    )
+    machine.tree.node("/dev/nvidia-uvm", "511:0")
+    assert machine.found().problem == ""
+
+
+def test_a_mig_instance_without_its_nodes_is_nobodys(machine: Machine) -> None:
+    install(machine.root, OLD)
+    for folder, minor in (("gi1", 12), ("gi1/ci0", 13)):
+        path = f"/proc/driver/nvidia/capabilities/gpu0/mig/{folder}/access"
+        machine.tree.file(path, f"DeviceFileMinor: {minor}\nDeviceFileMode: 256\nDeviceFileModify: 1")
+    problems = []
+    for minor in (12, 13):
+        found = machine.userspace.enrich(scan(machine.tree.host, READERS)).devices.values()
+        problems += [x.driver_files.problem for x in found if x.attributes.get("type") == "mig" and x.driver_files]
+        machine.tree.node(f"/dev/nvidia-caps/nvidia-cap{minor}", f"509:{minor}")
+    assert [x.partition(";")[0] for x in problems] == ["its nodes in /dev/nvidia-caps/ are missing"] * 2
+    found = machine.userspace.enrich(scan(machine.tree.host, READERS)).devices.values()
+    assert [x.driver_files.problem for x in found if x.driver_files] == ["", ""]
 
 
 def test_sockets_of_the_drivers_services_go_along_while_they_are_there(machine: Machine) -> None:

@@ -372,6 +372,22 @@ async def test_a_console_and_an_open_node_are_in_use(machine: Machine) -> None:
     assert kernel.drivers() == BEFORE
 
 
+async def test_a_disk_that_lies_elsewhere_in_sysfs_is_in_use(machine: Machine) -> None:
+    """Of NVMe with native multipath: the disk's place is at the subsystem, in /sys/devices/virtual."""
+    made = machine.kernel.made
+    function = machine.kernel.function("0000:44:00.0", 9, "nvme", pci_class="010802")
+    controller = made.child(function, "nvme/nvme0", group="class/nvme", node="nvme0", state="live")
+    subsystem = "/sys/devices/virtual/nvme-subsystem/nvme-subsys0"
+    made.device(f"{subsystem}/nvme0n1", group="class/block", node="nvme0n1", kind="b", numbers="259:0", wwid="eui.1")
+    made.link(f"{subsystem}/nvme0", controller)
+    made.file("/proc/1/mountinfo", "36 35 259:0 / / rw - ext4 /dev/nvme0n1 rw")
+    machine.resources = [bound("disk", "nvme", dangerous=True)]
+    machine.offers.configure(machine.resources)
+    machine.scan()
+    refusal = await machine.refusal(claim(result("pci-0000-44-00-0")))
+    assert "0000:44:00.0 is in use: a file system on nvme0n1 is mounted" in refusal
+
+
 async def test_without_a_file_descriptor_nobody_knows_whether_it_is_in_use(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -543,6 +543,12 @@ async def test_what_the_node_needs_never_moves(network: Network) -> None:
     assert "carries the node's own traffic" in await network.refusal(wanted())  # also before the next scan
 
 
+async def test_what_the_kernel_keeps_in_its_namespace_is_refused_before_the_runtime_tries(network: Network) -> None:
+    (network.made_up.root / "sys/class/net/np0/uevent").write_text("DEVTYPE=wlan\n")
+    network.scan()
+    assert "np0 is a wlan interface, which leaves no network namespace" in await network.refusal(wanted())
+
+
 async def test_what_carries_an_interface_that_is_in_a_pod_does_not_move(network: Network) -> None:
     first = wanted("nic-mv0", name="data0")
     await network.prepare(first)

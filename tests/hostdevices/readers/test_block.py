@@ -23,6 +23,24 @@ def test_a_disk_is_known_by_its_worldwide_name(inventory: Inventory) -> None:
     assert partition.parents == (disk.id, *disk.parents)
 
 
+def test_a_disk_of_an_nvme_subsystem_is_a_part_of_each_controller(tree: Tree) -> None:
+    """With native multipath, the default, disks of a controller that may share them have their place at a subsystem."""
+    subsystem = tree.device("/sys/devices/virtual/nvme-subsystem/nvme-subsys0", group="class/nvme-subsystem")
+    disk = tree.device(f"{subsystem}/nvme0n1", group="class/block", node="nvme0n1", kind="b", wwid="eui.1")
+    tree.device(f"{disk}/nvme0n1p1", group="class/block", node="nvme0n1p1", kind="b", partition=1)
+    for number in (0, 1):
+        drive = tree.pci(f"0000:0{number + 1}:00.0", driver="nvme", numa_node=0)
+        controller = tree.child(drive, f"nvme/nvme{number}", group="class/nvme", node=f"nvme{number}", state="live")
+        tree.device(f"{controller}/nvme0c{number}n1", group="class/block", wwid="eui.1")
+        tree.link(f"{subsystem}/nvme{number}", controller)
+        found = scan(tree.host).devices
+        assert [i for i, x in found.items() if x.kind == "block"] == ["block-eui-1", "block-eui-1-part1"]
+        parents = [i for n in range(number + 1) for i in (f"nvme-0000-0{n + 1}-00-0", f"pci-0000-0{n + 1}-00-0")]
+        assert list(found["block-eui-1"].parents) == parents
+        assert list(found["block-eui-1-part1"].parents) == ["block-eui-1", *parents]
+        assert found["block-eui-1"].attributes["bus"] == ("pci", "virtual")[number]
+
+
 def test_all_storage_is_dangerous(inventory: Inventory) -> None:
     storage = [device for device in inventory.devices.values() if device.kind in ("block", "nvme")]
     assert len(storage) == 4

@@ -59,6 +59,33 @@ def test_connectors_and_virtual_cards_are_no_gpus(tree: Tree) -> None:
     assert set(gpus(tree)) == {"gpu-0000-03-00-0", "gpu-vkms"}
 
 
+def test_what_only_shows_pictures_is_a_display(tree: Tree) -> None:
+    """A server's BMC (ast), the firmware's frame buffer, a virtual machine's screen; no board says a GPU's vendor.
+
+    Rockchip's kernels have an NPU (RKNPU) as a DRM device, too, and XRT an FPGA (xocl).
+    """
+    places = {
+        "ast": tree.pci("0000:04:00.0", vendor="1a03", driver="ast"),
+        "vmwgfx": tree.pci("0000:00:0f.0", vendor="15ad", driver="vmwgfx"),
+        "xe": tree.pci("0000:03:00.0", driver="xe"),
+        "nvidia": tree.pci("0000:05:00.0", vendor="10de", driver="nvidia"),
+        "simple": "/sys/devices/platform/simple-framebuffer.0",
+        "panthor": tree.device("/sys/devices/platform/fb000000.gpu", driver="platform/panthor"),
+        "fpga": tree.pci("0000:06:00.1", vendor="10ee", pci_class="120000", driver="xocl"),
+        "npu": tree.device("/sys/devices/platform/fdab0000.npu", driver="platform/RKNPU"),
+        "tegra": tree.device("/sys/devices/platform/13e00000.host1x/drm", group="bus/host1x/devices"),
+    }
+    tree.file("/proc/driver/nvidia/gpus/0000:05:00.0/information", "Device Minor: \t 0")
+    for number, (name, parent) in enumerate(places.items()):
+        tree.child(parent, f"drm/card{number}", group="class/drm", node=f"dri/card{number}")
+        if name in ("vmwgfx", "xe", "panthor", "fpga", "npu", "tegra"):
+            tree.child(parent, f"drm/renderD{number}", group="class/drm", node=f"dri/renderD{number}")
+    offered = assign(scan(tree.host), [Resource("example.com/gpu", preset("gpu"))]).devices["example.com/gpu"]
+    assert [gpu.id for gpu in offered] == ["gpu-0000-03-00-0", "gpu-0000-05-00-0", "gpu-fb000000-gpu"]
+    others = [str(gpu.attributes["type"]) for gpu in gpus(tree).values() if gpu not in offered]
+    assert sorted(others) == ["display"] * 4 + ["fpga", "npu"]
+
+
 def test_nvidia_is_read_from_proc(inventory: Inventory) -> None:
     gpu = inventory.devices["gpu-0000-81-00-0"]
     assert paths(gpu) == ["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"]

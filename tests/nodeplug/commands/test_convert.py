@@ -142,7 +142,8 @@ def test_nvidia_mig_strategies(tree: Tree) -> None:
     single = converted(tree, "{version: v1, flags: {migStrategy: single}}")
     (each,) = loads(single.stdout.encode()).resources
     assert each.name == "nvidia.com/gpu"
-    gpu, mig = (Device("gpu-1", "gpu", "a", attributes={"vendor": "10de", "type": x}) for x in ("gpu", "mig"))
+    held = {"vendor": "10de", "driver": "nvidia"}
+    gpu, mig = (Device("gpu-1", "gpu", "a", attributes={**held, "type": x}) for x in ("gpu", "mig"))
     assert (each.selector.why_not(gpu), each.selector.why_not(mig)) == ("", ""), "nodes without MIG have whole GPUs"
     assert loads(single.stdout.encode()).settings.nvml
     text = """
@@ -409,6 +410,25 @@ resourceList:
         [],
         ["pci-0000-5e-00-0"],
     ]
+
+
+def test_a_dangerous_node_in_a_group_is_offered_as_it_was(tree: Tree) -> None:
+    for name, numbers in (("vcio", "100:0"), ("vchiq", "240:0")):
+        tree.node(f"/dev/{name}", numbers)
+    text = "devices: [{name: pi, groups: [{paths: [{path: /dev/vcio}, {path: /dev/vchiq}]}]}]"
+    result = converted(tree, text)
+    (resource,) = resources(result).values()
+    assert "# dangerous: /dev/vcio gives the kernel's memory" in result.stdout
+    found = scan(tree.host, (*READERS, paths_reader(["/dev/vc*"])))
+    assert len(assign(found, [resource]).devices[resource.name]) == 1
+
+
+def test_functions_of_igb_uio_stay_what_pods_had(tree: Tree) -> None:
+    function = tree.pci("0000:3b:00.0", pci_class="020000", driver="igb_uio")
+    tree.child(function, "uio/uio0", group="class/uio", node="uio0", name="igb_uio", maps__map0__size="0x20000")
+    text = "resourceList: [{resourceName: dpdk, selectors: {drivers: [igb_uio, vfio-pci]}}]"
+    (resource,) = resources(converted(tree, text)).values()
+    assert [x.id for x in assign(scan(tree.host), [resource]).devices[resource.name]] == ["pci-0000-3b-00-0"]
 
 
 def test_pools_hand_out_the_nodes_that_they_say(tree: Tree) -> None:

@@ -201,6 +201,8 @@ def test_what_has_no_counterpart_is_named(node: Node, text: str, reason: str) ->
             "-no-such is no flag of intel-gpu; flags: allocation-policy",
         ),
         (daemon_set("example.com/own"), "no container of this DaemonSet is of a plugin that is known"),
+        (daemon_set("nvcr.io/nvidia/kubevirt-gpu-device-plugin:v1.4.0"), "convert KubeVirt's permittedHostDevices"),
+        (daemon_set("docker.io/projecthami/hami:v2.6"), "share GPUs with `shares`, `sharesOf` or `mps`"),
         ("{kind: GpuDevicePlugin, spec: {sharedDev: 1}}", "unknown key sharedDev; did you mean sharedDevNum?"),
         (daemon_set("intel/intel-npu-plugin:1", "-shared-dev-num=many"), "this must be a whole number"),
     ],
