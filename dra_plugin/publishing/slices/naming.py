@@ -1,7 +1,7 @@
-"""Names of ResourceSlices: their index in front, so that the order of names is the order of slices.
+"""Names of ResourceSlices. They begin with the index, so that the order of names is the order of slices.
 
 `<index in hexadecimal, padded>-<driver>-<owner>-`, to which the API server appends random characters. Names of older
-libraries have no such index: they are nobody's slice, and replaced. Source: DRA node specification, 3.4 and 3.5.
+libraries have no such index: these slices are replaced. Source: DRA node specification, 3.4 and 3.5.
 """
 
 import re
@@ -12,7 +12,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 class NoIndex(ValueError):
-    """The name does not begin with an index of the wanted length."""
+    """The name does not begin with an index of the expected length."""
 
 
 def index_length(count: int) -> int:
@@ -21,7 +21,7 @@ def index_length(count: int) -> int:
 
 
 def generate_name(index: int, length: int, driver: str, owner: str = "") -> str:
-    """Return the beginning of a new slice's name."""
+    """Return the `generateName` of a new slice."""
     return f"{index:0{length}x}-{driver}-" + (f"{owner}-" if owner else "")
 
 
