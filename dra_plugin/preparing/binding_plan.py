@@ -1,8 +1,9 @@
-"""How a device's functions get the driver of a claim: all checks before anything is on record or changed.
+"""Plans how a device's functions get the driver of a claim: all checks before anything is recorded or changed.
 
-An IOMMU group is isolated as a whole, so it changes its driver as a whole, but for bridges, which nobody drives: where
-one of its members cannot, none does. Nothing that the node itself uses is taken from it, whatever the configuration
-says (hostdevices/usage.py). Blocking: use a thread.
+An IOMMU group is isolated as a whole, so all its functions change their driver together. Bridges stay: they have no
+driver, or one that does not access the memory of other devices. If one member cannot change, none does. A device that
+the node itself uses is never taken from it, whatever the configuration says (hostdevices/usage.py). Blocking: use a
+thread.
 
 Source: Linux, driver-api/vfio.rst; ABI/testing/sysfs-bus-pci (driver_override).
 """
@@ -21,11 +22,11 @@ from resources.resource import DriverBinding
 
 _DRIVERS = "/sys/bus/pci/drivers"
 _FUNCTIONS = "/sys/bus/pci/devices"
-_OF_BRIDGES = (None, "pcieport", "pci-stub", "shpchp")  # they leave the memory of others alone
+_OF_BRIDGES = (None, "pcieport", "pci-stub", "shpchp")  # these do not access the memory of other devices
 
 
 def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: DriverBinding) -> Binding:
-    """Return how the functions of `device` get the driver; `parts` are they and what is on them, as scanned.
+    """Return how the functions of `device` get the driver; `parts` are the functions and what is on them, as scanned.
 
     Raises `BindRefused`.
     """
@@ -49,7 +50,7 @@ def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: Driv
 
 
 def why_not_here(host: Host, bind: DriverBinding) -> str:
-    """Return what the host lacks to bind anything, and what to do; empty where it has all."""
+    """Return what the host lacks to bind any device, and what to do; empty if nothing is missing."""
     if not host.exists(f"{_DRIVERS}/{bind.driver}"):
         return f"the kernel has no driver {bind.driver}; load it (modprobe {bind.driver})"
     node, module = ("/dev/iommu", "iommufd") if bind.iommufd else ("/dev/vfio/vfio", "vfio")

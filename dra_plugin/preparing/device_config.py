@@ -1,25 +1,26 @@
-"""DeviceConfig: what a DeviceClass or a claim can say about how containers get our devices.
+"""DeviceConfig: what a DeviceClass or a claim can configure about how containers get this driver's devices.
 
     apiVersion: nodeplug.dev/v1
     kind: DeviceConfig
     env: {MODEL: "{model}"}              values may name facts of the devices of a request (resources/template.py)
-    access: {gid: 44, mode: "0660"}      who owns the device nodes inside the container
+    access: {gid: 44, mode: "0660"}      owner and mode of the device nodes inside the container
     reset: true                          reset PCI devices before they are used
-    sharing: {maximum: 2}                most holders of a shared device at once, this claim among them
-    mounts: [{hostPath: /opt/lib}]       also containerPath, readOnly (true without)
+    sharing: {maximum: 2}                most holders of a shared device at once, including this claim
+    mounts: [{hostPath: /opt/lib}]       also containerPath, readOnly (default: true)
     interface: {name: data0}             of an interface that moves, see interface_config.py
 
 Rules:
-1. A claim is written by anybody, so it is read strictly: what is unknown, double, of the wrong type, deep or large is
+1. Any user can write a claim, so it is read strictly: unknown, duplicate, wrongly typed, deep or large input is
    refused, with the field's path.
-2. Classes are the administrator's: only they can mount, below the folders that the node allows, and only they can say
-   with how many a device is shared, for that concerns other claims. A claim's own variables are fewer
-   (resources/template.py), and what it says of owners is said of its device nodes only: no process gets a group by it.
-3. Class before claim, and in the order of the list: a later value of a field or a variable replaces an earlier one.
-   A reset that anybody asked for takes place.
-4. All variables of a device together have a limit: the claim's lease keeps them.
+2. Classes belong to the administrator: only they can mount, below the folders that the node allows, and only they can
+   limit the holders of a shared device, which affects other claims. A claim's own variables are restricted
+   (resources/template.py). The owners that a claim sets apply only to its device nodes: processes get no group from
+   them.
+3. Classes apply before claims, and each in the order of the list: a later value of a field or a variable replaces an
+   earlier one. A reset takes place if any of them requests it.
+4. All variables of a device together have a limit, because the claim's lease stores them.
 
-Source: DRA specification 5.2, 5.3; what users can harm: threat model, opaque configuration.
+Source: DRA specification 5.2, 5.3; possible harm by users: threat model, opaque configuration.
 """
 
 import re
@@ -42,8 +43,8 @@ from resources.resource import Mount, NodeAccess, Resource
 API_VERSION, KIND = "nodeplug.dev/v1", "DeviceConfig"
 MOST_BYTES = 10 * 1024  # the API's own limit for parameters
 MOST_ENV = 32 * 1024
-"""Bytes of all variables of a device, as they are written."""
-_DEEPEST = 16  # levels; ours has four
+"""The most bytes of all variables of a device, as configured."""
+_DEEPEST = 16  # levels of nesting; a DeviceConfig has four
 _LONGEST_WORDS = 300
 _GROUP_BITS = 0o060
 _MODE = re.compile(r"0?[0-7]{3}")
@@ -53,10 +54,10 @@ _Owner = Annotated[int, Meta(ge=0, le=2**32 - 2)]
 
 
 class InvalidConfig(DraPluginError):
-    """Configuration that we refuse; `problems` has everything that is wrong with it, each with the field's path."""
+    """Configuration that is refused; `problems` has everything that is wrong with it, each with the field's path."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        """Keep what is wrong."""
+        """Store the problems."""
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
 
@@ -66,7 +67,7 @@ class _Object(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", k
 
 
 class Access(_Object, frozen=True, kw_only=True):
-    """Who owns the device nodes inside the container; `mode` is octal text. What is not said stays as it is."""
+    """Owner and mode of the device nodes inside the container; `mode` is octal text. Fields not set change nothing."""
 
     uid: _Owner | UnsetType = UNSET
     gid: _Owner | UnsetType = UNSET
@@ -80,7 +81,7 @@ class Sharing(_Object, frozen=True, kw_only=True):
 
 
 class MountConfig(_Object, frozen=True, kw_only=True):
-    """A host path that containers see, at the same path unless another is given."""
+    """A host path that containers see, at the same path unless `container_path` is set."""
 
     host_path: str
     container_path: str = ""
@@ -88,7 +89,7 @@ class MountConfig(_Object, frozen=True, kw_only=True):
 
 
 class DeviceConfig(_Object, frozen=True, kw_only=True):
-    """The opaque parameters of a claim or class that are ours."""
+    """The opaque parameters of a claim or class for this driver."""
 
     api_version: str
     kind: str
@@ -101,10 +102,10 @@ class DeviceConfig(_Object, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True):
-    """What holds for one device of a claim. `env` are templates; `maximum` 0: as many as there are shares.
+    """The effective settings of one device of a claim. `env` are templates; `maximum` 0: as many as there are shares.
 
-    `grants_group`: processes get the group that owns the nodes, for the administrator has said so. `with_driver`:
-    containers get the driver's files.
+    `grants_group`: processes get the group that owns the nodes, because the administrator has configured it.
+    `with_driver`: containers get the driver's files.
     """
 
     env: Mapping[str, str] = {}
@@ -118,16 +119,16 @@ class Settings(Struct, frozen=True):
 
 
 class Configs(Struct, frozen=True):
-    """The configuration of an allocation that is ours, each with where it applies, in the order of precedence."""
+    """The configuration of an allocation for this driver, each part with where it applies, in order of precedence."""
 
     items: tuple[tuple[v1.DeviceAllocationConfiguration, DeviceConfig], ...] = ()
 
     def settings(self, resource: Resource, result: v1.DeviceRequestAllocationResult) -> Settings:
-        """Return what holds for a device of `resource` that a request got: the resource's own word, then ours.
+        """Return the effective settings of a request's device of `resource`: the resource's, changed by these parts.
 
         Raises `InvalidConfig` for too many variables.
         """
-        access = granted = resource.access or NodeAccess()  # the second without what claims say
+        access = granted = resource.access or NodeAccess()  # the second without what claims configure
         env, reset, maximum = dict(resource.env), resource.reset, 0
         mounts = {mount.container_path: mount for mount in resource.mounts}
         interface = InterfaceConfig()
@@ -164,16 +165,16 @@ class Configs(Struct, frozen=True):
 def process_group(access: NodeAccess) -> int:
     """Return the group that a process needs to open nodes with this owner; 0 for none.
 
-    Without an owner the runtime gives the nodes to the process's own user, so the group only matters with one.
+    If no owner is set, the runtime makes the process's own user the owner, and no group is needed.
     """
     opens = access.mode is None or access.mode & _GROUP_BITS
     return access.gid if access.uid is not None and access.gid and opens else 0
 
 
 def read_configs(allocation: v1.DeviceAllocationResult, driver: str, allowed_mounts: Sequence[str]) -> Configs:
-    """Return the configuration for `driver`; other drivers' is not ours to judge.
+    """Return the configuration for `driver`; other drivers' configuration is not checked.
 
-    Raises `InvalidConfig`, which names each one by its place in `status.allocation.devices.config`.
+    Raises `InvalidConfig`, which names each part by its index in `status.allocation.devices.config`.
     """
     found: list[tuple[v1.DeviceAllocationConfiguration, DeviceConfig]] = []
     problems: list[str] = []
@@ -196,9 +197,9 @@ def read_configs(allocation: v1.DeviceAllocationResult, driver: str, allowed_mou
 
 
 def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = ()) -> DeviceConfig:
-    """Return a configuration from a plain JSON value, or from JSON text, where members that come twice are seen.
+    """Return a configuration from a plain JSON value, or from JSON text, in which duplicate members are detected.
 
-    Env values come back with the attributes' full names. Raises `InvalidConfig`.
+    Values of `env` are returned with the full names of attributes. Raises `InvalidConfig`.
     """
     if isinstance(parameters, bytes | str):
         parameters = _parsed(parameters)
@@ -236,7 +237,7 @@ def _parsed(text: bytes | str) -> Any:
 
 
 def _check_form(value: Any) -> None:
-    """Refuse what is deep or large, before anything recurses into it."""
+    """Refuse deep or large values before any recursion into them."""
     level = [value]
     for _ in range(_DEEPEST):
         level = [
@@ -257,7 +258,7 @@ def _check_form(value: Any) -> None:
 
 
 def _twice(value: Any, path: str) -> Iterator[str]:
-    """Yield the paths of members that come twice; only `Members` know of them."""
+    """Yield the paths of duplicate members; only `Members` preserve them."""
     if isinstance(value, dict):
         seen = set()
         for name, item in value.pairs if isinstance(value, Members) else value.items():
@@ -272,7 +273,7 @@ def _twice(value: Any, path: str) -> Iterator[str]:
 
 def _converted(value: dict[str, Any]) -> DeviceConfig:
     env = value.get("env")
-    if isinstance(env, dict):  # the library would not say which one
+    if isinstance(env, dict):  # msgspec would not name the variable
         wrong = [name for name, text in env.items() if not isinstance(text, str)]
         if wrong:
             raise InvalidConfig([f"parameters.env.{_in_event(str(name))}: must be text in quotes" for name in wrong])

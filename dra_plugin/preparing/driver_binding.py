@@ -1,18 +1,18 @@
-"""Drivers of PCI functions: given to them for a claim, and taken back. Blocking: use a thread.
+"""Drivers of PCI functions: bound for a claim, and restored. Blocking: use a thread.
 
     as it was --take--> driver_override -> unbind -> drivers_probe --> bound
         ^                                                                |
         +--- bind <- driver_override <- unbind <---------------- back ---+
 
 Rules:
-1. Level, not edge: what is to be done follows from what /sys says now, and from the record, after any crash between any
-   two steps. What is so already is not touched; a driver that somebody else gave it meanwhile stays. What the node uses
-   by then is not taken from it.
-2. A reboot has undone everything: what is on record of before it concerns no function of today.
-3. A write blocks in the kernel for as long as somebody uses the function (a machine that has not let go of its vfio
-   device). It is given up after `PATIENCE` and said in words; until it has come back nothing is done to the function.
-4. A driver that is not loaded any more, or does not take its function back, holds up no claim: the function is left
-   without one, with an error in the log.
+1. Level, not edge: the next step follows from /sys and from the record, after any crash between any two steps. A step
+   that is already done is skipped, and a driver that another program bound meanwhile stays. A function that the node
+   uses by then is not taken from it.
+2. A reboot undoes everything: records from before a reboot do not apply to today's functions.
+3. A write blocks in the kernel while the function is in use (a virtual machine that has not released its vfio device).
+   After `PATIENCE` the write is reported as an error, and the function is left alone until the write has returned.
+4. A driver that is no longer loaded, or does not take its function back, does not delay the claim: the function stays
+   without a driver, with an error in the log.
 """
 
 import contextlib
@@ -28,37 +28,37 @@ from hostdevices.errors import HostExhausted
 from hostdevices.readers.sysfs import devnodes, hexadecimal, shared_node
 from hostdevices.usage import why_in_use
 
-PATIENCE = 5.0  # seconds that a write may take; the kubelet asks again
+PATIENCE = 5.0  # seconds that a write may take; the kubelet repeats the call
 _BUS = "/sys/bus/pci"
 _NOT_FOR_US = (errno.EROFS, errno.EACCES, errno.EPERM)
 _NOT_NOW = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _MODEL = ("vendor", "device")
-_UNSET = "(null)"  # what the kernel writes for no driver_override
+_UNSET = "(null)"  # what the kernel shows for no driver_override
 log = logging.getLogger("nodeplug.dra")
 
 
 def driver_of(host: Host, address: str) -> str | None:
-    """Return the driver that a function has; None for none."""
+    """Return the driver of a function; None for none."""
     return host.link(f"{_BUS}/devices/{address}/driver")
 
 
 def override_of(host: Host, address: str) -> str:
-    """Return the only driver that a function may get; empty where any may."""
+    """Return the only driver that can bind to a function; empty if there is no such restriction."""
     text = host.read(f"{_BUS}/devices/{address}/driver_override") or ""
     return "" if text == _UNSET else text
 
 
 class Drivers:
-    """Binds and unbinds. One thread per claim at a time."""
+    """Binds and restores. One thread per claim at a time."""
 
     def __init__(self, host: Host, patience: float = PATIENCE) -> None:
-        """Prepare; nothing is asked yet. `patience` is in seconds, see `PATIENCE`."""
+        """Prepare; nothing is read yet. `patience` is in seconds, see `PATIENCE`."""
         self._host = host
         self._patience = patience
-        self._blocked: dict[str, threading.Thread] = {}  # by address: a write that has not come back
+        self._blocked: dict[str, threading.Thread] = {}  # by address: a write that has not returned
 
     def take(self, binding: Binding) -> None:
-        """Have all functions bound to the driver. Raises `BindRefused` where one is not, and `HostExhausted`."""
+        """Bind all functions to the driver. Raises `BindRefused` if one is not bound, and `HostExhausted`."""
         for each in binding.functions:
             with self._words(each.address):
                 self._take(each, binding)
@@ -69,7 +69,7 @@ class Drivers:
             )
 
     def give_back(self, binding: Binding) -> None:
-        """Have all functions as they were. Raises `BindRefused` while one is still used, and `HostExhausted`."""
+        """Restore all functions. Raises `BindRefused` while one is still used, and `HostExhausted`."""
         for each in binding.functions:
             with self._words(each.address):
                 self._give_back(each, binding.driver)
@@ -78,7 +78,7 @@ class Drivers:
         address, driver = was.address, binding.driver
         now = driver_of(self._host, address)
         if now == driver == was.driver:
-            return  # it had it before
+            return  # it had this driver before
         self._check_there(address)
         if now not in (None, driver):
             self._check_free(address, binding)
@@ -95,7 +95,7 @@ class Drivers:
     def _give_back(self, was: BoundFunction, driver: str) -> None:
         host, address = self._host, was.address
         if was.driver == driver:
-            return  # it had it before
+            return  # it had this driver before
         if not host.exists(f"{_BUS}/devices/{address}"):
             log.warning("a function of a claim is gone: it keeps no driver", extra={"device": address})
             return
@@ -121,9 +121,9 @@ class Drivers:
             raise BindRefused(f"the function {address} is gone; delete the pod")
 
     def _check_free(self, address: str, binding: Binding) -> None:
-        """Raise `BindRefused` where the node uses a function by now, or another one is there.
+        """Raise `BindRefused` if the node uses a function by now, or another card is there.
 
-        Since it was planned a daemon may have died, or somebody has exchanged the card.
+        Since the planning the daemon might have crashed, or the card might have been exchanged.
         """
         function = self._host.resolve(f"{_BUS}/devices/{address}") or ""
         got = next((x.attributes for x in binding.devices if x.kind == "pci" and x.name == address), {})
@@ -134,7 +134,7 @@ class Drivers:
             raise BindRefused(f"{address} is in use: {why}")
 
     def _check_unblocked(self, address: str) -> None:
-        """Raise `BindRefused` while a write to a function has not come back: what comes of it is not known."""
+        """Raise `BindRefused` while a write to a function has not returned: its result is unknown."""
         if (blocked := self._blocked.get(address)) is None:
             return
         if blocked.is_alive():
@@ -144,7 +144,7 @@ class Drivers:
         del self._blocked[address]
 
     def _write(self, address: str, file: str, text: str) -> None:
-        """Write to a file of the bus, for as long as we have patience.
+        """Write to a file of the bus, waiting at most `patience` seconds.
 
         Raises `BindRefused`, `HostExhausted` and OSError.
         """
@@ -160,7 +160,7 @@ class Drivers:
         thread = threading.Thread(target=write, name=f"driver of {address}", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+        except RuntimeError as error:  # the process, its cgroup or the node has reached its limit of threads
             raise HostExhausted(f"the driver of {address} cannot be changed: {error}") from error
         thread.join(self._patience)
         if thread.is_alive():

@@ -1,9 +1,9 @@
-"""Who has how much of a device that several can have: never more than it has, nor more holders than a class allows.
+"""The holders of a shared device: never more than its capacity, nor more than a class allows.
 
-The scheduler sees to the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose pod
-was deleted by force, and whose container may still run. Of a class's limit it knows nothing: what is refused here is
-tried again by the kubelet until somebody else lets go. A claim's limit holds for as long as the claim has the device,
-also for those that come later without one. Who has what is in the leases, and nowhere else.
+The scheduler enforces the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose
+pod was deleted by force and whose container might still run. It does not know a class's limit: the kubelet repeats a
+refused call until another holder ends. A claim's limit applies while the claim has the device, also to later claims
+without a limit. The leases are the only record of the holders.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,11 +15,11 @@ from checkpoint.lease import Book, claim_owner
 from dra_plugin.preparing.claim_record import Holding, record_of
 from resourceapi.objects import Quantity
 
-_NAMED = 5  # holders
+_NAMED = 5  # holders that a text names
 
 
 def check_shares(book: Book, uid: str, holdings: Mapping[str, Holding]) -> None:
-    """Raise `LeaseRefused` where a claim cannot have parts of devices, by their ids; what it has already it keeps."""
+    """Raise `LeaseRefused` if a claim cannot have parts of devices, by device id; what it has already it keeps."""
     owner = claim_owner(uid)
     for device, own in holdings.items():
         others: dict[str, Holding] = {}
@@ -29,7 +29,7 @@ def check_shares(book: Book, uid: str, holdings: Mapping[str, Holding]) -> None:
                 pods += 1
             elif lease.owner != owner and (record := record_of(lease)) is not None and device in record.shared:
                 others[lease.owner] = record.shared[device]
-        if not book.of_owner(owner):  # or it has what it has, though there may be less now
+        if not book.of_owner(owner):  # a claim keeps what it has, even if the capacity is smaller now
             _check_amounts(device, own, others)
         _check_limits(device, owner, own, others, pods)
 

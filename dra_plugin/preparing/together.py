@@ -1,7 +1,6 @@
-"""Work for several claims of a call, at the same time.
+"""Concurrent work for several claims of a call.
 
-Most calls are for one claim: its work needs no task of its own, nor the turns of the loop that one takes to begin and
-to be heard of.
+Most calls are for one claim: its work runs without a task, which would cost extra iterations of the loop.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ T = TypeVar("T")
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what all of `works` return, in their order. Raises the first error that comes, as `asyncio.gather`."""
+    """Return the results of all `works`, in their order. Raises the first error, as `asyncio.gather`."""
     if len(works) == 1:
         return [await works[0]]
     return await asyncio.gather(*works)
