@@ -1,4 +1,4 @@
-"""What can go wrong on the DRA side; each text names the thing, the rule and what to do."""
+"""Errors of the DRA side; each text names the subject, the rule and what to do."""
 
 
 class DraPluginError(Exception):
@@ -6,4 +6,4 @@ class DraPluginError(Exception):
 
 
 class NotAnsweredInTime(DraPluginError):
-    """A call of the kubelet cannot be answered within its deadline, or before the plugin stops; it is repeated."""
+    """A kubelet call that cannot be answered before its deadline or before the plugin stops. The kubelet repeats it."""
