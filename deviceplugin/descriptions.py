@@ -1,8 +1,8 @@
-"""How a resource's devices are described to the container runtime: by what they are made of, and as a CDI spec.
+"""The descriptions of a resource's devices for the container runtime: what they depend on, and the CDI spec.
 
-A node has thousands of devices, and the description of one is larger than the device: so what is kept of it is the
-device, and the description is made when the spec is written. Two devices that differ in something else than what a
-description says (their health) are described alike.
+A node can have thousands of devices, and a description is larger than its device. So only the devices are stored, and
+the descriptions are built when the spec is written. Devices that differ only in something that a description does not
+contain (their health) are described alike.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from resources.resource import NodeAccess, Resource
 
 
 class Terms(Struct, frozen=True):
-    """What a resource says of all its devices to the runtime."""
+    """The settings of a resource that apply to the descriptions of all its devices."""
 
     permissions: str
     access: NodeAccess | None
@@ -24,7 +24,7 @@ class Terms(Struct, frozen=True):
 
     @classmethod
     def of(cls, resource: Resource) -> "Terms":
-        """Return what `resource` says."""
+        """Return the settings of `resource`."""
         return cls(resource.permissions, resource.access, resource.userspace is not None)
 
     def describe(self, device: Device) -> cdi.Device:
@@ -33,7 +33,7 @@ class Terms(Struct, frozen=True):
 
 
 class Descriptions(Struct, frozen=True, eq=False):
-    """The devices of a resource that a runtime must find, by id: as they are offered, or as containers have them."""
+    """The devices of a resource that a runtime must find, by id: as offered, or as containers have them."""
 
     kind: str
     terms: Terms
@@ -41,7 +41,7 @@ class Descriptions(Struct, frozen=True, eq=False):
     held: Mapping[str, cdi.Device] = {}
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether the spec is the same, in the same order."""
+        """Return whether the spec is the same, in the same order."""
         if not isinstance(other, Descriptions):
             return NotImplemented
         return (
@@ -51,15 +51,15 @@ class Descriptions(Struct, frozen=True, eq=False):
             and all(other.describes(self.terms, device) for device in self.offered.values())
         )
 
-    __hash__ = None  # type: ignore[assignment]  # a frozen Struct has one, and its mappings have none
+    __hash__ = None  # a frozen Struct would be hashable, but its mappings are not
 
     def has(self, terms: Terms, device: Device) -> bool:
-        """Tell whether a device is described as it is now, on these terms."""
+        """Return whether a device is described as it is now, with these settings."""
         held = self.held.get(device.id)
         return self.describes(terms, device) if held is None else held == terms.describe(device)
 
     def describes(self, terms: Terms, device: Device) -> bool:
-        """Tell whether a device is among those offered, and described as on these terms."""
+        """Return whether a device is offered, and described as with these settings."""
         known = self.offered.get(device.id)
         if known is None:
             return False
@@ -71,5 +71,5 @@ class Descriptions(Struct, frozen=True, eq=False):
         return self.terms.describe(known) == terms.describe(device)
 
     def spec(self) -> cdi.Spec:
-        """Return the spec that says so."""
+        """Return the CDI spec."""
         return cdi.Spec.of(self.kind, (*map(self.terms.describe, self.offered.values()), *self.held.values()))

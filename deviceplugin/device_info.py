@@ -1,17 +1,18 @@
-"""What Multus, CNI plugins and DPDK images are told of a PCI device beside its address.
+"""What Multus, CNI plugins and DPDK images learn about a PCI device besides its address.
 
 | for | as |
 |---|---|
 | Multus and CNI plugins | a file of the Device Information Specification, version 1.1.0 (k8snetworkplumbingwg) |
-| the container | `PCIDEVICE_<NAME>_INFO`: by address what kind of device it is and where its nodes are |
+| the container | `PCIDEVICE_<NAME>_INFO`: by address the kind of the device and the paths of its nodes |
 
-Multus takes the file of a claim's device by what slices say for it, `k8s.cni.cncf.io/resourceName` and `.../deviceID`.
-A function whose vDPA device is driven through vhost is told of as that, by whose node CNI plugins attach it. So is one
-of virtio, which has no node, and of which the SR-IOV plugin says no path either.
+Multus finds the file of a claim's device by its attributes in slices, `k8s.cni.cncf.io/resourceName` and
+`.../deviceID`. A function whose vDPA device is driven through vhost is described as that, with the node by which CNI
+plugins attach it. So is a virtio one, which has no node, and for which the SR-IOV plugin writes no path either.
 
 Sources: Device Information Specification 3.1.3, 3.1.4, 4.1; sriov-network-device-plugin 3.11: `StoreDeviceInfoFile` of
-pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`); of claims Multus after
-4.3 (pkg/draclient, `GetPodResourceMap`; pkg/multus, `CmdAdd`) and dra-driver-sriov (pkg/devicestate/deviceinfo.go).
+pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`); for claims, Multus
+after 4.3 (pkg/draclient, `GetPodResourceMap`; pkg/multus, `CmdAdd`) and dra-driver-sriov
+(pkg/devicestate/deviceinfo.go).
 """
 
 import re
@@ -36,20 +37,20 @@ Part: TypeAlias = Callable[[str], Device | None]
 
 
 def file_name(resource: str, unit: str) -> str:
-    """Return the name of the file about a unit (specification 4.1)."""
+    """Return the name of a unit's file (specification 4.1)."""
     return f"{resource}-{unit}-device.json".replace("/", "-")
 
 
 def files_of(resource: Resource, units: Mapping[str, Device], part: Part) -> dict[str, bytes]:
-    """Return the files about a resource's units, by name."""
+    """Return the files of a resource's units, by name."""
     found = {unit: file_content(device, part, vhost_net=resource.vhost_net) for unit, device in units.items()}
     return {file_name(resource.name, unit): content for unit, content in found.items() if content}
 
 
 def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> bytes:
-    """Return the content of the file about a device; empty for one without an address."""
+    """Return the content of a device's file; empty for a device without an address."""
     address = device.attributes.get(PCI_BUS_ID)
-    if address is None or "auxiliary" in device.attributes:  # the address is that of the sub-function's parent
+    if address is None or "auxiliary" in device.attributes:  # a sub-function has its parent's address
         return b""
     places = {"pci-address": address, "pf-pci-address": device.attributes.get("pf")}
     if vdpa := _vdpa(device, part):
@@ -79,7 +80,7 @@ def variable(
 ) -> str:
     """Return the value of `PCIDEVICE_<NAME>_INFO` (`of`). Raises `ValueTooLong`.
 
-    `additional` is what the configuration says besides, by address, and by `*` of all.
+    `additional` are configured values, by address; those under `*` apply to all devices.
     """
     described = {_known_as(x): _described(x, part, vhost_net) for x in devices}
     for address, found in described.items():
@@ -111,7 +112,7 @@ def _described(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[st
 
 
 def _known_as(device: Device) -> str:
-    """Return by which name CNI plugins look for a device: a sub-function's on its bus, else the PCI address."""
+    """Return the name by which CNI plugins find a device: a sub-function's on its bus, otherwise the PCI address."""
     return str(device.attributes.get("auxiliary") or device.attributes.get(PCI_BUS_ID, device.id))
 
 
@@ -121,7 +122,7 @@ def _rdma_name(device: Device, part: Part) -> str:
 
 
 def _vdpa(device: Device, part: Part) -> Device | None:
-    """Return the vDPA device of a function that is handed out with its node."""
+    """Return the vDPA device of a function that is allocated with its node."""
     if not _vdpa_path(device):
         return None
     return next((x for i in sorted(device.ids) if (x := part(i)) is not None and x.kind == "vdpa"), None)
