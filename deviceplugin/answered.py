@@ -1,4 +1,4 @@
-"""Reads an answer to Allocate for its devices: the kubelet stores it, and the lease's record can be lost."""
+"""What an answer to Allocate says of its devices: the kubelet keeps it, and our record may be lost."""
 
 from google.protobuf.message import DecodeError
 from msgspec.structs import replace

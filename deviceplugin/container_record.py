@@ -1,6 +1,6 @@
-"""What the leases of a container's units store: its answer, and its devices at that time.
+"""What the leases of a container's units keep: what it was answered, and what its devices were then.
 
-All units of one answer have the same bytes, which the ledger stores once.
+All units of one answer keep the same bytes, which the ledger stores once.
 """
 
 import msgspec

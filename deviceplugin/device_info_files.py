@@ -1,7 +1,8 @@
-"""The device-info files of all resources, in the folder where Multus and CNI plugins read them.
+"""The device-info files of all resources on disk, where Multus and CNI plugins look for them.
 
-A file exists while its device is offered or held: so it is there before an allocation, and again after a crash or a
-reboot. Another plugin can use the same folder: only names of nodeplug's resources with a PCI address are ever removed.
+A file is there from when its device is offered until it is not, and nobody has it: so it is there before an allocation,
+and again after a crash or a reboot. The folder may be another plugin's, too: only names of ours are ever removed, which
+are those of our resources with a PCI address.
 """
 
 import asyncio

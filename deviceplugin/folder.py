@@ -1,8 +1,8 @@
-"""The kubelet's folder for device plugins: its socket, nodeplug's sockets, and other instances of nodeplug.
+"""The kubelet's folder for device plugins: its socket, our sockets in it, and who else of ours has some.
 
-The name of a socket is `nodeplug-<resource>-<digest>-<instance><random>.sock`, at most 48 bytes, for which the
-configuration leaves room below `kubeletRoot`. Instances are ordered by their start, not by their last registration:
-after a restart of the kubelet any instance can be the last to register.
+The name of a socket: `nodeplug-<resource>-<digest>-<instance><random>.sock`, at most 48 bytes, for which the
+configuration leaves room below `kubeletRoot`. Instances of ours are in the order of their starts, whichever of them
+has registered last: after a restart of the kubelet that is anybody.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The devices of an answer to Allocate, as an annotation of the container, which the kubelet stores.
+"""Which devices an answer to Allocate is about, as an annotation of the container, which the kubelet keeps.
 
-If the lease is lost while a device is away, nothing else records the device of a unit with another name, the members of
-a group, or the devices that a device is a part of. If the unit's name is sufficient there is no annotation.
+Should our record be lost while a device is away, nobody else knows what a unit of another name was, who belonged to a
+group, or of what a device is a part. Where the unit's name says it all there is no annotation.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""Registration of one resource at kubelet.sock: performs the steps of lifecycle.py.
+"""Registration of one resource at kubelet.sock: does what lifecycle.py says next.
 
-One thing is done at a time (registering, waiting for the stream, backing off); an event that requires another step ends
-it. While a successor serves the resource (an update), this instance sends nothing: the kubelet uses the last list,
-whichever instance sends it, and an old list would replace the new one.
+One thing is done at a time (registering, waiting for the stream, backing off); an event that calls for another one ends
+it. While a successor of ours serves the resource (an update), we are silent: to a kubelet the last list counts, whoever
+sends it, and an old one would undo the new one.
 """
 
 import asyncio

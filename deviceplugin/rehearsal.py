@@ -1,7 +1,7 @@
-"""Allocate without any effect: which units the kubelet would be advised to prefer, and the answer or refusal for them.
+"""Allocate without any effect: which units the kubelet would be told to prefer, and the answer for them, or a refusal.
 
-The units that a kubelet has available are assumed to be those that are listed as healthy and have no lease; it records
-a pod's units as used some seconds after their allocation.
+What a kubelet has available are the units that are listed as healthy and of which we know no lease: it has one for each
+unit of a pod some seconds after it was given out.
 """
 
 from collections.abc import Mapping, Sequence, Set

@@ -1,9 +1,9 @@
-"""What a container gets: environment, mounts, device nodes, annotations and CDI names for the allocated units.
+"""What a container gets: environment, mounts, device nodes, annotations and CDI names for the units handed out.
 
-With `cdi: auto` nodes are sent both as plain device nodes and by CDI names: a runtime without CDI ignores the names
-silently, and one with CDI replaces the plain node by its own, with owner and mode. With `cdi: true` there are only
-names: a container that starts again then finds its device wherever it is. CDI names of other vendors (`cdiDevices`) are
-added in either case.
+With `cdi: auto` nodes go both as plain device nodes and by CDI names: a runtime without CDI ignores the names silently,
+one with CDI puts its node, with owner and mode, in the place of the plain one. With `cdi: true` there are names alone:
+a container that starts again then finds its device wherever it is. Names that others describe (`cdiDevices`) go beside
+either.
 """
 
 import re

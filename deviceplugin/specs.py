@@ -1,10 +1,9 @@
 """The CDI specs of all resources on disk.
 
 Rules:
-1. The desired specs are written by a thread, and are not relied on until they are written.
-2. Files that this instance did not write are left from an earlier one. They are removed with the first write, and again
-   when this instance owns the state. A file that appears later belongs to another daemon that shares the folder: it
-   stays.
+1. What is wanted is written by a thread, and until it is nobody relies on it.
+2. Files of ours that we did not write are left from before, or the instance's before us: they go with what is written
+   first, and once the state is ours. One that comes later is another daemon's, which shares the folder: it stays.
 """
 
 import asyncio

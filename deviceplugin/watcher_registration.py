@@ -1,9 +1,9 @@
-"""Registration through the plugin watcher: the kubelet finds a socket in plugins_registry and asks for its plugin.
+"""Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and asks who we are.
 
-The kubelet retries by itself, and finds the socket again after its restart. It does not notice a stream that it dropped
-or could not open; then a new socket replaces the old one, and the watcher takes it as a new plugin. While a successor
-serves the resource (an update) this instance sends nothing, as at kubelet.sock: the kubelet uses the last list,
-whichever instance sends it.
+The kubelet retries by itself, and finds the socket again after its restart. What it does not notice is a stream that it
+dropped, or could not open; then a new socket takes the old one's place, which to the watcher is a new plugin. While a
+successor of ours serves the resource (an update) we are silent, as at kubelet.sock: the last list counts, whoever sends
+it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the reconciler uses of the DRA side: restore the lost leases of a claim, or end a claim (`ClaimFront`)."""
+"""What the reconciler asks of the DRA side: a claim's leases made again that were lost, or ended (`ClaimFront`)."""
 
 import asyncio
 from collections.abc import Set

@@ -1,4 +1,4 @@
-"""The interface between the gRPC side and the preparing side of the plugin."""
+"""What the gRPC side and the preparing side of the plugin say to each other."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias

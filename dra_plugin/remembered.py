@@ -1,4 +1,4 @@
-"""Devices that claims hold and that were not offered since the daemon started, rebuilt from the claims' leases."""
+"""Devices that claims hold and that were not offered since we started, as the claims' leases remember them."""
 
 from collections.abc import Iterable, Mapping, Set
 

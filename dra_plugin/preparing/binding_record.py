@@ -1,6 +1,6 @@
-"""The PCI functions of a claim that have another driver while the claim has them, as its lease stores them.
+"""The PCI functions of a claim that have another driver for as long as it has them, as its lease keeps them.
 
-A function is identified by its address. Drivers have the kernel's names; the record is the state before the change.
+A function is known by its address. Drivers are the kernel's names; what is recorded is how everything was.
 """
 
 from msgspec import Struct

@@ -1,6 +1,6 @@
-"""The drivers of claims' devices, for the loop: blocking work is done in threads.
+"""The drivers of claims' devices, for the loop: what blocks is done in threads.
 
-The code for it is imported only if a claim's device needs another driver.
+Without any claim whose device has another driver nothing of it is loaded.
 """
 
 from collections.abc import Iterable, Mapping

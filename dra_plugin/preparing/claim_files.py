@@ -1,6 +1,6 @@
 """The files of a prepared claim: its CDI specs and its metadata. Blocking: call from a thread.
 
-Rule: a file that a container mounts is written before the spec that mounts it, and removed after it.
+Rule: what a container mounts is there before the spec that mounts it, and goes after it.
 """
 
 import os

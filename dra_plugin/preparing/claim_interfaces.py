@@ -1,6 +1,6 @@
-"""The interfaces of claims, for the loop: blocking work is done in threads, and the kernel's events are received.
+"""The interfaces of claims, for the loop: what blocks is done in threads, and the kernel's events are heard.
 
-Unless a claim has an interface that moves, the code for it is not imported and no event wakes the daemon.
+Without any claim whose interface moves nothing of it is loaded, and no event wakes anybody.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Plans the preparation of a claim: which devices, with which configuration, and what is recorded.
+"""What preparing a claim comes to: which devices, with what configuration, and what will be on record.
 
 Checks everything that can be checked without changing anything. Every refusal names the request and the device.
 """

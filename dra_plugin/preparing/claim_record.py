@@ -1,7 +1,7 @@
-"""What the leases of a claim store besides the devices: the answer, and all that is needed to repeat it.
+"""What the leases of a claim keep beside the devices: the answer, and all that is needed to give it again.
 
-Every lease of a claim has the same bytes; the ledger stores equal records once. The description of the devices for the
-runtime is not stored: it is derived from where they are now (edits.py).
+Every lease of a claim has the same bytes. They are written once, for the ledger stores equal records once. How the
+devices are described to the runtime is not among it: that is worked out from where they are now (edits.py).
 """
 
 from collections.abc import Mapping, Sequence

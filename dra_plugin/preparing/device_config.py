@@ -1,26 +1,25 @@
-"""DeviceConfig: what a DeviceClass or a claim can configure about how containers get this driver's devices.
+"""DeviceConfig: what a DeviceClass or a claim can say about how containers get our devices.
 
     apiVersion: nodeplug.dev/v1
     kind: DeviceConfig
     env: {MODEL: "{model}"}              values may name facts of the devices of a request (resources/template.py)
-    access: {gid: 44, mode: "0660"}      owner and mode of the device nodes inside the container
+    access: {gid: 44, mode: "0660"}      who owns the device nodes inside the container
     reset: true                          reset PCI devices before they are used
-    sharing: {maximum: 2}                most holders of a shared device at once, including this claim
-    mounts: [{hostPath: /opt/lib}]       also containerPath, readOnly (default: true)
+    sharing: {maximum: 2}                most holders of a shared device at once, this claim among them
+    mounts: [{hostPath: /opt/lib}]       also containerPath, readOnly (true without)
     interface: {name: data0}             of an interface that moves, see interface_config.py
 
 Rules:
-1. Any user can write a claim, so it is read strictly: unknown, duplicate, wrongly typed, deep or large input is
+1. A claim is written by anybody, so it is read strictly: what is unknown, double, of the wrong type, deep or large is
    refused, with the field's path.
-2. Classes belong to the administrator: only they can mount, below the folders that the node allows, and only they can
-   limit the holders of a shared device, which affects other claims. A claim's own variables are restricted
-   (resources/template.py). The owners that a claim sets apply only to its device nodes: processes get no group from
-   them.
-3. Classes apply before claims, and each in the order of the list: a later value of a field or a variable replaces an
-   earlier one. A reset takes place if any of them requests it.
-4. All variables of a device together have a limit, because the claim's lease stores them.
+2. Classes are the administrator's: only they can mount, below the folders that the node allows, and only they can say
+   with how many a device is shared, for that concerns other claims. A claim's own variables are fewer
+   (resources/template.py), and what it says of owners is said of its device nodes only: no process gets a group by it.
+3. Class before claim, and in the order of the list: a later value of a field or a variable replaces an earlier one.
+   A reset that anybody asked for takes place.
+4. All variables of a device together have a limit: the claim's lease keeps them.
 
-Source: DRA specification 5.2, 5.3; possible harm by users: threat model, opaque configuration.
+Source: DRA specification 5.2, 5.3; what users can harm: threat model, opaque configuration.
 """
 
 import re

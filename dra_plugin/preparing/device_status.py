@@ -1,7 +1,8 @@
-"""status.devices of a claim: that its devices are ready, what they are, and a NIC's network data.
+"""status.devices of a claim: that its devices are ready, what they are, and where a NIC is on the network.
 
-Written by server-side apply, so that each driver owns only its own entries; the server removes them when the claim is
-deallocated. Written in the background, because pods do not wait for it. Source: DRA specification 5.5.
+Written by server-side apply, so that each driver owns its own entries and nobody's are lost; the server removes them
+when the claim is deallocated. In the background: people look at it, pods do not wait for it. Source: DRA
+specification 5.5.
 """
 
 import asyncio

@@ -1,18 +1,18 @@
-"""Drivers of PCI functions: bound for a claim, and restored. Blocking: use a thread.
+"""Drivers of PCI functions: given to them for a claim, and taken back. Blocking: use a thread.
 
     as it was --take--> driver_override -> unbind -> drivers_probe --> bound
         ^                                                                |
         +--- bind <- driver_override <- unbind <---------------- back ---+
 
 Rules:
-1. Level, not edge: the next step follows from /sys and from the record, after any crash between any two steps. A step
-   that is already done is skipped, and a driver that another program bound meanwhile stays. A function that the node
-   uses by then is not taken from it.
-2. A reboot undoes everything: records from before a reboot do not apply to today's functions.
-3. A write blocks in the kernel while the function is in use (a virtual machine that has not released its vfio device).
-   After `PATIENCE` the write is reported as an error, and the function is left alone until the write has returned.
-4. A driver that is no longer loaded, or does not take its function back, does not delay the claim: the function stays
-   without a driver, with an error in the log.
+1. Level, not edge: what is to be done follows from what /sys says now, and from the record, after any crash between any
+   two steps. What is so already is not touched; a driver that somebody else gave it meanwhile stays. What the node uses
+   by then is not taken from it.
+2. A reboot has undone everything: what is on record of before it concerns no function of today.
+3. A write blocks in the kernel for as long as somebody uses the function (a machine that has not let go of its vfio
+   device). It is given up after `PATIENCE` and said in words; until it has come back nothing is done to the function.
+4. A driver that is not loaded any more, or does not take its function back, holds up no claim: the function is left
+   without one, with an error in the log.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""Plans the move of an interface into a pod from the kernel's data of all interfaces, without changing any.
+"""What moving an interface into a pod comes to, worked out from what the kernel says of all of them, and changing none.
 
-Refused is what would take the node or another user off the network: the uplink, an interface that is part of another
-one or carries others, an address that the node itself has.
+What is refused here would take the node or somebody else off the network: the uplink, an interface that is part of
+another one or carries others, an address that the node has itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from netlink import Link
 from resources.resource import InterfaceMoves
 
 _ETHERNET = len("00:00:00:00:00:00")
-_MOST_KEPT = 16  # of an interface's own addresses, which its claim's lease stores
+_MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
 
 
 class Links(Struct, frozen=True):
@@ -111,7 +111,7 @@ def check_names(record: Record, others: Sequence[Record]) -> None:
 
 
 def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
-    """Refuse an interface that carries the node's traffic or other interfaces."""
+    """Refuse what carries the node or something of it."""
     is_uplink = any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name)))
     if is_uplink or link.index in links.ways_out:
         raise InterfaceRefused(f"{where}: {nic.name} carries the node's own traffic, or may; it never moves")

@@ -1,7 +1,7 @@
-"""Interfaces that move into pods, as their claim's lease stores them: the state at home and inside the pod.
+"""Interfaces that move into pods, as the lease of their claim keeps them: where each is at home, and how it goes.
 
-An interface is identified by the device that it is a port of, which no container can change. A virtual one has none and
-is identified by a mark: an alias, which moves with it and states how it was, also for people and for a daemon that has
+An interface is known by the device that it is a port of, which no container can change. A virtual one has none, so it
+is known by a mark: an alias, which moves with it and says where it came from, also to people and to a daemon that has
 lost its ledger.
 """
 

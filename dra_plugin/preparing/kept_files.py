@@ -1,7 +1,7 @@
-"""Detects CDI specs of claims that are removed or changed while the daemon runs: their containers could not start.
+"""CDI specs of claims that somebody removes or changes while the daemon runs: no container of theirs could start.
 
-The holder of a claim's turn might be about to write or remove the specs, or only wait for an API server that does not
-answer: such claims are checked again after a pause.
+Who has a claim's turn may be about to write them, or to remove them, or only wait for an API server that does not
+answer: they are looked at again after a pause.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Claims whose devices pods hold and whose leases were lost: leased again as they are, because they are in use.
+"""Claims of which pods have devices and the leases were lost: leased again, as they are, for they are in use.
 
-If the API server has the claim, it is planned as if it were prepared now, and its files are written. Otherwise, or if a
-device is no longer there, what is known of it is leased, so that no other holder gets it.
+With its object a claim is planned as if it were prepared now, and its files are written. Without it, or where a device
+is not there any more, what is known of it is leased, so that nobody else gets it.
 """
 
 import logging

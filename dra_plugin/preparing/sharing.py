@@ -1,9 +1,9 @@
-"""The holders of a shared device: never more than its capacity, nor more than a class allows.
+"""Who has how much of a device that several can have: never more than it has, nor more holders than a class allows.
 
-The scheduler enforces the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose
-pod was deleted by force and whose container might still run. It does not know a class's limit: the kubelet repeats a
-refused call until another holder ends. A claim's limit applies while the claim has the device, also to later claims
-without a limit. The leases are the only record of the holders.
+The scheduler sees to the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose pod
+was deleted by force, and whose container may still run. Of a class's limit it knows nothing: what is refused here is
+tried again by the kubelet until somebody else lets go. A claim's limit holds for as long as the claim has the device,
+also for those that come later without one. Who has what is in the leases, and nowhere else.
 """
 
 from collections.abc import Iterable, Mapping

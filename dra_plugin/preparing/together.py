@@ -1,6 +1,7 @@
-"""Concurrent work for several claims of a call.
+"""Work for several claims of a call, at the same time.
 
-Most calls are for one claim: its work runs without a task, which would cost extra iterations of the loop.
+Most calls are for one claim: its work needs no task of its own, nor the turns of the loop that one takes to begin and
+to be heard of.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Serializes the work for each claim: the kubelet's calls and background work take turns.
+"""Whose turn it is with a claim: the kubelet's calls, and what we do in the background, one after the other.
 
-All work for a claim goes through here; there is no other queue. Claims do not wait for each other.
+Everything that works for a claim goes through here; there is no other queue. Claims do not wait for one another.
 """
 
 import asyncio

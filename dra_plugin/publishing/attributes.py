@@ -1,9 +1,9 @@
-"""A device in a ResourceSlice: attributes, capacities and options, within the API's limits.
+"""What a ResourceSlice says of a device itself: attributes, capacities and options, within the API's limits.
 
-Every device has `resource` (the resource's name) and `kind`, so that a DeviceClass can select by them. A part of a
-device also has `partitionType`. Both have the configured attributes (`dra.attributes`). A value that the API would
-refuse is left out. If a device has more attributes than the API allows, those that are neither configured nor standard
-are left out, starting from the end of the alphabet.
+Every device has `resource` (the resource's name) and `kind`, so that a DeviceClass can select by them; a part of a
+device has `partitionType`, too, and both what the configuration says of them (`dra.attributes`). A value that the API
+would refuse is left out. Where a device has more than the API takes, those that nobody configured are left out from the
+end of the alphabet; the standard ones stay.
 """
 
 import re

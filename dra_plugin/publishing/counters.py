@@ -1,8 +1,7 @@
-"""Shared counters: they keep the scheduler from allocating two devices that exclude each other.
+"""Shared counters: what keeps the scheduler from giving out two devices that exclude each other.
 
-The rule is that of leases (checkpoint/lease.py): an exclusive holder of an id excludes every other holder of it, and
-shared holders exclude only exclusive ones. As a counter: an exclusive holder takes all of it, a shared holder takes
-one.
+The rule is that of leases (checkpoint/lease.py): who has an id exclusively excludes everybody else who has it, and
+those who share it go together. As a counter: who has it exclusively takes all of it, who shares it takes one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

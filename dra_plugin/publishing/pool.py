@@ -1,12 +1,9 @@
 """The pool that a node publishes: what is offered, as slices of resource.k8s.io devices.
 
-One pool, named like the node: first the slices of shared counters, then those of devices. The keys of taints begin with
-the driver's name:
-- `unhealthy`: the effect is the resource's setting
-- `unavailable`: the configuration requires something that the device lacks, or no longer offers it
-- `withheld`: an administrator has withheld the device
-- `in-use`: a holder that the scheduler does not know has it: the device plugin API, or a claim from another
-  configuration
+One pool, named like the node: first the slices of shared counters, then those of devices. Taints, keys below the
+driver's name: `unhealthy` with the effect that the resource wants, `unavailable` where the configuration says of a
+device what it has not, `withheld` where somebody who runs the node says so, `in-use` while somebody has the device whom
+the scheduler does not know: the other API, or a claim of another configuration.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Assigns devices to the slices of the pool, so that each stays in its slice while others come and go.
+"""Which slice of the pool a device stands in, so that it stays there while others come and go.
 
-Updating one slice in place is one request; moving a device to another slice rewrites the pool.
+Writing one slice in place is one request; moving a device to another slice rewrites the pool.
 """
 
 from collections.abc import Iterable

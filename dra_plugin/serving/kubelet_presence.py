@@ -1,9 +1,9 @@
 """Whether the kubelet that accepted the driver still runs.
 
-A kubelet registers a driver by calling it, and no call reports that kubelet's end. Connections also end when they are
-idle (before 1.34), and the socket of a killed kubelet stays. So this module dials the kubelet's own socket: when it
-changes, when there is another hint (a health stream ended), and periodically. A kubelet that was never seen to listen
-is never reported as gone.
+A kubelet registers a driver by calling it, and nothing tells the driver of that kubelet's end: connections also end
+when they are idle (before 1.34), and the socket of a kubelet that was killed stays. So the kubelet's own socket is
+dialled: whenever it changes, when something else (a stream that ended) is a hint, and now and then. Where it was never
+seen to listen nothing is concluded.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The pluginregistration service: describes the driver to the kubelet, and records the kubelet's answer.
+"""The pluginregistration service: who we are, and what the kubelet made of it.
 
 Source: DRA specification, sections 1.3, 1.5 and 2.5.
 """

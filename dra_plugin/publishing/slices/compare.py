@@ -1,6 +1,6 @@
-"""Compares a stored slice with the desired one as the API does: quantities by value, lists in order.
+"""Whether a stored slice is what was desired, in the eyes of the API: quantities by value, order counts.
 
-The server sets the time of a taint that has none, so a desired taint without a time equals one with any time.
+The server sets the time of a taint that has none, so that a desired taint without a time is like one with any.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Publishes ResourceSlices: keeps the driver's desired slices on the API server, whatever others do to them.
+"""Publishes ResourceSlices: what the driver wants is on the API server, and stays there whatever others do to it.
 
-One task synchronizes one pool after another (`publisher`) when it is due (`queue`), on the basis of the slices that a
-second task watches on the server (`view`). Source: DRA node specification, section 3.
+One task looks at one pool after the other (`publisher`), when it is time to (`queue`), once another one, which follows
+the slices on the server, has said what there is (`view`). Source: DRA node specification, section 3.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What a driver wants published: pools of slices of devices, and the rules that a pool must keep.
+"""What a driver wants to have published: pools of slices of devices, and the rules that a pool must keep.
 
-One `Slice` becomes one ResourceSlice object. Nothing here splits lists of devices: the caller keeps the API's limits
-per object. The order of devices in a slice and of slices in a pool matters (the allocator takes the first fit).
+One `Slice` becomes one ResourceSlice object. Nothing here splits lists of devices: whoever builds them respects the
+API's limits per object. The order of devices in a slice and of slices in a pool counts (first fit in the allocator).
 """
 
 from collections.abc import Iterator, Mapping

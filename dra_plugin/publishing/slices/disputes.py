@@ -1,8 +1,7 @@
-"""Detects another writer of this driver's ResourceSlices: two instances would overwrite each other without any error.
+"""Whether somebody else writes our ResourceSlices, too: two instances would fight without a word.
 
-If a synchronization corrects a slice although the desired state has not changed since the last one, another program
-changed the slice. Slices that are created again do not count: a kubelet deleted them, or they went with their Node, and
-then other slices of the pool are updated, too.
+What a look sets right although nothing else was desired since the last one, somebody has changed. What is created again
+does not count: a kubelet took it away, or it went with its Node, and with it others of its pool are updated.
 """
 
 import logging

@@ -1,6 +1,6 @@
-"""Fields that the API server did not store because a feature is disabled there.
+"""Fields that the API server did not store, because a feature is off there.
 
-Source: DRA node specification, 3.8, and the alpha features of 1.37.
+Source: DRA node specification, 3.8; the alpha features of 1.37 besides.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The owner of the published slices: they are deleted with it."""
+"""Who owns the published slices: they are deleted with it."""
 
 from msgspec import Struct
 

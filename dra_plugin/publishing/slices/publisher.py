@@ -1,6 +1,6 @@
-"""Synchronizes one pool: compare, write, and learn from the answers. Scheduling and connections are elsewhere.
+"""One look at one pool: compare, write, and learn from the answers. Knows nothing of time-tables and connections.
 
-Source: DRA node specification, 3.4 to 3.9. Error texts are those of the reference library.
+Source: DRA node specification, 3.4 to 3.9. Texts of errors are those of the reference library.
 """
 
 import time

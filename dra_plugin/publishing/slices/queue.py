@@ -1,8 +1,8 @@
-"""Schedules the synchronization of pools. Pure: methods that depend on time get it as an argument, in seconds.
+"""When to look at which pool. Pure: every method that depends on time is given the time, in seconds.
 
-After a failure the pool is retried, with growing delays, and all retries together stay below a rate. Slices that others
-deleted are restored once no further deletion follows. If deletions recur, the delay grows, so that two conflicting
-writers do not overload a server. Source: DRA node specification, 3.3.
+A failure is followed by another look, later each time (and all failures together stay below a rate). Slices that were
+taken away are put back as soon as their taking away seems to be over; when that happens again and again, later each
+time, so that two writers who disagree do not keep a server busy. Source: DRA node specification, 3.3.
 """
 
 from msgspec import Struct

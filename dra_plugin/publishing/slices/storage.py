@@ -1,4 +1,4 @@
-"""The API server as the publisher uses it, in whichever version it serves."""
+"""The API server as the publisher sees it, in whichever version there is."""
 
 from collections.abc import Awaitable
 from typing import TypeVar

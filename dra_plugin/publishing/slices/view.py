@@ -1,8 +1,8 @@
-"""The slices on the API server, as far as they are known: what the watch reported, and what this driver wrote since.
+"""What is stored on the API server, as far as we can know: what the watch says, and what we wrote since.
 
-The watch is late: until it has caught up, or `ttl` seconds have passed, the answers to the driver's own writes take
-precedence. Deletions by others are distinguished, because the slices must be restored soon. Source: DRA node
-specification, 3.6. Pure: every method that depends on time gets it as an argument, in seconds.
+The watch is late: until it has caught up, or `ttl` seconds have passed, the answers to our own writes count more.
+Deletions that were not ours are told apart, because what others took away has to come back soon.
+Source: DRA node specification, 3.6. Pure: every method that depends on time is given the time, in seconds.
 """
 
 from collections.abc import Iterable, Iterator
