@@ -390,7 +390,7 @@ class Database:
             return False
 
     def _take_lock(self) -> None:
-        if self._is_taken_over:  # and may have granted what is not in memory here
+        if self._is_taken_over:  # it might have granted what is not in memory here
             raise StateLocked(
                 f"{self._directory}: another nodeplug has taken this state directory over; start this again"
             )

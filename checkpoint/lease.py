@@ -302,7 +302,7 @@ class Book:
 
 
 def _is_same(old: Lease, new: Lease) -> bool:
-    """Return whether both are the same grant, of which different facts are known."""
+    """Return whether both are the same grant, apart from its holder and pods."""
     return structs.replace(old, holder=new.holder, pods=new.pods) == new
 
 

@@ -237,11 +237,11 @@ class Ledger:
             await self.guard.before_granting()
 
     async def grant(self, wanted: Sequence[Lease], *, check: Check | None = None, guarded: bool = True) -> Change:
-        """Write all of `wanted` to disk, or none: after that the answer can leave. Returns what changed.
+        """Put all of `wanted` on disk, or none: when this returns, the answer may leave. Returns what it changed.
 
-        `check` can refuse, too; it is called at the moment of the decision. `guarded`: before a refusal the holders are
-        checked again, and nothing is granted while pods might hold devices that are not recorded (`Guard`). Raises
-        `LeaseRefused` if a device belongs to another owner, `LedgerUnavailable` if the disk refuses.
+        `check` may refuse, too: it is asked at the moment of the decision. `guarded`: nobody is refused before a fresh
+        look at who still holds what, and nothing is granted while pods may hold what is not on record (`Guard`).
+        Raises `LeaseRefused` where a device is somebody else's, `LedgerUnavailable` where the disk refuses.
         """
 
         def decide(book: Book) -> tuple[Change, Change]:

@@ -197,7 +197,7 @@ class Reconciler:
         return tuple(x for x in leases if self._ledger.get(x.key) is None)
 
     async def _holdings_for(self, found: _Pass, lease: Lease) -> Holdings:
-        """Return what was said in a pass, and of a claim what the API server says: a pass may not need its word."""
+        """Return a pass's holdings, for a claim with the API server's answer: a pass does not always ask for it."""
         claim = claim_of(lease) if lease.api == "dra" else None
         if claim is None or (found.holdings.claims is not None and claim.uid in found.holdings.claims):
             return found.holdings

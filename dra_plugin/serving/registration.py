@@ -65,7 +65,7 @@ class Registrar:
     async def notify_registration_status(
         self, request: api.RegistrationStatus, context: Context
     ) -> api.RegistrationStatusResponse:
-        """Record the kubelet's verdict. A refusal is answered with an error, which the kubelet logs beside its own."""
+        """Record the kubelet's verdict. A refusal is answered with an error, which the kubelet also logs."""
         tracer = self._telemetry.tracer
         with tracer.call(_SERVICE, "NotifyRegistrationStatus", context.trace_context()) as span:
             span.set("nodeplug.driver", self._info.name)
