@@ -204,7 +204,7 @@ class Reconciler:
         return replace(found.holdings, claims=await self._witnesses.wanted((claim,)))
 
     def _check_release(self, lease: Lease, holdings: Holdings, began: float) -> None:
-        """Raise `ReleaseRefused` where the lease is held or young."""
+        """Raise `ReleaseRefused` if the lease is held or recent."""
         from checkpoint.testimony import statements
 
         if held := [x for x in statements(holdings, lease) if x.holds]:

@@ -20,9 +20,9 @@ ms of a slow core, less than 8 MiB; 40,000 devices: 100 ms):
    way to take n units below a node follows from its children. That is exact; it compares up to MOST_STEPS pairs of
    counts, which is enough for 8 devices with any number of shares, for some units of 10,000 devices, and for 300 units
    of any.
-4. Beyond that, from the top down: take the node in which all n have room (first the one with the most required units,
-   then the tightest), or else the largest one, and the rest elsewhere. Units of one device are as much apart, or
-   together, as with 3; only the distance between devices can be worse (by how much:
+4. Beyond that, from the top down: the node in which all n have room (the one with the most units that are fixed
+   already, then the tightest), or else the largest one, and the rest elsewhere. Units of one device are as much apart,
+   or together, as with 3; only the distance between devices can be worse (by how much:
    tests/deviceplugin/test_preferred.py).
 5. GPUs of which some pairs have more links than others form no tree: among up to MOST_LINKED devices all choices are
    searched (linked.py). That is exact. Among more, or beyond MOST_STEPS, only hives count, by 3 and 4.

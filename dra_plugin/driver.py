@@ -30,7 +30,7 @@ class ClaimRef(Struct, frozen=True):
 class PreparedDevice(Struct, frozen=True):
     """One device of a claim, ready for containers.
 
-    `requests` are as in the allocation result (`gpu`, `gpu/large`); empty: whatever request a container names.
+    `requests` are as in the allocation result (`gpu`, `gpu/large`); empty: any request that a container names.
     """
 
     requests: tuple[str, ...]
