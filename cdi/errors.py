@@ -1,4 +1,4 @@
-"""What can be wrong with a CDI spec that is read or written."""
+"""Errors of CDI specs that are read or written."""
 
 
 class CdiError(Exception):
@@ -6,9 +6,9 @@ class CdiError(Exception):
 
 
 class InvalidSpec(CdiError):
-    """The spec breaks rules of CDI or of ours; `problems` has each of them in words."""
+    """The spec breaks rules of CDI or of nodeplug; `problems` has each of them in words."""
 
     def __init__(self, what: str, problems: list[str]) -> None:
-        """Say what is invalid, and all that is wrong with it."""
+        """State what is invalid, and all its problems."""
         super().__init__(f"{what}: {'; '.join(problems)}")
         self.problems = problems

@@ -1,12 +1,14 @@
-"""Our spec files in a CDI directory. Blocking: call from a thread.
+"""nodeplug's spec files in a CDI directory. Blocking: call from a thread.
 
 Rules:
-1. A file is complete when it appears: written beside, renamed. Writing what is there already does nothing.
-2. Only our own files are ever listed or removed: `nodeplug-<owner>~<name>.json`.
-3. The directory may vanish at any time (/var/run is empty after a reboot): missing means empty, writing makes it again.
-4. What somebody else has removed, edited, replaced or kept from readers is no longer as it was written (`is_touched`).
-5. Nothing is synced. What our files say is on record elsewhere, and is compared and written again at every start: a
-   power cut may leave one empty, or bring one back, on a disk as it does in memory.
+1. A file is complete when it appears: it is written under another name and renamed. Writing unchanged content does
+   nothing.
+2. Only nodeplug's own files are ever listed or removed: `nodeplug-<owner>~<name>.json`.
+3. The directory can vanish at any time (/var/run is empty after a reboot): a missing one counts as empty, and writing
+   creates it again.
+4. A file that another program has removed, edited, replaced or made unreadable is detected (`is_touched`).
+5. Nothing is synced. The content of the files is recorded elsewhere, and is compared and written again at every start.
+   A power cut can empty a file or bring an old one back, on a disk as well as in memory.
 """
 
 import contextlib
@@ -27,19 +29,21 @@ FILE_PREFIX = "nodeplug-"
 _OWNER = re.compile(r"[a-z0-9-]+")
 _HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # see `_replace`
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_OTHERS, _READ_BY_OTHERS = 0o066, 0o044  # what may be done by those whose file it is not
-_LONGEST_NAME = 160  # leaves room for our prefix and a temporary name's suffix in the 255 bytes of a file name
+_OTHERS, _READ_BY_OTHERS = 0o066, 0o044  # permissions of users other than the owner
+_LONGEST_NAME = 160  # leaves room in the 255 bytes of a file name for the prefix and a temporary name's suffix
 
 _Mark: TypeAlias = tuple[int, ...]
-"""How a file looks: which it is, whose, with what rights, how long, and when it was written to. Not when it was
-labelled or linked, which changes nothing for its readers."""
+"""The state of a file: its identity, owner, permissions, size, and when it was last written.
+
+Not the time of change, which labels and links also update without any effect for readers.
+"""
 
 
 def file_name(kind: str, key: str = "") -> str:
-    """Return the file name for the spec of `kind`; `key`, such as a claim's uid, tells several of a kind apart."""
+    """Return the file name for the spec of `kind`; `key`, such as a claim's uid, distinguishes several of a kind."""
     name = kind.replace("/", "~") + (f"~{key}" if key else "")
     if len(name) > _LONGEST_NAME:
-        from hashlib import blake2b  # here, for it loads OpenSSL
+        from hashlib import blake2b  # on first use: it loads OpenSSL
 
         digest = blake2b(name.encode(), digest_size=8).hexdigest()
         name = f"{name[: _LONGEST_NAME - len(digest) - 1]}~{digest}"
@@ -49,13 +53,13 @@ def file_name(kind: str, key: str = "") -> str:
 def replace_file(path: str | Path, data: bytes, appears: Callable[[os.stat_result], object] | None = None) -> None:
     """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
 
-    Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps it as it was.
-    After a power cut it may be empty: for what is looked at and written again at every start. `appears` is called with
-    the file's status just before that.
+    Missing folders are created. An existing file is replaced, never written to: a process that has it open keeps the
+    old content. After a power cut the file can be empty, so this is for files that are checked and written again at
+    every start. `appears` is called with the file's status just before it appears.
     """
     try:
         _replace(path, data, appears)
-    except (FileNotFoundError, NotADirectoryError):  # or the folder went meanwhile, or another daemon tidied up
+    except (FileNotFoundError, NotADirectoryError):  # the folder vanished, or another daemon removed the temporary file
         os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
         _replace(path, data, appears)
 
@@ -66,7 +70,7 @@ def _replace(path: str | Path, data: bytes, appears: Callable[[os.stat_result], 
     try:
         descriptor = os.open(temporary, _NEW, 0o644)
         try:
-            os.fchmod(descriptor, 0o644)  # whatever the umask
+            os.fchmod(descriptor, 0o644)  # regardless of the umask
             while data:
                 data = data[os.write(descriptor, data) :]
             status = os.fstat(descriptor)
@@ -82,7 +86,7 @@ def _replace(path: str | Path, data: bytes, appears: Callable[[os.stat_result], 
 
 
 def remove_half_written(folder: Path) -> None:
-    """Remove from a folder of ours alone what `replace_file` had not finished when its process was killed.
+    """Remove the files in a folder of nodeplug that `replace_file` had not finished when its process was killed.
 
     Raises OSError.
     """
@@ -100,18 +104,20 @@ class CdiDirectory:
     """
 
     def __init__(self, path: Path, owner: str) -> None:
-        """Prepare; nothing is touched yet. Raises `CdiError` for an owner that cannot be part of a file's name."""
+        """Prepare; no file is touched yet. Raises `CdiError` for an owner that cannot be part of a file's name."""
         if not _OWNER.fullmatch(owner):
             raise CdiError(f'owner "{owner}" must have only lower-case letters, digits and "-"')
         self.path = path
         self._folder = os.fspath(path)
         self._prefix = f"{FILE_PREFIX}{owner}~"
-        self._marks: dict[str, _Mark | None] = {}  # of what we left, by name; None while it is written
+        # of the last written or compared state, by name; None while it is being written
+        self._marks: dict[str, _Mark | None] = {}
 
     def write(self, name: str, spec: Spec) -> bool:
-        """Put `spec` in place under `name` (see `file_name`) and tell whether anything changed.
+        """Write `spec` under `name` (see `file_name`) and return whether anything changed.
 
-        Raises `InvalidSpec` for a spec that a runtime would refuse or that we never write, and OSError of the disk.
+        Raises `InvalidSpec` for a spec that a runtime would refuse or that nodeplug never writes, and OSError of the
+        disk.
         """
         problems = validate(spec) + own_problems(spec)
         if problems:
@@ -129,10 +135,10 @@ class CdiDirectory:
         return True
 
     def _appears(self, name: str, status: os.stat_result) -> None:
-        self._marks[name] = _mark_of(status)  # before it is there: somebody may change it at once
+        self._marks[name] = _mark_of(status)  # before the file appears: another program can change it at once
 
     def remove(self, name: str) -> bool:
-        """Remove the file and tell whether it was there. Raises OSError of the disk."""
+        """Remove the file and return whether it existed. Raises OSError of the disk."""
         target = self.file(name)
         self._marks.pop(name, None)
         try:
@@ -142,30 +148,31 @@ class CdiDirectory:
         return True
 
     def is_touched(self, name: str) -> bool:
-        """Tell whether somebody else has changed, made or removed a file since it was written, compared or removed.
+        """Return whether another program has changed, created or removed a file since the last operation on it.
 
-        By how it looks, without reading it; `name` may be any.
+        The file's status is compared, not its content; `name` can be any name.
         """
         mark = self._marks.get(name, ())
         return mark is not None and mark != _mark(self._path(name))
 
     def ours(self) -> tuple[str, ...]:
-        """Return the names of our files, sorted; none where the directory is missing."""
+        """Return the names of nodeplug's files, sorted; none if the directory is missing."""
         return tuple(sorted(map(self.name_of, filter(self.is_ours, self._entries()))))
 
     def name_of(self, entry: str) -> str:
-        """Return the name under which a file of ours was written, by what it is called in the directory."""
+        """Return the name under which a file was written, from its name in the directory."""
         return entry.removeprefix(self._prefix).removesuffix(".json")
 
     def is_ours(self, entry: str) -> bool:
-        """Tell whether what is called `entry` in the directory is a file of ours."""
+        """Return whether `entry` in the directory is a file of this owner."""
         return entry.startswith(self._prefix) and entry.endswith(".json")
 
     def sync(self, wanted: Iterable[tuple[str, Spec]], stale: Iterable[str] | None = None) -> None:
-        """Make our files exactly `wanted`: at start, after a reboot, after a crash. Raises as `write` does.
+        """Make the files exactly `wanted`: at start, after a reboot, after a crash. Raises the errors of `write`.
 
-        With `stale` those of them that are not wanted go, and what else is there stays. Writes come first, so that a
-        name that stays is there at every moment; one after the other, for a spec of thousands of devices is large.
+        With `stale` only those of them that are not wanted are removed, and other files stay. Writes come first, so
+        that a name that stays exists at every moment; one after the other, because a spec of thousands of devices is
+        large.
         """
         names = set()
         for name, spec in wanted:
@@ -178,7 +185,10 @@ class CdiDirectory:
                 self.remove(name)
 
     def keep(self, names: Collection[str]) -> None:
-        """Remove our files but these, and what a crash left half written. Raises OSError of the disk."""
+        """Remove all files of this owner except these, and half-written ones from a crash.
+
+        Raises OSError of the disk.
+        """
         for name in self.ours():
             if name not in names:
                 self.remove(name)
@@ -188,7 +198,7 @@ class CdiDirectory:
                     os.unlink(f"{self._folder}/{entry}")
 
     def file(self, name: str) -> str:
-        """Return where a spec lies. Raises `CdiError` for a name that `file_name` did not make."""
+        """Return the path of a spec. Raises `CdiError` for a name that is not from `file_name`."""
         if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
             raise CdiError(f'"{name}" cannot be a file name of ours; make it with file_name()')
         return self._path(name)
@@ -204,7 +214,7 @@ class CdiDirectory:
 
 
 def _mark(path: str) -> _Mark:
-    """Return how what lies at a path looks; empty where there is nothing."""
+    """Return the state of the file at a path; empty if there is none."""
     try:
         return _mark_of(os.lstat(path))
     except OSError:
@@ -216,9 +226,9 @@ def _mark_of(found: os.stat_result) -> _Mark:
 
 
 def _mark_of_content(path: str, data: bytes) -> _Mark | None:
-    """Return how a file looks that has this content and is as we make ours; None for what is missing or is otherwise.
+    """Return the state of a file if it has this content and nodeplug's owner and permissions, otherwise None.
 
-    Everybody can read it, and its owner, who we are, alone write to it.
+    All users can read it, and only its owner, the daemon's user, can write to it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""A CDI spec as data, with CDI's own JSON names, and the lowest version that covers what it uses.
+"""A CDI spec as data, with CDI's own JSON names, and the lowest version that covers its content.
 
-A runtime refuses a file with a version that it does not know, so a spec never declares more than it needs.
-Source: Container Device Interface specification 1.1.0.
+A runtime refuses a file with an unknown version, so a spec never declares more than it needs. Source: Container Device
+Interface specification 1.1.0.
 """
 
 import re
@@ -14,8 +14,8 @@ from msgspec import Meta, Struct, field
 from cdi.errors import InvalidSpec
 
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
-_FIRST = "0.3.0"  # that we write
-_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # YAML 1.2, 5.1 and 5.4; and 1.1's breaks of lines
+_FIRST = "0.3.0"  # the first version that nodeplug writes
+_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # YAML 1.2, 5.1 and 5.4; and the line breaks of 1.1
 
 Uint32: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -28,9 +28,9 @@ class _Object(
 
 
 class DeviceNode(_Object, frozen=True, kw_only=True):
-    """A device file that the container gets. What is not said here, the runtime takes from the host's file.
+    """A device file that the container gets. The runtime takes fields that are not set from the host's file.
 
-    `path` is the container's, `host_path` the host's where it differs. `permissions` are the device cgroup's: `r`, `w`,
+    `path` is the container's, `host_path` the host's if it differs. `permissions` are the device cgroup's: `r`, `w`,
     `m`, or `none`. `uid`, `gid` and `file_mode` let a user other than root open it.
     """
 
@@ -56,10 +56,10 @@ class DeviceNode(_Object, frozen=True, kw_only=True):
         gid: int | None = None,
         file_mode: int | None = None,
     ) -> "DeviceNode":
-        """Give the host's node at `path`; `target` is the node itself where that is a link: CDI does not follow links.
+        """Describe the host's node at `path`; if that is a link, `target` is the node: CDI does not follow links.
 
-        Without numbers: the runtime looks them up, so a reboot that renumbers a device does not rename it (see
-        `Device.of`), and the kubelet replays the names of old answers.
+        The numbers are left out: the runtime reads them, so that a reboot that renumbers a device does not change its
+        name (see `Device.of`), and the kubelet reuses the names of old answers.
         """
         return cls(
             path=container_path or path,
@@ -81,14 +81,14 @@ class Mount(_Object, frozen=True, kw_only=True):
 
     @classmethod
     def read_only(cls, host_path: str, container_path: str) -> "Mount":
-        """Give a folder or file of programs and data: no devices, no rights of their owners."""
+        """Mount a folder or file of programs and data: read-only, without devices and setuid."""
         return cls(
             host_path=host_path, container_path=container_path, options=("ro", "nosuid", "nodev", "rbind", "rprivate")
         )
 
 
 class Hook(_Object, frozen=True, kw_only=True):
-    """A program that the runtime runs as root on the host. Read from others' files; we never write one."""
+    """A program that the runtime runs as root on the host. Read from other programs' files, never written."""
 
     hook_name: str
     path: str
@@ -115,7 +115,7 @@ class IntelRdt(_Object, frozen=True, kw_only=True):
 
 
 class ContainerEdits(_Object, frozen=True, kw_only=True):
-    """What changes in a container. `env` are NAME=VALUE."""
+    """What changes in a container. Entries of `env` are NAME=VALUE."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -130,7 +130,7 @@ NO_EDITS = ContainerEdits()
 
 
 class Device(_Object, frozen=True, kw_only=True):
-    """A device by name and what a container that asks for it gets."""
+    """A device by name, and what a container that requests it gets."""
 
     name: str
     annotations: Mapping[str, str] = {}
@@ -138,10 +138,10 @@ class Device(_Object, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, unit: str, edits: ContainerEdits) -> "Device":
-        """Make a device under the name of what it is, never of where its nodes are.
+        """Create a device named after what it is, never after where its nodes are.
 
-        The kubelet repeats old answers when a container starts again, after a reboot, too: the name must still be found
-        then, and lead to where the device is now. Who describes devices writes the file again when a node moves.
+        The kubelet reuses old answers when a container starts again, even after a reboot: the name must still exist
+        then, and lead to where the device is now. The spec is written again when a node moves.
         """
         return cls(name=unit, container_edits=edits)
 
@@ -163,7 +163,7 @@ class Spec(_Object, frozen=True, kw_only=True):
         edits: ContainerEdits = NO_EDITS,
         annotations: Mapping[str, str] = {},
     ) -> "Spec":
-        """Make a spec with the lowest version that covers it."""
+        """Create a spec with the lowest version that covers it."""
         spec = cls(
             cdi_version="",
             kind=kind,
@@ -177,7 +177,7 @@ class Spec(_Object, frozen=True, kw_only=True):
 def required_version(spec: Spec) -> str:
     """Return the lowest version of CDI that has everything that `spec` uses."""
     has_names = spec.annotations or "." in spec.kind.partition("/")[2]
-    own = "0.6.0" if has_names else _FIRST  # versions are of one form, and compare as texts
+    own = "0.6.0" if has_names else _FIRST  # all versions have one form and can be compared as text
     return max(own, _version_of_edits(spec.container_edits), *map(_version_of_device, spec.devices))
 
 
@@ -202,10 +202,9 @@ def _version_of_edits(edits: ContainerEdits) -> str:
 
 
 def encode(spec: Spec) -> bytes:
-    """Return the file's bytes: indented JSON, the same bytes for the same spec.
+    """Return the file's bytes: indented JSON; equal specs have equal bytes.
 
-    Runtimes read it as YAML, which refuses the file for some characters and takes others for white space: these are
-    escaped.
+    Runtimes read it as YAML, in which some characters are errors and others are white space: these are escaped.
     """
     data = msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n"
     if data.isascii() and b"\x7f" not in data:
@@ -214,7 +213,7 @@ def encode(spec: Spec) -> bytes:
 
 
 def decode(data: bytes) -> Spec:
-    """Read a JSON file. Raises `InvalidSpec` for what is not a spec; `validate` says whether a spec is a good one."""
+    """Read a JSON file. Raises `InvalidSpec` for anything but a spec; `validate` checks a spec's rules."""
     try:
         return msgspec.json.decode(data, type=Spec)
     except (msgspec.MsgspecError, UnicodeError) as error:

@@ -1,6 +1,6 @@
-"""What makes a spec invalid, in the words of CDI's own library where it has some.
+"""What makes a spec invalid, in the words of CDI's own library if it has any.
 
-`validate` has the rules of every runtime; `own_problems` what we never write although CDI allows it.
+`validate` has the rules of every runtime; `own_problems` has what nodeplug never writes although CDI allows it.
 """
 
 import re
@@ -17,12 +17,12 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-
 
 
 def validate(spec: Spec) -> list[str]:
-    """Return everything that a runtime would refuse the file for, in the order of the file; empty for a good one."""
+    """Return everything for which a runtime would refuse the file, in the order of the file; empty for a valid one."""
     return list(_problems(spec))
 
 
 def own_problems(spec: Spec) -> list[str]:
-    """Return what we refuse to write: hooks (they run as root on the host), paths that are not absolute, `none`."""
+    """Return what nodeplug never writes: hooks (they run as root on the host), paths that are not absolute, `none`."""
     return [problem for _, edits in _all_edits(spec) for problem in _own_edit_problems(edits)]
 
 
@@ -71,7 +71,8 @@ def _edit_problems(edits: ContainerEdits) -> Iterator[str]:
             yield f'device "{node.path}": invalid type "{node.type}"'
         if node.permissions != "none" and set(node.permissions) - set("rwm"):
             yield f'device "{node.path}": invalid permissions "{node.permissions}"'
-        if min(numbers := (node.major or 0, node.minor or 0)) < 0:  # -1 is every device to cgroups; CDI 1.1.2's library
+        # -1 means every device to cgroups; rule of the library of CDI 1.1.2
+        if min(numbers := (node.major or 0, node.minor or 0)) < 0:
             yield f'device "{node.path}": invalid (negative) device number {numbers[0]}:{numbers[1]}'
     if edits.net_devices:
         yield from _net_device_problems(edits.net_devices)

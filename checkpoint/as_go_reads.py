@@ -1,8 +1,7 @@
-"""A state file of the kubelet as Go's decoder reads it, where it is not as the kubelet writes it.
+"""Reads a state file of the kubelet as Go's decoder does, if it differs from what the kubelet writes.
 
-A field is found in whatever case its name is written, the last of several counts, and one that the kubelet does not
-know is nothing. `null` empties a list or a map, and leaves anything else as it was.
-Source: encoding/json (Unmarshal).
+Names of fields match in any case, the last of several values counts, and fields that the kubelet does not know are
+ignored. `null` empties a list or a map, and leaves any other value as it was. Source: encoding/json (Unmarshal).
 """
 
 from collections.abc import Iterable
@@ -10,13 +9,13 @@ from typing import Any
 
 import msgspec.inspect as mi
 
-# Go folds these two onto ASCII letters, too: the Kelvin sign and the long s
+# Go also folds these two onto ASCII letters: the Kelvin sign and the long s
 _FOLDED = str.maketrans({"\u212a": "k", "\u017f": "s"})
 _ZEROS: dict[type[mi.Type], Any] = {mi.StrType: "", mi.IntType: 0}
 
 
 def as_go_reads(value: object, type_: type) -> Any:
-    """Return decoded JSON with the names of the fields of `type_`, without what that has no place for."""
+    """Return decoded JSON with the field names of `type_`, without fields that it lacks."""
     return _read(value, mi.type_info(type_))
 
 
@@ -47,7 +46,7 @@ def _fields(value: dict[str, object], fields: Iterable[mi.Field]) -> dict[str, A
 
 
 def _nothing(options: Iterable[mi.Type]) -> Any:
-    """Return what `null` is in a list or a map: nothing, or an empty value of its type."""
+    """Return the value of `null` in a list or a map: None, or an empty value of its type."""
     kinds = {type(option) for option in options}
     if mi.NoneType in kinds:
         return None

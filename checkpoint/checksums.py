@@ -13,12 +13,12 @@ except ImportError:
 
 
 def record_digest(body: bytes) -> bytes:
-    """Return what a record is found by."""
+    """Return the key under which a record is stored."""
     return blake2b(body, digest_size=16).digest()
 
 
 def row_checksum(*columns: str | bytes | float) -> bytes:
-    """Return the checksum of a row's columns, in their order. It is on disks: it never changes."""
+    """Return the checksum of a row's columns, in their order. It is stored on disks, so it must never change."""
     digest = blake2b(digest_size=8)
     for column in columns:
         if isinstance(column, str):

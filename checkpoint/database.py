@@ -41,18 +41,18 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "ledger.sqlite3"
 _LOCK_NAME = "lock"
-_UNRESTORED_NAME = "unrestored"  # is there from when an empty ledger is made until what pods have is on record
-_COMPANIONS = ("", "-wal", "-shm", "-journal")  # what SQLite keeps beside a database
+_UNRESTORED_NAME = "unrestored"  # exists from the creation of an empty ledger until what pods have is recorded
+_COMPANIONS = ("", "-wal", "-shm", "-journal")  # suffixes of SQLite's files of a database
 _NOT_SOUND = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
-    sqlite3.SQLITE_ERROR,  # the tables are not those that the record of migrations promises
-    0,  # the error is the Python module's own: text that is not UTF-8
+    sqlite3.SQLITE_ERROR,  # the tables are not those of the recorded migrations
+    0,  # raised by Python's module itself: text that is not UTF-8
 }
-_OF_SQLITE = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message quotes bytes that are no text
-_WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write is refused
-_LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log of a small database keeps once it is folded into it
-_SLACK = 64 * 1024  # bytes: the log's headers, and what a file system needs for itself whenever a file is another one
+_OF_SQLITE = (sqlite3.Error, UnicodeDecodeError)  # the latter if a message quotes bytes that are not text
+_WAIT_FOR_READER = 2.0  # seconds that another program can lock the file before a write is refused
+_LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log of a small database keeps after a checkpoint
+_SLACK = 64 * 1024  # bytes: the log's headers, and what a file system needs for itself when files change
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
 
 
@@ -64,7 +64,7 @@ class SetAside(Struct, frozen=True):
 
 
 class _Unsound(Exception):
-    """The file cannot be used; the words say why, the label becomes part of its new name."""
+    """The file cannot be used; the text states the reason, the label becomes part of its new name."""
 
     def __init__(self, label: str, reason: str) -> None:
         super().__init__(reason)
@@ -79,29 +79,29 @@ class Database:
     """The SQLite file in one state directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Prepare; nothing is touched yet."""
+        """Prepare; no file is touched yet."""
         self.path = directory / FILE_NAME
         self.commits = 0  # transactions that reached the disk
         self.set_aside: list[SetAside] = []
-        self.began_empty = False  # there was no ledger, or none that could be used: pods may hold what is not in it
+        self.began_empty = False  # there was no usable ledger: pods might hold devices that are not in it
         self._directory = directory
         self._log_path = directory / f"{FILE_NAME}-wal"
         self._index_path = directory / f"{FILE_NAME}-shm"
         self._reserve = Reserve(directory)
         self._unrestored = directory / _UNRESTORED_NAME
         self._untidy = 0  # commits since `tidy`
-        self._is_to_grow = False  # the log has pages for which the database has no room yet
+        self._is_to_grow = False  # the log has pages for which the database has no space yet
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
         self._identity: Identity | None = None  # of the file in use
         self._page = 0  # bytes
-        self._size = 0  # bytes of the file, which grows with `tidy` alone
-        self._latest_length = 0  # what `_length` has returned last
+        self._size = 0  # bytes of the file, which grows only with `tidy`
+        self._latest_length = 0  # the last result of `_length`
         self._held: Held | None = None  # the file, its log and the lock
-        self._is_taken_over = False  # another process had the lock while this one had leases in memory
+        self._is_taken_over = False  # another process took the lock while this one had leases in memory
 
     def peek(self) -> Book:
-        """Return what is on record, without the lock and without changing anything; an empty book where nothing is.
+        """Return what is recorded, without the lock and without any change; an empty book if there is no file.
 
         Raises `LedgerUnavailable` for a file that cannot be read or is not of this version.
         """
@@ -114,12 +114,12 @@ class Database:
             except (OSError, sqlite3.OperationalError) as error:
                 if not (is_full(error) or code_of(error) == sqlite3.SQLITE_CANTOPEN) or _size(self._log_path):
                     raise
-                return _read_only(self.path, "&immutable=1")  # a disk on which nothing can be written, not even a log
+                return _read_only(self.path, "&immutable=1")  # not even a log can be written to this disk
         except _TROUBLE as error:
             raise self._unavailable("read", error) from error
 
     def load(self) -> Book:
-        """Take the lock, open the file, return what it holds. Raises `StateLocked` or `LedgerUnavailable`."""
+        """Take the lock, open the file, return its content. Raises `StateLocked` or `LedgerUnavailable`."""
         try:
             try:
                 book = self._open()
@@ -127,11 +127,11 @@ class Database:
                 self._close_file()
                 if not ((is_full(error) or lacks_names(error, self._directory)) and self._reserve.give_up()):
                     raise
-                book = self._open()  # or what is on record could not end
+                book = self._open()  # otherwise the recorded leases could not end
                 self._lengthen_log()
         except _TROUBLE as error:
             raise self._unavailable("open", error) from error
-        with contextlib.suppress(OSError, sqlite3.Error):  # the first grant says so
+        with contextlib.suppress(OSError, sqlite3.Error):  # the first grant reports the error
             length = self._length()
             if length > self._size:  # it is new
                 self.tidy()
@@ -139,9 +139,9 @@ class Database:
         return book
 
     def write(self, book: Book, changes: Sequence[Change]) -> None:
-        """Make `changes` durable, which `book` has already, in one transaction.
+        """Write `changes`, which `book` already contains, in one transaction.
 
-        Raises `LedgerUnavailable`: nothing is.
+        Raises `LedgerUnavailable` if nothing was written.
         """
         change = partial(apply, changes=changes)
         grows = any(map(_grows, changes))
@@ -159,7 +159,7 @@ class Database:
         self._untidy += 1
 
     def check(self, book: Book) -> None:
-        """Write what is there once more. Raises `LedgerUnavailable` where not even for that there is room."""
+        """Write the content once more. Raises `LedgerUnavailable` if there is no space even for that."""
         try:
             self._write(partial(rewrite, book=book), book, ends=False)
         except _TROUBLE as error:
@@ -167,9 +167,9 @@ class Database:
         self.tidy()
 
     def rewrite_if_replaced(self, book: Book) -> None:
-        """Write everything again where another file is there than was left. Raises `LedgerUnavailable`.
+        """Write everything again if another file has replaced the one in use. Raises `LedgerUnavailable`.
 
-        Where there is none the next write makes one, or the next process, which asks what pods have.
+        If there is no file, the next write creates one, or the next process, which asks what pods have.
         """
         try:
             is_another = self._connection is not None and not self._in_place() and is_there(self.path)
@@ -180,7 +180,7 @@ class Database:
 
     def _write_on_a_full_disk(self, change: _Change, book: Book, *, ends: bool) -> None:
         try:
-            self.tidy()  # the log's own blocks are room for the end of a lease
+            self.tidy()  # the log's own blocks are space for the end of a lease
             self._write(change, book, ends=ends)
         except _TROUBLE as error:
             if not ends or not is_full(error) or not self._reserve.give_up():
@@ -188,10 +188,10 @@ class Database:
             self.tidy()
             self._lengthen_log()
             self._write(change, book, ends=True)
-            self.tidy()  # a database that was written again grows now, or never
+            self.tidy()  # a database that was written again can only grow now
 
     def _write(self, change: _Change, book: Book, *, ends: bool, grows: bool = True) -> None:
-        """Commit `change`, or all of `book` where the file is not the one that was open."""
+        """Commit `change`, or all of `book` if the file is not the one that was open."""
         if self._connection is not None and self._in_place():
             self._commit(change, ends=ends, grows=grows)
             return
@@ -201,16 +201,18 @@ class Database:
             self._open()
             self._commit(partial(rewrite, book=book), ends=ends)
         except BaseException:
-            self._close_file()  # which is not equal to memory
+            self._close_file()  # its content differs from memory
             raise
         if was_open:
             words = "the ledger %s or its log was removed or written to by somebody else: all leases are written again"
             log.error(words, self.path)
 
     def _commit(self, change: _Change, *, ends: bool, grows: bool = True) -> None:
-        """Commit `change`. What `ends` leases needs no more; for all else there must be room for the end of all leases.
+        """Commit `change`.
 
-        Where nothing `grows` that is as much room as it was last.
+        If it only `ends` leases, no reserve is made; otherwise there must be space to end all leases.
+
+        If nothing `grows`, that is as much as last time.
         """
         connection = self._connection
         assert connection is not None
@@ -229,14 +231,15 @@ class Database:
             raise
 
     def tidy(self) -> None:
-        """Fold the write-ahead log into the database; a disk that refuses is met at the next write.
+        """Write the log into the database (a checkpoint); a disk error is reported by the next write.
 
-        The log keeps its blocks, as many as the end of every lease needs: others may have filled the disk.
+        The log keeps as many blocks as the end of every lease needs, because others can fill the disk.
         """
         self._untidy, self._is_to_grow = 0, False
         if self._connection is not None and self._held is not None:
             with contextlib.suppress(OSError, sqlite3.Error):
-                if self._held.are_in_place():  # else what somebody wrote would be mixed with it: the next write says so
+                # otherwise foreign writes would be mixed with the log's; the next write reports it
+                if self._held.are_in_place():
                     self._fold(self._connection, self._held)
 
     def _fold(self, connection: sqlite3.Connection, held: Held) -> None:
@@ -245,16 +248,16 @@ class Database:
         try:
             connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         finally:
-            held.note_written()  # in part, where there is no room
+            held.note_written()  # possibly only in part, if there was no space
         self._size = _size(self.path)
 
     @property
     def is_untidy(self) -> bool:
-        """Tell whether it is time for `tidy`: after a while, or before the database cannot grow on a full disk."""
+        """Return whether `tidy` is due: after some commits, or before the database cannot grow on a full disk."""
         return self._untidy >= _TIDY_AFTER or self._is_to_grow
 
     def _length(self) -> int:
-        """Return how many bytes the database has, those included that are in the log alone; 0 where it is closed."""
+        """Return the size of the database in bytes, including pages that are only in the log; 0 if it is closed."""
         if self._connection is None:
             return 0
         (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
@@ -262,9 +265,9 @@ class Database:
         return self._latest_length
 
     def _lengthen_log(self) -> None:
-        """Give the log the blocks that the end of every lease needs, as far as there are any; SQLite skips the rest.
+        """Allocate the log's blocks that the end of every lease needs, as far as possible; SQLite ignores the excess.
 
-        No lock is lost with the descriptor: those of a log are on its index.
+        Closing the descriptor releases no lock, because a log's locks are on its index.
         """
         with contextlib.suppress(OSError, sqlite3.Error):
             wanted = _log_of(self._length())
@@ -275,19 +278,19 @@ class Database:
                 os.close(log_file)
 
     def note_restored(self) -> None:
-        """Note for the next process that what pods have is on record; a disk that refuses has it find out again."""
+        """Record for the next process that no lease is missing; if the disk refuses, that process checks again."""
         with contextlib.suppress(OSError):
             os.unlink(self._unrestored)
 
     def close(self) -> None:
-        """Close the file and give the lock back. Idempotent."""
+        """Close the file and release the lock. Idempotent."""
         self._close_file()
         self._unlock()
 
     def _unavailable(self, verb: str, error: Exception) -> LedgerUnavailable:
-        """Return in words what the disk refused. The file is closed: the next call starts from a clean connection.
+        """Return the disk's refusal in words, and close the file: the next call starts with a new connection.
 
-        Not where a transaction found no room: it was taken back, and the log's blocks would be somebody else's.
+        Except after a transaction without space: it was rolled back, and others could take the blocks of a closed log.
         """
         if not (verb == "write" and is_full(error)):
             self._close_file()
@@ -318,15 +321,16 @@ class Database:
             connection = self._connection = sqlite3.connect(
                 self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False
             )
-            os.chmod(self.path, 0o600)  # one that was put here may be readable for others
+            os.chmod(self.path, 0o600)  # a file that was copied here can be readable for others
             found_there = identity(os.fspath(self.path))
             connection.execute("PRAGMA cache_size = -512")  # KiB
             _check(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `tidy`
-            connection.execute("PRAGMA synchronous = EXTRA")  # is FULL, and safe where a file system allows no WAL
-            # SQLite reads all of a record to find out that a lease's is there: once a lease, megabytes each time where
-            # one container has thousands of units. rows.py writes both together, and takes no lease without its record.
+            connection.execute("PRAGMA synchronous = EXTRA")  # like FULL, and also safe on file systems without WAL
+            # To check a foreign key, SQLite reads the whole record, once for each lease: megabytes each time if one
+            # container has thousands of units. rows.py writes lease and record together, and rejects a lease without
+            # its record.
             connection.execute("PRAGMA foreign_keys = OFF")
             migrate(connection)
             log_index.fill(self._index_path, connection)
@@ -346,14 +350,14 @@ class Database:
         return found
 
     def _create(self) -> None:
-        if self._identity is None:  # or what is in memory will be in it
+        if self._identity is None:  # otherwise memory has the leases
             os.close(os.open(self._unrestored, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         for folder in (self._directory, self._directory.parent):
             _sync_folder(folder)
 
     def _rename(self, unsound: _Unsound) -> None:
-        """Rename the file and its companions alike, so that SQLite still opens them together for whoever looks."""
+        """Rename the file and its companions alike, so that SQLite can still open them together."""
         stem = f"{FILE_NAME}.{unsound.label}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
         names = (stem, *(f"{stem}.{n}" for n in range(2, 1000)))
         target = next(name for name in names if not any(is_there(self._directory / (name + x)) for x in _COMPANIONS))
@@ -371,9 +375,9 @@ class Database:
         )
 
     def _in_place(self) -> bool:
-        """Tell whether what is open is still what is at its path, as it was left.
+        """Return whether the open files are still those at their paths, unchanged by others.
 
-        Files that were deleted take writes to nowhere, and where the lock was, another process may have its own.
+        Writes to deleted files are lost, and another process can have its own lock if the lock file was replaced.
         """
         return self._held is not None and self._held.are_in_place()
 
@@ -386,7 +390,7 @@ class Database:
             return False
 
     def _take_lock(self) -> None:
-        if self._is_taken_over:  # and may have granted what is not in memory here
+        if self._is_taken_over:  # it might have granted what is not in memory here
             raise StateLocked(
                 f"{self._directory}: another nodeplug has taken this state directory over; start this again"
             )
@@ -394,11 +398,11 @@ class Database:
             return
         self._unlock()  # the lock, or the directory, was replaced
         path = self._directory / _LOCK_NAME
-        os.chmod(self._directory, 0o700)  # a hostPath is made readable for all
+        os.chmod(self._directory, 0o700)  # a hostPath is created readable for all
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(lock, 0o600)  # who waits must not: the owner looks at the file's time of change (`Held`)
+            os.fchmod(lock, 0o600)  # only with the lock: the owner checks the file's time of change (`Held`)
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
@@ -420,16 +424,16 @@ class Database:
             self._held = None
         connection, self._connection = self._connection, None
         if connection is not None:
-            # a failing checkpoint on close loses nothing: the log stays and is read by the next open
+            # a checkpoint that fails here loses nothing: the log stays, and the next open reads it
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
-            with contextlib.suppress(OSError):  # what the log was, where that is all that was left of the reserve
+            with contextlib.suppress(OSError):  # the log's size, which can be all that was left of the reserve
                 self._reserve.save(_log_of(_size(self.path)) + log_index.SIZE)
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    """Raise `_Unsound` unless the database is sound, ours (or empty) and not newer than this program."""
-    # not quick_check: an index that does not fit its table would not find the lease that ends
+    """Raise `_Unsound` unless the database is sound, nodeplug's (or empty) and not newer than this program."""
+    # not quick_check: with an index that does not match its table the ending lease would not be found
     ((finding,),) = connection.execute("PRAGMA integrity_check(1)").fetchall()
     if finding != "ok":
         raise _Unsound("corrupt", finding)
@@ -443,7 +447,7 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def _grows(change: Change) -> bool:
-    """Tell whether the database may need pages for a change; a lease that is renewed as it was has its row."""
+    """Return whether a change can need new pages; a lease that is renewed unchanged has its row."""
     return bool(change.begun or change.updated or change.withheld or change.rerecorded)
 
 
@@ -464,12 +468,12 @@ def _load(connection: sqlite3.Connection) -> Book:
 
 
 def _log_of(length: int) -> int:
-    """Return the bytes of a log that has each page of a database of `length` bytes once."""
+    """Return the size of a log that contains each page of a database of `length` bytes once."""
     return length + length // 128 + _SLACK  # each page has a header of 24 bytes there
 
 
 def _for_ends(length: int) -> int:
-    """Return the bytes that make sure that leases in a database of `length` bytes can end, in whole steps."""
+    """Return the bytes that ensure that all leases in a database of `length` bytes can end, in whole steps."""
     return -(-(length + _log_of(length) + log_index.SIZE) // SIZE) * SIZE
 
 

@@ -13,20 +13,20 @@ from typing import Final
 
 from checkpoint.reserve import allocate
 
-_NO_ROOM: Final = (sqlite3.SQLITE_IOERR_SHMSIZE,)  # beside SQLITE_FULL: for the index of the write-ahead log
-_SOME: Final = 64 * 1024  # bytes; SQLite asks for a page at a time
+_NO_ROOM: Final = (sqlite3.SQLITE_IOERR_SHMSIZE,)  # besides SQLITE_FULL: for the index of the write-ahead log
+_SOME: Final = 64 * 1024  # bytes; SQLite allocates a page at a time
 
 
 def code_of(error: Exception) -> int:
-    """Return SQLite's primary result code, 0 where the error is not SQLite's own."""
+    """Return SQLite's primary result code; 0 if the error is not from SQLite."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 @contextlib.contextmanager
 def saying_quota(directory: Path) -> Iterator[None]:
-    """Raise the kernel's OSError where SQLite's stands for a quota of the directory's that is used up.
+    """Replace SQLite's error by the kernel's OSError if the directory's quota is used up.
 
-    What SQLite does not say is asked of the kernel: whether it gives a file without a name some blocks.
+    SQLite does not report that, so the kernel is asked to allocate blocks for a nameless file.
     """
     try:
         yield
@@ -37,14 +37,14 @@ def saying_quota(directory: Path) -> Iterator[None]:
 
 
 def is_full(error: Exception) -> bool:
-    """Tell whether the disk has no room, for data or for files."""
+    """Return whether the disk has no space, for data or for files."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return code_of(error) == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _NO_ROOM
 
 
 def lacks_names(error: Exception, directory: Path) -> bool:
-    """Tell whether an error in a directory is for want of inodes, which SQLite does not say of its log and index."""
+    """Return whether an error in a directory is a lack of inodes, which SQLite does not report for log and index."""
     if not (is_full(error) or code_of(error) == sqlite3.SQLITE_CANTOPEN):
         return False
     try:
@@ -68,7 +68,7 @@ def _why_no_blocks(directory: Path) -> OSError | None:
 
 
 def in_words(error: Exception) -> str:
-    """Say what was refused, and what can be done about it."""
+    """Return what was refused, and what to do."""
     if is_full(error):
         quota = " or raise its quota" if getattr(error, "errno", 0) == errno.EDQUOT else ""
         return f"the disk is full, free some space{quota}"

@@ -8,22 +8,25 @@ from typing import Final
 log = logging.getLogger("nodeplug.leases")
 
 AGAIN: Final = 30.0
-"""Seconds after which a disk that refused is tried again, if nobody has had leases written until then."""
+"""Seconds after which a disk that refused is tried again, unless a request was written before."""
 
 
 class DiskProblem:
-    """The one of a ledger; belongs to its event loop."""
+    """The problem of one ledger; belongs to its event loop."""
 
     def __init__(self, check: Callable[[], None], again: float = AGAIN) -> None:
-        """Begin without one. `check` is called `again` seconds after one was found: what it finds it says here."""
-        self.words = ""  # empty where leases could be read or written when that was tried last
+        """Start without a problem.
+
+        `check` is called `again` seconds after one was found, and reports its result here.
+        """
+        self.words = ""  # empty if the last read or write succeeded
         self._check = check
         self._again = again
         self._later: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def found(self, words: str) -> None:
-        """Take note of one, or with no words that there is none; what is not as before is logged."""
+        """Record a problem, or with an empty text that there is none; changes are logged."""
         if not (words or self.words):
             return
         if words != self.words:
@@ -35,7 +38,7 @@ class DiskProblem:
         self._later = later(self._again, self._check) if words and not self._is_closed else None
 
     def close(self) -> None:
-        """Have it tried no more."""
+        """Stop trying again."""
         self._is_closed = True
         if self._later is not None:
             self._later.cancel()

@@ -6,24 +6,24 @@ class CheckpointError(Exception):
 
 
 class LeaseRefused(CheckpointError):
-    """The request cannot be granted: says which device, who holds it, which rule, what to do. `device` is its id."""
+    """The request cannot be granted: names the device, its holder, the rule and what to do. `device` is its id."""
 
     def __init__(self, message: str, device: str) -> None:
-        """Keep the refused device's id beside the words."""
+        """Store the refused device's id besides the text."""
         super().__init__(message)
         self.device = device
 
 
 class ReleaseRefused(CheckpointError):
-    """A lease is not ended by hand, because somebody says that it is held; the words say who."""
+    """A lease is not ended by hand, because a witness reports that it is held; the text names the witness."""
 
 
 class WithholdRefused(CheckpointError):
-    """No more devices can be withheld; the words say how many are, and what to do."""
+    """No more devices can be withheld; the text states how many are, and what to do."""
 
 
 class LedgerUnavailable(CheckpointError):
-    """The disk takes no record now (full, read-only, broken): nothing was granted, the next request tries again."""
+    """The disk accepts no record now (full, read-only, broken): nothing was granted, the next request tries again."""
 
 
 class StateLocked(CheckpointError):

@@ -1,9 +1,9 @@
-"""FNV-1a, 32 bit, over text of which most stays the same from one time to the next.
+"""FNV-1a, 32 bit, for text that mostly stays the same from one time to the next.
 
 A byte touches only the low eight bits of the state before the multiplication, so a run of n bytes maps a state `h` with
-low byte `l` to `(h - l) * PRIME**n + f(l)`: the run needs to be walked once for each low byte that it meets, whatever
-else the state holds. A `Run` remembers these. With it the checksum of a checkpoint with ten thousand devices costs
-microseconds, where walking the text costs ten milliseconds.
+low byte `l` to `(h - l) * PRIME**n + f(l)`: the run must be walked only once for each low byte, whatever the rest of
+the state is. A `Run` stores these results. With it the checksum of a checkpoint with ten thousand devices takes
+microseconds; walking the text takes ten milliseconds.
 """
 
 OFFSET = 2166136261
@@ -24,18 +24,18 @@ def fnv1a(data: bytes, state: int = OFFSET) -> int:
 
 
 class Run:
-    """A run of bytes that is hashed again and again."""
+    """A run of bytes that is hashed repeatedly."""
 
     __slots__ = ("_after", "_power", "data")
 
     def __init__(self, data: bytes) -> None:
-        """Keep `data`; nothing is computed yet."""
+        """Store `data`; nothing is computed yet."""
         self.data = data
         self._power = pow(PRIME, len(data), 1 << 32)
         self._after: dict[int, int] = {}
 
     def continue_from(self, state: int) -> int:
-        """What `fnv1a(self.data, state)` gives."""
+        """Return the same as `fnv1a(self.data, state)`."""
         low = state & 0xFF
         after = self._after.get(low)
         if after is None:
@@ -44,13 +44,13 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """True when no state needs another walk."""
+        """Return whether no state needs another walk."""
         return len(self._after) == _LANES
 
     def complete(self) -> None:
         """Walk the run for all 256 low bytes at once, each in its own lane of one large integer.
 
-        Costs about as much as twenty walks; safe in another thread while the run is in use.
+        Takes about as long as twenty walks; safe in another thread while the run is in use.
         """
         lanes = _FIRST
         for byte in self.data:

@@ -8,32 +8,32 @@ from checkpoint.lease import Lease
 
 
 class UnitFront(Protocol):
-    """The device plugin API: it knows what a lease of its own consists of."""
+    """The device plugin API: it defines the content of its leases."""
 
     def serves(self, resource: str) -> bool:
-        """Tell whether units of this name are ours."""
+        """Return whether units of this name belong to this front."""
         ...
 
     def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
-        """Return the leases for units that one container holds without any; `entry` has what it was answered."""
+        """Return leases for units that one container holds without a lease; `entry` has the answer that it got."""
         ...
 
     def republish(self, resources: Iterable[str]) -> None:
-        """Send the kubelet the lists of these resources once more: then it writes its file."""
+        """Send the lists of these resources to the kubelet once more, which makes it write its file."""
         ...
 
 
 class ClaimFront(Protocol):
-    """DRA: it knows what must be undone for a claim, and what a claim has."""
+    """DRA: it defines what a claim has, and what must be undone for it."""
 
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
-        """Lease again what a claim has and was lost; return why that cannot be done yet, empty where it is done.
+        """Restore the lost leases of a claim; return why that is not possible yet, or an empty text on success.
 
-        One that has leases by now is left as it is. `units` are those that the witnesses name. Raises `LeaseRefused`
-        where it cannot be done at all.
+        A claim that has leases by now stays unchanged. `units` are those that the witnesses name. Raises `LeaseRefused`
+        if the leases can never be restored.
         """
         ...
 
     async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
-        """Undo a claim and end its leases, unless somebody works for it or was answered since; log what cannot be."""
+        """Undo a claim and end its leases, unless work for it is under way or it was answered since; log failures."""
         ...

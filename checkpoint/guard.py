@@ -7,9 +7,9 @@ class Guard(Protocol):
     """What happens before a lease is granted or refused."""
 
     async def before_granting(self) -> None:
-        """Return once nothing that pods have is without a lease. Raises `LedgerUnavailable` where nobody can say."""
+        """Wait until every device that a pod holds has a lease. Raises `LedgerUnavailable` if that is unknown."""
         ...
 
     async def before_refusing(self) -> None:
-        """End the leases whose holders are gone, as far as that can be found out in time."""
+        """End the leases whose holders are gone, as far as that can be determined in time."""
         ...

@@ -19,17 +19,17 @@ from typing import TypeAlias
 Identity: TypeAlias = tuple[int, int]
 """Device and inode."""
 
-_Stamp: TypeAlias = tuple[int, int, int, int]  # with the size, and the time of change in ns, which nobody can set
+_Stamp: TypeAlias = tuple[int, int, int, int]  # with the size, and the time of change in ns, which no program can set
 
 
 class Held:
-    """Files as they are at their paths now: `written` is written to all the time, the others when it is said.
+    """Files as they are at their paths now: `written` changes all the time, the others only with `note_written`.
 
-    Where `written` is not there they may be written to at any time.
+    If `written` does not exist, the others can change at any time.
     """
 
     def __init__(self, others: Iterable[Path], written: Path) -> None:
-        """Look at them. Raises OSError."""
+        """Record their state. Raises OSError."""
         self._others = tuple(map(os.fspath, others))
         try:
             self._descriptor = os.open(written, os.O_PATH | os.O_CLOEXEC)
@@ -46,24 +46,24 @@ class Held:
             raise
 
     def are_in_place(self) -> bool:
-        """Tell whether none was removed, replaced or moved, or written to by somebody else."""
+        """Return whether no file was removed, replaced, moved, or written to by another program."""
         if self._descriptor >= 0 and os.readlink(self._link) != self._was_at:
             return False
         return [self._look(path) for path in self._others] == self._were
 
     def note_written(self) -> None:
-        """Take the others as they are now: we have written to them."""
+        """Record the current state of the others after the owner has written to them."""
         self._were = [self._look(path) for path in self._others]
 
     def close(self) -> None:
-        """Let go of them. Idempotent."""
+        """Close the descriptor. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 def identity(path: str) -> Identity | None:
-    """Return what tells a file from another one that takes its place; None where there is none."""
+    """Return what distinguishes a file from one that replaces it; None if there is no file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

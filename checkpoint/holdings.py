@@ -42,21 +42,22 @@ from checkpoint.lease import Lease
 
 
 class Verdict(Enum):
-    """What becomes of a lease."""
+    """What happens to a lease."""
 
     HELD = auto()
     ENDED = auto()
     NOT_KNOWN = auto()
-    FILE_TOO_OLD = auto()  # the kubelet has to write its file again
+    FILE_TOO_OLD = auto()  # the kubelet must write its file again
     ASK_SERVER = auto()
 
 
 class Listed(Struct, frozen=True):
-    """What pod-resources lists: holders of units, and of claims the devices that they name.
+    """What pod-resources lists: the holders of units, and the devices that claims have.
 
-    `units`: (resource, unit) -> `pod/<namespace>/<name>/<container>`. `claims`: (namespace, name) -> units of our
-    driver, `<device>` or `<device>/<share id>`. `knows_its_pods`: this kubelet has listed a pod of the API server's
-    since it started; before, an empty list means nothing (static pods come from files, and are there at once).
+    `units`: (resource, unit) -> `pod/<namespace>/<name>/<container>`. `claims`: (namespace, name) -> units of
+    nodeplug's driver, `<device>` or `<device>/<share id>`. `knows_its_pods`: since its start this kubelet has listed a
+    pod from the API server; before that an empty list means nothing (static pods come from files and are listed at
+    once).
     """
 
     units: Mapping[tuple[str, str], str] = {}
@@ -65,7 +66,7 @@ class Listed(Struct, frozen=True):
 
 
 class UnitEntry(Struct, frozen=True):
-    """For whom the kubelet's file names a unit, and what the kubelet was answered for its container."""
+    """The pod and container for which the kubelet's file names a unit, and the answer that the kubelet got for it."""
 
     pod: str  # uid
     container: str
@@ -80,9 +81,9 @@ class DeviceFile(Struct, frozen=True):
 
 
 class ClaimEntry(Struct, frozen=True):
-    """A claim in the kubelet's file: its name, the uids of its pods, and the units that we answered with.
+    """A claim in the kubelet's file: its name, the uids of its pods, and the units in nodeplug's answer.
 
-    Without an answer no container has started with the claim: the kubelet writes both down before.
+    Without an answer no container has started with the claim: the kubelet records both before the start.
     """
 
     namespace: str
@@ -92,11 +93,11 @@ class ClaimEntry(Struct, frozen=True):
 
 
 class Holdings(Struct, frozen=True):
-    """What the witnesses said at one moment; None for those that could not speak.
+    """What the witnesses reported at one moment; None for a witness without an answer.
 
     `claim_file` is `dra_manager_state`, by claim uid. `pods` are the uids of the pods that have cgroups, `ended_pods`
     those whose cgroups were seen in this boot and are gone: the kubelet removes them once it has ended the pod.
-    `claims` says of claims, by uid, whether the API server wants them prepared; None: there is no API server to ask.
+    `claims` is, by claim uid, whether the API server wants the claim prepared; None without an API server.
     """
 
     listed: Listed | None = None
@@ -107,17 +108,17 @@ class Holdings(Struct, frozen=True):
     claims: Mapping[str, bool] | None = {}
 
     def verdict(self, lease: Lease) -> Verdict:
-        """Say what becomes of a lease by these words (the tables above)."""
+        """Return what happens to a lease according to the tables above."""
         return self._of_claim(lease) if lease.api == "dra" else self._of_unit(lease)
 
     @property
     def files_name_any(self) -> bool:
-        """Tell whether the kubelet's files name a unit or a claim of ours, for whomever."""
+        """Return whether the kubelet's files name any unit or claim of nodeplug."""
         claims = (self.claim_file or {}).values()
         return bool(self.device_file and self.device_file.units) or any(claim.units for claim in claims)
 
     def pods_of(self, lease: Lease) -> frozenset[str]:
-        """Return the uids of the pods that may use what was leased."""
+        """Return the uids of the pods that might use what was leased."""
         if lease.api == "dra":
             claim = (self.claim_file or {}).get(claim_of(lease).uid)
             return lease.pods | claim.pods if claim else lease.pods
@@ -125,18 +126,18 @@ class Holdings(Struct, frozen=True):
         return lease.pods | {entry.pod} if entry else lease.pods
 
     def holder_of(self, lease: Lease) -> str:
-        """Return for whom pod-resources names a unit; empty for nobody."""
+        """Return the holder for which pod-resources names a unit; empty if there is none."""
         return self.listed.units.get((lease.resource, lease.unit), "") if self.listed else ""
 
     def claim_holder_of(self, lease: Lease) -> str:
-        """Return the claim that holds a lease of before, which does not say its name; empty where no file names it."""
+        """Return the claim that holds an old lease, which does not contain its name; empty if no file names it."""
         if lease.api != "dra" or (claim := claim_of(lease)).name:
             return ""
         entry = (self.claim_file or {}).get(claim.uid)
         return claim_holder(entry.namespace, entry.name, claim.uid) if entry is not None else ""
 
     def entry_of(self, lease: Lease) -> UnitEntry | None:
-        """Return for whom the kubelet's file names a unit; None for nobody."""
+        """Return the kubelet's entry for a unit; None if its file does not name it."""
         return self.device_file.units.get((lease.resource, lease.unit)) if self.device_file else None
 
     def _of_unit(self, lease: Lease) -> Verdict:
@@ -170,18 +171,18 @@ class Holdings(Struct, frozen=True):
         return Verdict.HELD if self.claims[claim.uid] else Verdict.ENDED
 
     def lists_claim(self, lease: Lease) -> bool:
-        """Tell whether pod-resources names the device of a lease for its claim."""
+        """Return whether pod-resources names the device of a lease for its claim."""
         if self.listed is None:
             return False
         claim = claim_of(lease)
-        unit = lease.unit.partition("@")[0]  # what follows tells an administrator's access apart
+        unit = lease.unit.partition("@")[0]  # the rest distinguishes an administrator's access
         if claim.name:
             return unit in self.listed.claims.get((claim.namespace, claim.name), ())
         return any(unit in units for units in self.listed.claims.values())
 
 
 class ClaimName(Struct, frozen=True):
-    """A claim, as the holder of a lease says it; ledgers of before did not keep the name."""
+    """A claim, as in the holder of a lease; old ledgers did not store the name."""
 
     namespace: str
     name: str
@@ -199,12 +200,12 @@ def claim_of(lease: Lease) -> ClaimName:
 
 
 def claim_holder(namespace: str, name: str, uid: str) -> str:
-    """Return how a lease names the claim that holds it."""
+    """Return a lease's text for the claim that holds it."""
     return f"claim/{namespace}/{name}/{uid}"
 
 
 def held_units(holdings: Holdings) -> dict[tuple[str, str], tuple[str, UnitEntry | None]]:
-    """Return the units that somebody has for certain: named by pod-resources, or of a pod that runs."""
+    """Return the units that are held for certain: named by pod-resources, or of a pod that runs."""
     entries = holdings.device_file.units if holdings.device_file else {}
     running = {unit: ("", entry) for unit, entry in entries.items() if entry.pod in (holdings.pods or ())}
     listed = holdings.listed.units.items() if holdings.listed else ()
@@ -212,7 +213,7 @@ def held_units(holdings: Holdings) -> dict[tuple[str, str], tuple[str, UnitEntry
 
 
 def held_claims(holdings: Holdings) -> dict[ClaimName, Set[str]]:
-    """Return the claims from which somebody has devices of ours for certain, with the units that are named."""
+    """Return the claims that hold nodeplug's devices for certain, with the named units."""
     entries, running = holdings.claim_file or {}, holdings.pods or frozenset()
     found: dict[ClaimName, Set[str]] = {
         ClaimName(entry.namespace, entry.name, uid): entry.units
@@ -229,8 +230,8 @@ def held_claims(holdings: Holdings) -> dict[ClaimName, Set[str]]:
 
 
 def _uid_of(uids: Sequence[str], entries: Mapping[str, ClaimEntry], units: Set[str]) -> str:
-    """Return which of the claims of one name pod-resources lists units of; empty where the kubelet's file names none.
+    """Return the uid of the claim whose units pod-resources lists under a name; empty if the kubelet's file has none.
 
-    Two may have one name, a claim that was deleted by force and the one that is there now: the units tell them apart.
+    Two claims can have one name, one that was deleted by force and the current one: the units distinguish them.
     """
     return next((uid for uid in uids if units <= entries[uid].units), next(iter(uids), ""))

@@ -1,7 +1,8 @@
-"""Indexes of leases that cost little where each name has one lease, as nearly all of ten thousand units have.
+"""Indexes of leases that are small if each name has one lease, as nearly all of ten thousand units have.
 
 A dict for one key takes 250 bytes, and there were three of them for each lease: more than the lease itself. So a name
-with one key has that key alone, and a dict from the second key on. Every operation costs what it changes.
+with one key stores only that key, and a dict from the second key on. The cost of each operation depends only on what it
+changes.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -14,15 +15,15 @@ _N = TypeVar("_N")
 
 
 class KeysByName(Generic[_N]):
-    """Which leases each name has, in the order in which they came."""
+    """The leases of each name, in the order of their addition."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start empty."""
         self._single: dict[_N, LeaseKey] = {}
         self._several: dict[_N, dict[LeaseKey, None]] = {}
 
     def add(self, name: _N, key: "LeaseKey") -> None:
-        """Note that a name has a lease, which it has not yet."""
+        """Add a lease that the name does not have yet."""
         if name in self._several:
             self._several[name][key] = None
         elif (first := self._single.pop(name, None)) is not None:
@@ -31,7 +32,7 @@ class KeysByName(Generic[_N]):
             self._single[name] = key
 
     def remove(self, name: _N, key: "LeaseKey") -> None:
-        """Note that a name has a lease no more. Raises KeyError where it had not."""
+        """Remove a name's lease. Raises KeyError if the name does not have it."""
         if name not in self._several:
             del self._single[name]
             return
@@ -51,16 +52,16 @@ class KeysByName(Generic[_N]):
 
 
 class KeysByDevice:
-    """Which leases have each device, by their owners, in the order in which they came."""
+    """The leases that have each device, by owner, in the order of their addition."""
 
     def __init__(self, leases: "Mapping[LeaseKey, Lease]") -> None:
-        """Begin without any; `leases` are those that are added and not removed."""
+        """Start empty; `leases` contains every lease that is in this index."""
         self._leases = leases
         self._single: dict[str, LeaseKey] = {}
         self._several: dict[str, dict[str, dict[LeaseKey, None]]] = {}
 
     def add(self, device: str, lease: "Lease", key: "LeaseKey") -> None:
-        """Note that a lease has a device."""
+        """Add a device of a lease."""
         if device not in self._several:
             first = self._single.pop(device, None)
             if first is None:
@@ -70,7 +71,7 @@ class KeysByDevice:
         self._several[device].setdefault(lease.owner, {})[key] = None
 
     def remove(self, device: str, lease: "Lease", key: "LeaseKey") -> None:
-        """Note that a lease has a device no more. Raises KeyError where it had not."""
+        """Remove a device of a lease. Raises KeyError if the lease does not have it."""
         owners = self._several.get(device)
         if owners is None:
             del self._single[device]
@@ -89,7 +90,7 @@ class KeysByDevice:
             yield from (self._leases[key] for key in keys)
 
     def of_others(self, device: str, owner: str) -> "Iterator[Lease]":
-        """Yield a lease of each owner but this one that has a device."""
+        """Yield one lease of each other owner that has a device."""
         if device in self._single:
             lease = self._leases[self._single[device]]
             if lease.owner != owner:

@@ -1,7 +1,7 @@
-"""`dra_manager_state`: which claims the kubelet's DRA manager prepared, for which pods, and what the drivers answered.
+"""`dra_manager_state`: the claims that the kubelet's DRA manager prepared, their pods, and the drivers' answers.
 
 The data is JSON inside a JSON string, and the checksum is the CRC-32 of that string. Null, empty and (for the share id
-of older kubelets) missing differ. Source: DRA specification, section 4.4; observations, section 2.
+of older kubelets) missing are different. Source: DRA specification, section 4.4; observations, section 2.
 """
 
 import zlib
@@ -32,10 +32,10 @@ class PreparedDevice(Struct, frozen=True, forbid_unknown_fields=True, rename="pa
 
 
 class DriverState(Struct, frozen=True, forbid_unknown_fields=True, rename="pascal"):
-    """What one driver prepared; None before it answered."""
+    """What one driver prepared; `devices` is None before its answer."""
 
     devices: Sequence[PreparedDevice] | None = None
-    # since 1.37, and only where its gate is on: the calls of the driver that are left out
+    # since 1.37, and only if its gate is on: calls that the kubelet does not make to the driver
     skip_node_operations: Sequence[str] | None = msgspec.field(default=None, name="skipNodeOperations")
 
 
@@ -61,7 +61,7 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 class ClaimCheckpoint(Struct, frozen=True):
-    """The content of the file; `data` is the string that the checksum belongs to."""
+    """The content of the file; `data` is the string that has the checksum."""
 
     claims: Sequence[ClaimState] | None
     data: str
@@ -71,14 +71,14 @@ class ClaimCheckpoint(Struct, frozen=True):
 
 
 def decode(raw: bytes) -> ClaimCheckpoint:
-    """Read a file without looking at its checksum. Raises `KubeletFileError`."""
+    """Read a file without checking its checksum. Raises `KubeletFileError`."""
     file = kubelet_json.decode(raw.decode(errors="replace"), _File)
     inner = kubelet_json.decode(file.Data, _Inner)
     return ClaimCheckpoint(inner.claims, file.Data, file.Checksum, inner.kind, inner.api_version)
 
 
 def load(raw: bytes) -> ClaimCheckpoint:
-    """Read a file as the kubelet does, which does not start with a bad one. Raises `KubeletFileError`."""
+    """Read a file as the kubelet does, which does not start if it is invalid. Raises `KubeletFileError`."""
     file = kubelet_json.decode(raw.decode(errors="replace"), _File)
     computed = zlib.crc32(file.Data.encode())
     if computed != file.Checksum:
@@ -87,14 +87,14 @@ def load(raw: bytes) -> ClaimCheckpoint:
 
 
 def verify(found: ClaimCheckpoint) -> None:
-    """Raise `CheckpointCorrupted` unless the checksum belongs to the data."""
+    """Raise `CheckpointCorrupted` unless the checksum matches the data."""
     computed = zlib.crc32(found.data.encode())
     if computed != found.checksum:
         raise CheckpointCorrupted(found.checksum, computed)
 
 
 def encode(claims: Sequence[ClaimState] | None, kind: str = KIND, api_version: str = API_VERSION) -> bytes:
-    """The file's bytes, with the checksum of its data."""
+    """Return the file's bytes, with the checksum of its data."""
     names = f'"kind":{kubelet_json.string(kind)},"apiVersion":{kubelet_json.string(api_version)}'
     data = f'{{{names},"ClaimInfoStateList":{_list(claims, _claim)}}}'
     return f'{{"Data":{kubelet_json.string(data)},"Checksum":{zlib.crc32(data.encode())}}}'.encode()

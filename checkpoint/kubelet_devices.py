@@ -15,7 +15,7 @@ from checkpoint import fnv, kubelet_json
 from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
 
 FILE_NAME = "kubelet_internal_checkpoint"
-WITHOUT_TOPOLOGY = -1  # the NUMA key of devices that have no NUMA node
+WITHOUT_TOPOLOGY = -1  # the NUMA key of devices without a NUMA node
 
 Ids = Sequence[str] | None
 
@@ -32,7 +32,7 @@ class PodDevices(Struct, frozen=True):
 
     @property
     def device_ids(self) -> list[str]:
-        """Each id once, in the order of the file."""
+        """Return each id once, in the order of the file."""
         lists = [self.flat] if self.flat is not None else (self.by_node or {}).values()
         return list(dict.fromkeys(id_ for ids in lists for id_ in ids or ()))
 
@@ -46,7 +46,7 @@ class DeviceCheckpoint(Struct, frozen=True):
 
     @property
     def is_legacy(self) -> bool:
-        """True for the form before 1.20, which today's kubelet refuses."""
+        """Return whether this is the form before 1.20, which today's kubelet refuses."""
         return any(entry.flat is not None for entry in self.entries or ())
 
 
@@ -59,7 +59,7 @@ class _FileEntry(Struct, forbid_unknown_fields=True):
 
 
 class _FileData(Struct, forbid_unknown_fields=True):
-    # a file that leaves these out is read as one where they are empty, not null
+    # the kubelet reads a file without these fields as one where they are empty, not null
     PodDeviceEntries: list[_FileEntry] | None = msgspec.field(default_factory=list)
     RegisteredDevices: dict[str, list[str] | None] | None = msgspec.field(default_factory=dict)
 
@@ -70,14 +70,14 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 class Part(Struct, frozen=True):
-    """A part of the file that can be kept: its JSON, and its text in the dump that is hashed."""
+    """A part of the file that can be cached: its JSON, and its text in the dump that is hashed."""
 
     json: str
     dump: fnv.Run
 
 
 def decode(raw: bytes) -> DeviceCheckpoint:
-    """Read a file without looking at its checksum. Raises `KubeletFileError`."""
+    """Read a file without checking its checksum. Raises `KubeletFileError`."""
     file = kubelet_json.decode(raw.decode(errors="replace"), _File)
     entries = None
     if file.Data.PodDeviceEntries is not None:
@@ -98,19 +98,19 @@ def load(raw: bytes) -> DeviceCheckpoint:
 
 
 def verify(found: DeviceCheckpoint) -> None:
-    """Raise `CheckpointCorrupted` unless the checksum belongs to the data."""
+    """Raise `CheckpointCorrupted` unless the checksum matches the data."""
     _, computed = _assemble(_parts(found.entries), _registered_parts(found.registered))
     if computed != found.checksum:
         raise CheckpointCorrupted(found.checksum, computed)
 
 
 def encode(entries: Sequence[PodDevices] | None, registered: Mapping[str, Ids] | None) -> bytes:
-    """The file's bytes, with the checksum of its data."""
+    """Return the file's bytes, with the checksum of its data."""
     return assemble(_parts(entries), _registered_parts(registered))
 
 
 def entry_part(entry: PodDevices) -> Part:
-    """The part of one entry."""
+    """Return the part of one entry."""
     owner = (entry.pod_uid, entry.container, entry.resource)
     names = ("PodUID", "ContainerName", "ResourceName")
     response = "null" if entry.response is None else f'"{base64.b64encode(entry.response).decode()}"'
@@ -123,12 +123,12 @@ def entry_part(entry: PodDevices) -> Part:
 
 
 def registered_part(resource: str, ids: Ids) -> Part:
-    """The part of one registered resource."""
+    """Return the part of one registered resource."""
     return Part(f"{kubelet_json.string(resource)}:{kubelet_json.strings(ids)}", _run(f"{resource}:{_list_dump(ids)}"))
 
 
 def assemble(entries: Sequence[Part] | None, registered: Mapping[str, Part] | None) -> bytes:
-    """The file's bytes from its parts, `registered` by resource."""
+    """Return the file's bytes from its parts, `registered` by resource."""
     data, checksum = _assemble(entries, registered)
     return f'{{"Data":{data},"Checksum":{checksum}}}'.encode(errors="surrogatepass")
 
@@ -163,7 +163,7 @@ _END = _run("]")
 
 
 def _assemble(entries: Sequence[Part] | None, registered: Mapping[str, Part] | None) -> tuple[str, int]:
-    """The JSON of the data, and the checksum of its dump."""
+    """Return the JSON of the data, and the checksum of its dump."""
     entries_json = registered_json = "null"
     state = _HEAD.continue_from(fnv.OFFSET)
     if entries is None:

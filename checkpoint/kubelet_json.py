@@ -1,6 +1,6 @@
 """JSON as the kubelet writes it: Go's encoder, compact, object keys sorted by their bytes.
 
-The kubelet's state files carry a checksum, so they can only be written back when every byte is the same.
+The kubelet's state files have a checksum, so a rewritten file must have exactly the same bytes.
 """
 
 import re
@@ -13,54 +13,55 @@ from checkpoint.errors import CheckpointError
 
 T = TypeVar("T")
 
-# What Go escapes: controls, quote, backslash, what could end a script element, and JavaScript's further line ends
+# What Go escapes: controls, quote, backslash, the characters of HTML, and JavaScript's further line ends
 _ESCAPED = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029\ud800-\udfff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class KubeletFileError(CheckpointError):
-    """A state file of the kubelet cannot be used; the text is the kubelet's where it has one."""
+    """A state file of the kubelet cannot be used; the text is the kubelet's if it has one."""
 
 
 class CheckpointCorrupted(KubeletFileError):
-    """The file's checksum does not belong to its content."""
+    """The file's checksum does not match its content."""
 
     def __init__(self, stored: int, computed: int) -> None:
-        """Remember both checksums; the text is the kubelet's."""
+        """Store both checksums; the text is the kubelet's."""
         super().__init__("checkpoint is corrupted")
         self.stored = stored
         self.computed = computed
 
 
 def decode(text: str, type_: type[T]) -> T:
-    """Read a value of `type_`, whose structs know all of the kubelet's fields. Raises `KubeletFileError`."""
+    """Read a value of `type_`, whose structs have all of the kubelet's fields. Raises `KubeletFileError`."""
     try:
         try:
             return msgspec.json.decode(text, type=type_)
-        except msgspec.ValidationError:  # of another kubelet, or of another hand
-            from checkpoint.as_go_reads import as_go_reads  # here, for it loads msgspec's view of types
+        except msgspec.ValidationError:  # from another version of the kubelet, or edited by hand
+            from checkpoint.as_go_reads import as_go_reads  # on first use: it loads msgspec's type inspection
 
             return msgspec.convert(as_go_reads(msgspec.json.decode(text), type_), type_, str_keys=True)
     except (msgspec.ValidationError, RecursionError) as error:
         raise KubeletFileError(str(error)) from error
     except msgspec.DecodeError as error:
-        # the kubelet's words for a file that was cut off, its commonest damage
+        # the kubelet's text for a truncated file, the most frequent damage
         text = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
         raise KubeletFileError(text) from error
 
 
 def string(text: str) -> str:
-    """`text` as a JSON string."""
+    """Return `text` as a JSON string."""
     return f'"{_ESCAPED.sub(_escape, text)}"'
 
 
 def strings(texts: Iterable[str] | None) -> str:
-    """A list of strings; `null` for None."""
+    """Return a list of strings; `null` for None."""
     return "null" if texts is None else f"[{','.join(map(string, texts))}]"
 
 
 def _escape(match: re.Match[str]) -> str:
     character = match[0]
     if "\ud800" <= character <= "\udfff":
-        return "\\ufffd"  # half a character: Go has no such string and writes the replacement
+        # a lone surrogate: Go strings cannot contain it, and its encoder writes the replacement character
+        return "\\ufffd"
     return _SHORT.get(character) or f"\\u{ord(character):04x}"

@@ -28,16 +28,17 @@ LeaseKey: TypeAlias = tuple[str, Api, str]  # resource, API, unit
 
 
 class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousands, and none can be part of a cycle
-    """One unit that was handed out.
+    """One allocated unit.
 
     `unit` is the id that the kubelet knows: a device's, or a share's (`misc-fuse.3`). `exclusive` are the devices that
-    it takes whole: the device itself, a group's members. `shared` are those of which it takes a part: the GPU of a
+    it takes as a whole: the device itself, a group's members. `shared` are those of which it takes a part: the GPU of a
     partition, the physical function of a virtual one. `holder` is `pod/<namespace>/<name>/<container>` or
-    `claim/<namespace>/<name>/<uid>`, empty while unknown; `pods` are the uids of the pods that may use it, as far as
+    `claim/<namespace>/<name>/<uid>`, empty while unknown; `pods` are the uids of the pods that might use it, as far as
     they are known.
-    `record` is what its API needs to answer again. `phase`: `intended` before the host is changed for a claim, `done`
-    after. `boot_id` is the boot in which it was granted, `granted_at` the wall clock then, for people: nothing is
-    decided by it.
+
+    `record` is what its API needs to repeat the answer. `phase`: `intended` before the host is changed for a claim,
+    `done` afterwards. `boot_id` is the boot of the grant, `granted_at` its wall clock time, which is only shown to
+    people.
     """
 
     resource: str
@@ -55,16 +56,16 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousand
 
     @property
     def key(self) -> LeaseKey:
-        """What the lease is found by: there is one lease per resource, API and unit."""
+        """Return the lease's key: there is one lease per resource, API and unit."""
         return (self.resource, self.api, self.unit)
 
     @property
     def devices(self) -> frozenset[str]:
-        """Every device that it has, exclusively or shared."""
+        """Return every device that it has, exclusively or shared."""
         return self.exclusive | self.shared
 
     def renews(self, old: "Lease") -> bool:
-        """Tell whether this grants again what `old` did, to the same owner: nothing changes for anybody else."""
+        """Return whether this repeats the grant `old` to the same owner: nothing changes for other owners."""
         return (
             self.key == old.key
             and self.owner == old.owner
@@ -79,9 +80,9 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousand
 
 
 class Change(Struct, frozen=True):
-    """What one request does: leases that end, leases that begin, leases that are renewed or learn of their holders.
+    """What one request changes: leases that end, begin, are renewed, or get their holders.
 
-    Or which devices are withheld no more, and which are withheld from now on.
+    Or the devices that are no longer withheld, and those that are from now on.
     """
 
     ended: tuple[Lease, ...] = ()
@@ -92,56 +93,57 @@ class Change(Struct, frozen=True):
     withheld: tuple[Withheld, ...] = ()
 
     def __bool__(self) -> bool:
-        """Tell whether it changes anything."""
+        """Return whether it changes anything."""
         return bool(self.ended or self.begun or self.renewed or self.updated or self.readmitted or self.withheld)
 
     @property
     def granted(self) -> tuple[Lease, ...]:
-        """The leases that were granted, whether their units had one before or not."""
+        """Return the granted leases, whether or not their units had one before."""
         return self.begun + tuple(new for _, new in self.renewed)
 
     @property
     def rerecorded(self) -> tuple[Lease, ...]:
-        """The leases that are renewed with another record; a container's have one, which may be large."""
-        is_other = cache(ne) if len(self.renewed) > 1 else ne  # one comparison for all that share their records
+        """Return the leases that are renewed with another record; a container's leases have one, which can be large."""
+        # compares each pair of records once, because many leases share them
+        is_other = cache(ne) if len(self.renewed) > 1 else ne
         return tuple([new for old, new in self.renewed if is_other(old.record, new.record)])
 
     @property
     def replaced(self) -> tuple[Lease, ...]:
-        """The leases that are no more, whether their units have another one now or not."""
+        """Return the leases that are gone, whether or not their units have another one now."""
         return self.ended + tuple(old for old, _ in self.renewed)
 
 
 def unit_owner(resource: str, unit: str) -> str:
-    """Return who owns the lease of a whole unit of the device plugin API: that unit alone."""
+    """Return the owner of the lease of a whole unit of the device plugin API: only that unit."""
     return f"{resource}={unit}"
 
 
 def claim_owner(uid: str) -> str:
-    """Return who owns the leases of a claim."""
+    """Return the owner of a claim's leases."""
     return f"claim/{uid}"
 
 
 def shares_owner(resource: str, device: str, shares: int) -> str:
-    """Return who owns the leases of a device's shares: all of them, as long as there are that many."""
+    """Return the owner of the leases of a device's shares: all of them, while their number stays the same."""
     return f"{resource}={device}/{shares}"
 
 
 def shares_of_owner(owner: str) -> int:
-    """Return how many shares the device has whose shares `shares_owner` names; 1 for another owner."""
+    """Return how many shares the device has in an owner from `shares_owner`; 1 for another owner."""
     shares = owner.rpartition("/")[2]
     return int(shares) if shares.isdecimal() else 1
 
 
 class Book:
-    """All leases at one moment, in the order of their grants, and the devices that are withheld.
+    """All leases at one moment, in the order of their grants, and the withheld devices.
 
-    A lease that renews another (`Lease.renews`) takes its place in the order, here and on disk.
-    Every operation costs what it changes, not what there is.
+    A lease that renews another (`Lease.renews`) takes its place in the order, here and on disk. The cost of each
+    operation depends on what it changes, not on the size of the book.
     """
 
     def __init__(self, leases: Iterable[Lease] = (), withheld: Iterable[Withheld] = ()) -> None:
-        """Take leases as they are: they were checked when they were granted."""
+        """Store leases without checking them: they were checked when they were granted."""
         self._withheld = {each.device: each for each in withheld}
         self._leases: dict[LeaseKey, Lease] = {}
         self._exclusive = KeysByDevice(self._leases)
@@ -156,19 +158,19 @@ class Book:
         return iter(self._leases.values())
 
     def __len__(self) -> int:
-        """Count the leases."""
+        """Return the number of leases."""
         return len(self._leases)
 
     def get(self, key: LeaseKey) -> Lease | None:
-        """Return the lease of a unit; None where it has none."""
+        """Return the lease of a unit; None if it has none."""
         return self._leases.get(key)
 
     def of_owner(self, owner: str) -> tuple[Lease, ...]:
-        """Return what an owner has."""
+        """Return the leases of an owner."""
         return tuple(self._leases[key] for key in self._by_owner.of(owner))
 
     def of_resource(self, resource: str, api: Api) -> tuple[Lease, ...]:
-        """Return what was handed out of a resource through one API."""
+        """Return the leases of a resource's units through one API."""
         return tuple(self._leases[key] for key in self._by_resource.of((resource, api)))
 
     def of_device(self, device: str) -> Iterator[Lease]:
@@ -177,7 +179,7 @@ class Book:
         yield from self._shared.of(device)
 
     def resources(self, api: Api) -> frozenset[str]:
-        """Return the resources of which something was handed out through an API."""
+        """Return the resources of which any unit is leased through an API."""
         return frozenset(resource for resource, each in self._by_resource.names() if each == api)
 
     def conflicts(
@@ -191,7 +193,7 @@ class Book:
             yield from ((device, lease) for lease in self._exclusive.of_others(device, owner))
 
     def grant(self, wanted: Sequence[Lease]) -> Change:
-        """Add all of `wanted` or none. Raises `LeaseRefused` with the first obstacle."""
+        """Add all of `wanted` or none. Raises `LeaseRefused` for the first conflict."""
         ended: dict[LeaseKey, Lease] = {}
         begun: dict[LeaseKey, Lease] = {}
         renewed: dict[LeaseKey, tuple[Lease, Lease]] = {}
@@ -219,16 +221,16 @@ class Book:
         return Change(tuple(ended.values()), tuple(begun.values()), tuple(renewed.values()))
 
     def end(self, keys: Iterable[LeaseKey]) -> Change:
-        """End the leases of these units; those that are not leased are passed over."""
+        """End the leases of these units; units without a lease are ignored."""
         ended = tuple(self._leases[key] for key in dict.fromkeys(keys) if key in self._leases)
         for lease in ended:
             self._drop(lease)
         return Change(ended)
 
     def update(self, leases: Iterable[Lease]) -> Change:
-        """Take over what became known of leases: their holders, their pods.
+        """Store newly known facts of leases: their holders and pods.
 
-        Those that have ended meanwhile stay ended, and what the same unit was granted for meanwhile stays as it is.
+        Leases that have ended meanwhile stay ended, and a newer lease of the same unit stays as it is.
         """
         known = ((self._leases.get(lease.key), lease) for lease in leases)
         updated = tuple((old, new) for old, new in known if old is not None and old != new and _is_same(old, new))
@@ -237,13 +239,13 @@ class Book:
 
     @property
     def withheld(self) -> Mapping[str, Withheld]:
-        """What is withheld, by device; another object after each change."""
+        """Return what is withheld, by device; a new object after each change."""
         return self._withheld
 
     def withhold(self, devices: Iterable[Withheld]) -> Change:
-        """Withhold devices; one that is already gets the new reason, and is withheld since before.
+        """Withhold devices; one that is withheld already gets the new reason and keeps its time.
 
-        Raises `WithholdRefused` where that would be more than `MOST`.
+        Raises `WithholdRefused` if that would be more than `MOST`.
         """
         wanted = {each.device: each for each in devices}
         if len(self._withheld.keys() | wanted) > MOST:
@@ -254,14 +256,14 @@ class Book:
         return Change(readmitted=tuple(before), withheld=tuple(wanted.values()))
 
     def readmit(self, devices: Iterable[str]) -> Change:
-        """Withhold these devices no more; those that are not are passed over."""
+        """Stop withholding these devices; those that are not withheld are ignored."""
         wanted = dict.fromkeys(devices)
         ended = tuple(self._withheld[i] for i in wanted if i in self._withheld)
         self._withheld = {i: each for i, each in self._withheld.items() if i not in wanted}
         return Change(readmitted=ended)
 
     def undo(self, change: Change) -> None:
-        """Take a change back, the latest first. Leases that had ended come back behind the others."""
+        """Undo a change; the latest change must be undone first. Leases that had ended return behind the others."""
         if change.withheld or change.readmitted:
             new = {each.device for each in change.withheld}
             kept = {i: each for i, each in self._withheld.items() if i not in new}
@@ -300,7 +302,7 @@ class Book:
 
 
 def _is_same(old: Lease, new: Lease) -> bool:
-    """Tell whether two are one grant, of which other things are known."""
+    """Return whether both are the same grant, apart from its holder and pods."""
     return structs.replace(old, holder=new.holder, pods=new.pods) == new
 
 

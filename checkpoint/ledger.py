@@ -37,14 +37,14 @@ log = logging.getLogger("nodeplug.leases")
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Book], None]
 
-QUICK = 0.004  # seconds; a thread writes while transactions take longer, by a moving average over about `_LATELY`
-"""Handing over costs the more the busier the machine is, and it is then that a quick disk seems slow."""
+QUICK = 0.004  # seconds; above this moving average (over about `_LATELY` transactions) a thread writes
+"""Using a thread costs more the busier the machine is, which is also when a fast disk seems slow."""
 _LATELY = 8
-_RETRY = 0.05  # seconds between tries to take the state directory
+_RETRY = 0.05  # seconds between attempts to take the state directory
 
 
 class Ledger:
-    """One node's leases. Belongs to the event loop in which it is used first."""
+    """The leases of one node. Belongs to the event loop in which it is used first."""
 
     def __init__(
         self,
@@ -55,41 +55,41 @@ class Ledger:
         again: float = AGAIN,
         commit_seconds: Histogram | None = None,
     ) -> None:
-        """Prepare; nothing is touched yet. `boot_id` is this boot's; seconds are `quick`, see above, and `again`.
+        """Prepare; no file is touched yet. `boot_id` is this boot's; `quick` (see `QUICK`) and `again` are in seconds.
 
-        What each transaction took that reached the disk goes to `commit_seconds`.
+        The duration of each transaction that reached the disk is added to `commit_seconds`.
         """
         self.boot_id = boot_id
         self.guard: Guard | None = None
-        self.is_complete = True  # False while pods may hold what a lost ledger does not know
+        self.is_complete = True  # False while pods might hold devices that a lost ledger does not have
         self._database = Database(directory)
         self._thread = LedgerThread(self._database.path)
         self._quick = quick
-        self._seconds_lately = 0.0  # that a transaction takes
+        self._seconds_lately = 0.0  # moving average of a transaction's duration
         self._book = Book()
         self._disk_problem = DiskProblem(self._check, again)
-        self._answered: dict[LeaseKey, float] = {}  # when each lease was last answered with, by the loop's clock
+        self._answered: dict[LeaseKey, float] = {}  # when each lease was last in an answer, by the loop's clock
         self._is_loaded = False
         self._loading = asyncio.Lock()
         self._is_owned = asyncio.Event()
         self._waiting: list[Request] = []
-        self._busy: asyncio.Task[None] | None = None  # the thread works for us
-        self._is_scheduled = False  # `_flush` is about to be called: requests that come meanwhile are one transaction
-        self._come_alone = True  # the latest transaction was of one request
+        self._busy: asyncio.Task[None] | None = None  # work in the thread
+        self._is_scheduled = False  # `_flush` will be called: requests that arrive until then form one transaction
+        self._come_alone = True  # the latest transaction had one request
         self._observers = Observers()
         self._commit_seconds = commit_seconds
         self._is_closed = False
 
     async def read(self) -> None:
-        """Find out what is on record, whoever owns it now. What cannot be read is not known until `take`."""
+        """Read what is recorded, whichever process owns it. An unreadable file stays unknown until `take`."""
         with contextlib.suppress(LedgerUnavailable):
             self._book = await self._thread.run(self._database.peek)
 
     async def take(self, patience: float = 0.0) -> None:
-        """Own the directory from now on; another process may take `patience` seconds to give it up.
+        """Own the directory from now on; another process may need `patience` seconds to release it.
 
-        A file that is not sound is set aside (`set_aside`). A disk that cannot be read or written is no error here: it
-        is logged, and each request tries again. Raises `StateLocked` where another process keeps the directory.
+        A file that is not sound is set aside (`set_aside`). A disk that cannot be read or written is not an error here:
+        it is logged, and each request tries again. Raises `StateLocked` if the other process keeps the directory.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
@@ -112,45 +112,45 @@ class Ledger:
 
     @property
     def problem(self) -> str:
-        """Why leases could not be read or written when that was tried last; empty where they could."""
+        """Return why the last read or write of leases failed; empty if it succeeded."""
         return self._disk_problem.words
 
     @property
     def is_owned(self) -> bool:
-        """Tell whether the directory is ours (`take`)."""
+        """Return whether this process owns the directory (`take`)."""
         return self._is_owned.is_set()
 
     async def owned(self) -> None:
-        """Return once the directory is ours (`take`)."""
+        """Wait until this process owns the directory (`take`)."""
         await self._is_owned.wait()
 
     async def load(self) -> None:
         """Read the file if that was not possible before. Raises `LedgerUnavailable` or `StateLocked`."""
         if self._is_loaded:
             return
-        async with self._loading:  # who read it a second time would forget what was granted since the first
+        async with self._loading:  # a second load would discard what was granted since the first
             if not self._is_loaded:
                 self._loaded(await self._thread.run(self._database.load))
 
     @property
     def is_loaded(self) -> bool:
-        """Tell whether the file was read; what stands in it is not known before."""
+        """Return whether the file was read; before that its content is unknown."""
         return self._is_loaded
 
     def complete(self) -> None:
-        """Note that nothing that pods have is without a lease any more."""
+        """Record that every device that a pod holds has a lease."""
         self.is_complete = True
         self._database.note_restored()
         self._observers.notify_all()
 
     @property
     def commits(self) -> int:
-        """Count the transactions that reached the disk since the ledger was opened."""
+        """Return the number of transactions that reached the disk since the ledger was opened."""
         return self._database.commits
 
     @property
     def set_aside(self) -> tuple[SetAside, ...]:
-        """The files that were renamed because they were not sound."""
+        """Return the files that were renamed because they were not sound."""
         return tuple(self._database.set_aside)
 
     def leases(self) -> tuple[Lease, ...]:
@@ -158,19 +158,19 @@ class Ledger:
         return tuple(self._book)
 
     def devices(self) -> frozenset[str]:
-        """Return every device of which something is leased."""
+        """Return every device of which anything is leased."""
         return frozenset(device for lease in self._book for device in lease.devices)
 
     def get(self, key: LeaseKey) -> Lease | None:
-        """Return the lease of a unit; None where it has none."""
+        """Return the lease of a unit; None if it has none."""
         return self._book.get(key)
 
     def of_owner(self, owner: str) -> tuple[Lease, ...]:
-        """Return what an owner has (see lease.py)."""
+        """Return the leases of an owner (see lease.py)."""
         return self._book.of_owner(owner)
 
     def of_resource(self, resource: str, api: Api) -> tuple[Lease, ...]:
-        """Return what was handed out of a resource through one API."""
+        """Return the leases of a resource's units through one API."""
         return self._book.of_resource(resource, api)
 
     def of_device(self, device: str) -> Iterator[Lease]:
@@ -178,51 +178,51 @@ class Ledger:
         return self._book.of_device(device)
 
     def resources(self, api: Api) -> frozenset[str]:
-        """Return the resources of which something was handed out through an API."""
+        """Return the resources of which any unit is leased through an API."""
         return self._book.resources(api)
 
     def conflicts(
         self, owner: str, exclusive: Iterable[str], shared: Iterable[str] = ()
     ) -> Iterator[tuple[str, Lease]]:
-        """Yield the leases beside which `owner` cannot have these devices (see `Book.conflicts`)."""
+        """Yield the leases that keep `owner` from having these devices (see `Book.conflicts`)."""
         return self._book.conflicts(owner, exclusive, shared)
 
     def age(self, lease: Lease) -> float:
-        """Return for how many seconds nobody was answered with a lease; those of before our start count from there."""
+        """Return the seconds since a lease was last in an answer, or since the start of this process."""
         now = asyncio.get_running_loop().time()
         return now - self._answered.get(lease.key, now)
 
     def answered(self, leases: Iterable[Lease]) -> None:
-        """Note that somebody is answered with leases that are there already: they are as young as new ones."""
+        """Record that an answer contains existing leases: their age starts at 0 again."""
         now = asyncio.get_running_loop().time()
         self._answered.update((lease.key, now) for lease in leases if self._book.get(lease.key) is not None)
 
     def observe(self, changed: Observer) -> None:
-        """Have `changed` called, on the loop, after each commit, with the leases that ended or began; None for any.
+        """Call `changed` on the loop after each commit with the leases that ended or began; None: any can have changed.
 
-        Of those that were renewed only with those whose record is another one: nobody has another device than before.
+        Renewed leases are included only if their record has changed: their devices stay the same.
         """
         self._observers.of_leases.append(changed)
 
     def observe_renewals(self, renewed: RenewalObserver) -> None:
-        """Have `renewed` called, on the loop, after each commit, with the leases that were renewed, as they are now."""
+        """Call `renewed` on the loop after each commit with the leases that were renewed, in their new state."""
         self._observers.of_renewals.append(renewed)
 
     def observe_commits(self, committed: CommitObserver) -> None:
-        """Have `committed` called, on the loop, with what each transaction changed that reached the disk."""
+        """Call `committed` on the loop with the changes of each transaction that reached the disk."""
         self._observers.of_commits.append(committed)
 
     def observe_withheld(self, changed: WithheldObserver) -> None:
-        """Have `changed` called, on the loop, whenever other devices may be withheld than before."""
+        """Call `changed` on the loop whenever the withheld devices might have changed."""
         self._observers.of_withheld.append(changed)
 
     @property
     def withheld(self) -> Mapping[str, Withheld]:
-        """The devices that nobody new is given, because somebody who runs the node says so."""
+        """Return the devices that an administrator withholds from new holders."""
         return self._book.withheld
 
     async def known(self) -> None:
-        """Return at once but where leases were lost: then when they are restored. Raises `LedgerUnavailable`.
+        """Return at once, or after lost leases are restored. Raises `LedgerUnavailable`.
 
         Whether any were lost is known once the file can be read; until then this raises, too.
         """
@@ -264,8 +264,8 @@ class Ledger:
     async def end(self, leases: Iterable[Lease], *, unless_answered_since: float | None = None) -> tuple[Lease, ...]:
         """End leases and return those that ended. Raises `LedgerUnavailable`.
 
-        What was granted again meanwhile stays; so does what somebody was answered with since a time of the loop's
-        clock.
+        A lease that was granted again meanwhile stays, and so does one that was in an answer since the time
+        `unless_answered_since` of the loop's clock.
         """
         wanted = tuple(leases)
 
@@ -282,15 +282,15 @@ class Ledger:
         return await self._request(decide)
 
     async def update(self, leases: Iterable[Lease]) -> None:
-        """Record what became known of leases: their holders, their pods. Raises `LedgerUnavailable`."""
+        """Record newly known facts of leases: their holders and pods. Raises `LedgerUnavailable`."""
         wanted = tuple(leases)
         if wanted:
             await self._request(lambda book: (book.update(wanted), None))
 
     async def withhold(self, devices: Sequence[Withheld]) -> None:
-        """Have nobody new given these devices from now on, or give another reason.
+        """Withhold these devices from new holders, or change the recorded reason.
 
-        Raises `LedgerUnavailable`, and `WithholdRefused` where they would be too many.
+        Raises `LedgerUnavailable`, and `WithholdRefused` if they would be too many.
         """
 
         def decide(book: Book) -> tuple[Change, None]:
@@ -299,7 +299,7 @@ class Ledger:
         await self._request(decide)
 
     async def readmit(self, devices: Iterable[str]) -> tuple[Withheld, ...]:
-        """Withhold these devices no more; return those that were. Raises `LedgerUnavailable`."""
+        """Stop withholding these devices; return those that were. Raises `LedgerUnavailable`."""
         wanted = tuple(devices)
 
         def decide(book: Book) -> tuple[Change, tuple[Withheld, ...]]:
@@ -309,12 +309,12 @@ class Ledger:
         return await self._request(decide)
 
     def check_file(self) -> None:
-        """Have all leases written again where another file is there than was left, as a backup."""
+        """Write all leases again if another file has replaced the one in use, such as a backup."""
         if self._is_loaded and self._busy is None:
             self._begin(self._rewrite_in_thread())
 
     async def close(self) -> None:
-        """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
+        """Finish waiting requests, close the file, release the directory. Idempotent; later requests are refused."""
         if self._thread.has_ended:
             return
         self._is_closed = True
@@ -326,7 +326,7 @@ class Ledger:
             self._flush()
         if self._is_loaded:
             await self._rewrite_in_thread()
-        with contextlib.suppress(LedgerUnavailable):  # no thread was ever to be had: nothing is open
+        with contextlib.suppress(LedgerUnavailable):  # fails only if there was never a thread, and then nothing is open
             await self._thread.run(self._database.close)
         self._thread.end()
 
@@ -341,7 +341,7 @@ class Ledger:
             is_next = self._busy is None and not self._is_scheduled
             self._is_scheduled |= is_next
             if is_next and self._come_alone and self._is_quick:
-                loop.call_soon(loop.call_soon, self._flush)  # who comes until then came while this was written
+                loop.call_soon(loop.call_soon, self._flush)  # later arrivals came while this one was written
                 self._commit([request])
             else:
                 self._waiting.append(request)
@@ -352,11 +352,11 @@ class Ledger:
 
     @property
     def _is_quick(self) -> bool:
-        """Tell whether the loop may write: the disk is quick, but for one slow transaction among many."""
+        """Return whether the loop can write: the disk is fast, apart from a few slow transactions."""
         return self._is_loaded and self._seconds_lately <= self._quick
 
     def _flush(self) -> None:
-        """Decide all requests that wait, and write what they change; the thread does that while the disk is slow."""
+        """Decide all waiting requests, and write their changes; while the disk is slow, in the thread."""
         self._is_scheduled = False
         if self._busy is not None:
             return
@@ -383,7 +383,7 @@ class Ledger:
         self._busy.add_done_callback(self._ended)
 
     def _ended(self, _: asyncio.Task[None]) -> None:
-        """Go on with what waits, however the work has ended: a failure must not hold up every request to come."""
+        """Continue with waiting requests, however the work has ended: a failure must not block later requests."""
         self._busy = None
         self._flush()
 
@@ -398,7 +398,7 @@ class Ledger:
             answer(batch, [LedgerUnavailable(str(error))] * len(batch))
         except Exception as error:
             answer(batch, [_defect(error)] * len(batch))
-        finally:  # where the loop ends nobody else would say so
+        finally:  # if the loop ends, the callers get no other answer
             answer(batch, [asyncio.CancelledError()] * len(batch))
         await self._tidy()
 
@@ -410,7 +410,7 @@ class Ledger:
         if self._busy is None:
             self._begin(self._check_in_thread())
         else:
-            self._disk_problem.found(self.problem)  # unless what is under way finds out
+            self._disk_problem.found(self.problem)  # unless the work under way finds the result
 
     async def _check_in_thread(self) -> None:
         try:
@@ -433,7 +433,7 @@ class Ledger:
         for request in batch:
             try:
                 change, outcome = request.decide(self._book)
-            except Exception as error:  # a refusal, or a caller's own check: either way the caller's, nobody else's
+            except Exception as error:  # a refusal or an error in the caller's check: it concerns only this caller
                 outcomes.append(error)
                 continue
             outcomes.append(outcome)
@@ -442,7 +442,7 @@ class Ledger:
         return outcomes, changes
 
     def _write(self, changes: Sequence[Change]) -> tuple[LedgerUnavailable | None, float]:
-        """Write; return what went wrong, and how long it took in seconds. Blocks."""
+        """Write; return the error, if any, and the duration in seconds. Blocks."""
         began = time.perf_counter()
         try:
             self._database.write(self._book, changes)
@@ -460,14 +460,14 @@ class Ledger:
         refusal: LedgerUnavailable | None,
         seconds: float,
     ) -> None:
-        """Answer after a transaction that took so long, then notify; what was refused is taken back."""
+        """Answer after a transaction of this duration, then notify the observers; undo refused changes."""
         if not changes:
             answer(batch, outcomes)
             return
         self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
         if refusal is not None:
             self._disk_problem.found(str(refusal))
-        elif any(change.begun or change.withheld for change in changes):  # an end needs no more room than there is
+        elif any(change.begun or change.withheld for change in changes):  # an end is no evidence of space for a grant
             self._disk_problem.found("")
         if refusal is not None:
             for change in reversed(changes):
@@ -476,7 +476,7 @@ class Ledger:
         else:
             self._note(changes, seconds)
         answer(batch, outcomes)
-        # once the answers have left: Allocate's in this turn of the loop or the next, a claim's in the one after
+        # after the answers have left: Allocate's in this iteration of the loop or the next, a claim's in the one after
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, partial(self._observers.notify, changes, are_on_disk=refusal is None))
 
@@ -499,6 +499,6 @@ class Ledger:
 
 
 def _defect(error: Exception) -> LedgerUnavailable:
-    """Return what who waits hears of a defect of ours, which is logged: to wait for ever, or to end, would be worse."""
+    """Log a bug and return it as the error for the waiting callers: they must not wait for ever or end."""
     log.error("reading or writing leases failed", exc_info=error)
     return LedgerUnavailable(f"nodeplug failed: {error!r}; its log says where")

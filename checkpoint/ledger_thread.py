@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 
 class LedgerThread:
-    """Does one call at a time, in the order in which they come."""
+    """Runs one call at a time, in the order of arrival."""
 
     def __init__(self, database: Path) -> None:
-        """Prepare; `database` is for words."""
+        """Prepare; `database` is only for error texts."""
         self._database = database
         self._thread = _one_thread()
         self.has_ended = False
 
     async def run(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Return what `call` returns. Raises what it raises, and `LedgerUnavailable` where no thread is to be had."""
+        """Return the result of `call`. Raises its errors, and `LedgerUnavailable` if no thread can be started."""
         try:
             done = asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
         except RuntimeError as error:
@@ -37,7 +37,7 @@ class LedgerThread:
         return await done
 
     def end(self) -> None:
-        """Have it end; nothing is called any more."""
+        """End the thread; no call follows."""
         self._thread.shutdown(wait=False)
         self.has_ended = True
 

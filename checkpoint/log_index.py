@@ -19,16 +19,16 @@ from checkpoint.migrations import APPLICATION_ID
 from checkpoint.reserve import allocate
 
 SIZE: Final = 32 * 1024
-"""Bytes that it has for some thousand pages of the log, while somebody has the database open."""
+"""The size of an index for some thousand pages of the log, in bytes, while the database is open."""
 
-_STEP: Final = 4096  # bytes of which SQLite writes one
-_MARGIN: Final = 16 * 1024  # bytes for what a file system needs for itself, and for a page in the log
+_STEP: Final = 4096  # SQLite writes one byte in each of these
+_MARGIN: Final = 16 * 1024  # bytes for the file system's own needs, and for a page in the log
 
 
 def check_room(path: Path) -> None:
-    """Raise OSError (ENOSPC) where whoever opens the database whose index is at `path` could be killed for want of it.
+    """Raise OSError (ENOSPC) if opening the database with the index `path` could kill the process for lack of space.
 
-    It is tried: of what a file system has free some is its own, and some root's.
+    This is tested by allocation, because parts of a file system's free space are reserved for itself and for root.
     """
     if os.statvfs(path.parent).f_frsize >= _STEP:
         return
@@ -38,19 +38,19 @@ def check_room(path: Path) -> None:
             allocate(nameless, 0, SIZE + _MARGIN - _allocated(path))
         finally:
             os.close(nameless)
-    except OSError as error:  # of anything else SQLite will say it
+    except OSError as error:  # SQLite will report other errors
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
 
 
 def fill(path: Path, connection: sqlite3.Connection) -> None:
-    """Have no holes in the index at `path`, by a transaction that changes nothing. Raises `sqlite3.Error`."""
+    """Fill all holes in the index at `path`, by a transaction that changes nothing. Raises `sqlite3.Error`."""
     if _allocated(path) < SIZE and os.statvfs(path.parent).f_frsize < _STEP:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 def _allocated(path: Path) -> int:
-    """Return the bytes that have blocks; what a process that was killed has left is used again."""
+    """Return the allocated bytes; the index that a killed process left is used again."""
     try:
         return path.stat().st_blocks * 512
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The ledger's schema: forward-only steps, each recorded in the same transaction that makes it.
+"""The ledger's schema: forward-only steps, each recorded in the transaction that performs it.
 
 A released step is never edited; a change of the schema is a new step at the end.
 """
@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from checkpoint.checksums import row_checksum
 
-APPLICATION_ID = 0x6E706C67  # "nplg", in the file's header: tells our database from anybody else's
+APPLICATION_ID = 0x6E706C67  # "nplg", in the file's header: identifies nodeplug's databases
 
 
 class Migration(Struct, frozen=True):
-    """One step; its version is its place in the list, from 1."""
+    """One step; its version is its position in the list, from 1."""
 
     name: str
     statements: tuple[str, ...]
@@ -39,7 +39,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "leases and withheld devices",
         (
             "CREATE TABLE answer (digest BLOB PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",
-            # One answer covers all units of a container: kept once, or 10,000 units would keep it 10,000 times.
+            # One answer covers all units of a container: stored once, instead of once for each of up to 10,000 units.
             """CREATE TABLE lease (
                 resource TEXT NOT NULL,
                 api TEXT NOT NULL,
@@ -63,7 +63,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         "owners instead of parties, pods, the order of grants; no withheld devices",
         (
-            # Of a share it was not recorded how many its device had: until it ends the device is given to nobody else.
+            # The number of shares was not recorded: until such a lease ends, no other owner gets the device.
             """CREATE TABLE granted (
                 sequence INTEGER PRIMARY KEY,
                 resource TEXT NOT NULL,
@@ -104,11 +104,11 @@ MIGRATIONS: tuple[Migration, ...] = (
     _WITHHELD,
 )
 LEASES_SINCE: Final = 2
-"""The version since which leases can be read in a file of an older program."""
+"""The first version whose leases this program can read in a file of an older program."""
 CHECKSUMS_SINCE: Final = MIGRATIONS.index(_CHECKSUMS) + 1
-"""The version since which each lease has a checksum."""
+"""The first version in which each lease has a checksum."""
 WITHHELD_SINCE: Final = MIGRATIONS.index(_WITHHELD) + 1
-"""The version since which devices can be withheld."""
+"""The first version in which devices can be withheld."""
 
 
 def version(connection: sqlite3.Connection) -> int:
@@ -120,7 +120,7 @@ def version(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[Migration] = MIGRATIONS) -> None:
-    """Make the steps that `connection` (in autocommit mode) lacks. Raises sqlite3.Error; a failed step is undone."""
+    """Perform the steps that `connection` (in autocommit mode) lacks. Raises sqlite3.Error; a failed step is undone."""
     connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
     for number, step in enumerate(steps[version(connection) :], start=version(connection) + 1):
         connection.execute("BEGIN IMMEDIATE")

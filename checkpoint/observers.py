@@ -19,17 +19,17 @@ WithheldObserver: TypeAlias = Callable[[], None]
 
 
 class Observers:
-    """Those of one ledger (see `Ledger.observe` and its like)."""
+    """The observers of one ledger (see `Ledger.observe` and its like)."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start empty."""
         self.of_leases: list[Observer] = []
         self.of_renewals: list[RenewalObserver] = []
         self.of_commits: list[CommitObserver] = []
         self.of_withheld: list[WithheldObserver] = []
 
     def notify(self, changes: Sequence[Change], *, are_on_disk: bool) -> None:
-        """Say what requests have changed; or have not, where the disk refused them."""
+        """Report the changes of requests; or that they are undone, if the disk refused them."""
         moved = [lease for change in changes for lease in (*change.ended, *change.begun)]
         moved += [lease for change in changes for lease in change.rerecorded]
         if moved:
@@ -42,7 +42,7 @@ class Observers:
             _call(self.of_commits, changes)
 
     def notify_all(self) -> None:
-        """Have everybody look again at everything, in the next turn of the loop."""
+        """Let all observers check everything again, in the next iteration of the loop."""
         loop = asyncio.get_running_loop()
         loop.call_soon(_call, self.of_leases, None)
         loop.call_soon(_call, self.of_withheld)

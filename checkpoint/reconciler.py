@@ -38,30 +38,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nodeplug.leases")
 
-INTERVAL = 30.0  # seconds between passes while somebody may hold something
-_PASS_SHARE = 20  # times as long as a pass takes, at least, until one that somebody waits for
-GRACE = 5.0  # seconds that the kubelet may need to record our answer before its silence counts
+INTERVAL = 30.0  # seconds between passes while something might be held
+_PASS_SHARE = 20  # minimum pause before an early pass, as a multiple of the last pass's duration
+GRACE = 5.0  # seconds that the kubelet can need to record an answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
 _NO_PODS = "the kubelet does not know its pods yet"
 
 
 class Witnesses(Protocol):
-    """Who can say who holds what. Each answers within a few seconds, and None where it cannot."""
+    """The sources that know who holds what. Each answers within a few seconds, or with None if it cannot."""
 
     async def listed(self) -> Listed | None:
         """Return what the kubelet's pod-resources API lists."""
         ...
 
     async def device_file(self) -> DeviceFile | None:
-        """Return what the kubelet's device manager has on disk.
+        """Return the file of the kubelet's device manager.
 
         `is_fresh` if it was written since `listed` was asked.
         """
         ...
 
     async def claim_file(self) -> Mapping[str, ClaimEntry] | None:
-        """Return what the kubelet's DRA manager has on disk."""
+        """Return the file of the kubelet's DRA manager."""
         ...
 
     async def pods(self) -> frozenset[str] | None:
@@ -69,16 +69,16 @@ class Witnesses(Protocol):
         ...
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
-        """Return by uid whether the API server wants claims prepared, without those for which it does not answer."""
+        """Return by uid whether the API server wants claims prepared; claims without an answer are left out."""
         ...
 
     def is_absent(self) -> bool:
-        """Tell whether there is no kubelet that could name anything: no pod-resources socket."""
+        """Return whether no kubelet can name anything, because it has no pod-resources socket."""
         ...
 
 
 class _Pass(Struct):
-    """One pass: when it began, by the loop's clock, what was leased then, and what it found."""
+    """One pass: its beginning by the loop's clock, what was leased then, and its findings."""
 
     began: float
     leased: frozenset[LeaseKey]
@@ -88,7 +88,7 @@ class _Pass(Struct):
 
 
 class Reconciler:
-    """Ends and restores leases by what the witnesses say. `run` belongs into the daemon's task group."""
+    """Ends and restores leases on the evidence of the witnesses. `run` belongs in the daemon's task group."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Reconciler:
         grace: float = GRACE,
         patience: float = 3.0,
     ) -> None:
-        """Look after `ledger`. `patience` is how long a grant or a refusal waits for a pass; all times in seconds."""
+        """Manage `ledger`. `patience` is how long a grant or a refusal waits for a pass; all times are in seconds."""
         self.units: UnitFront | None = None
         self.claims: ClaimFront | None = None
         self.problem = "the kubelet was not asked yet"  # why it is not known who holds what; empty when it is
@@ -109,25 +109,25 @@ class Reconciler:
         self._interval = interval
         self._grace = grace
         self._patience = patience
-        self._alive: set[str] = set()  # pods of leases whose cgroups were there
-        self._ended: set[str] = set()  # and are gone
-        self._missed: dict[LeaseKey, float] = {}  # since when a lease whose holder nobody named is missed
+        self._alive: set[str] = set()  # pods of leases that have cgroups
+        self._ended: set[str] = set()  # and those whose cgroups are gone
+        self._missed: dict[LeaseKey, float] = {}  # since when a lease without a known holder has been missing
         self._given_back: dict[ClaimName, float] = {}  # claims whose leases ended lately, and when
         self._restoring = Restoring(ledger)
-        self._is_idle = False  # nothing is looked after
-        self._files_name_any = True  # as far as is known
+        self._is_idle = False  # there is nothing to manage
+        self._files_name_any = True  # whether the kubelet's files name any device of nodeplug, as far as is known
         self._asked: list[asyncio.Future[_Pass | None]] = []
-        self._has_ended = False  # there will be no pass any more
+        self._has_ended = False  # there will be no further pass
         self._wake = asyncio.Event()
         self._pause: asyncio.Timeout | None = None  # until the next pass
-        self._took = 0.0  # seconds, of the last one
+        self._took = 0.0  # seconds, of the last pass
         ledger.guard = self
         ledger.observe(self._leases_changed)
         ledger.observe_renewals(self._leases_changed)
         ledger.observe_commits(self._note_ended)
 
     async def run(self) -> None:
-        """Reconcile now, whenever somebody asks, and every `interval` while somebody may hold something."""
+        """Reconcile now, on request, and every `interval` while something might be held."""
         asked: list[asyncio.Future[_Pass | None]] = []
         try:
             while True:
@@ -151,7 +151,7 @@ class Reconciler:
             _answer([*asked, *self._asked], None)
 
     async def _rest(self, seconds: float | None) -> None:
-        """Return once somebody wakes us. Raises TimeoutError after so many seconds, of which `_pause` knows."""
+        """Wait for a wake-up. Raises TimeoutError after so many seconds; `_pause` can change that."""
         try:
             async with asyncio.timeout(seconds) as self._pause:
                 await self._wake.wait()
@@ -159,12 +159,12 @@ class Reconciler:
             self._pause = None
 
     async def refresh(self) -> None:
-        """Return after a pass that began after this moment; at once where there is none any more."""
+        """Wait for a pass that began after this moment; return at once if there will be none."""
         await self._fresh_pass()
 
     async def statements(self, lease: Lease) -> "tuple[Statement, ...]":
-        """Return what the witnesses say of a lease now; nothing where it ends with that, or they cannot be asked."""
-        from checkpoint.testimony import statements  # for whoever asks; a daemon that nobody asks does without
+        """Return what the witnesses report of a lease now; empty if it ends meanwhile, or they cannot be asked."""
+        from checkpoint.testimony import statements  # on first use: most daemons never need it
 
         found = await self._fresh_pass()
         now = self._ledger.get(lease.key)
@@ -197,14 +197,14 @@ class Reconciler:
         return tuple(x for x in leases if self._ledger.get(x.key) is None)
 
     async def _holdings_for(self, found: _Pass, lease: Lease) -> Holdings:
-        """Return what was said in a pass, and of a claim what the API server says: a pass may not need its word."""
+        """Return a pass's holdings, for a claim with the API server's answer: a pass does not always ask for it."""
         claim = claim_of(lease) if lease.api == "dra" else None
         if claim is None or (found.holdings.claims is not None and claim.uid in found.holdings.claims):
             return found.holdings
         return replace(found.holdings, claims=await self._witnesses.wanted((claim,)))
 
     def _check_release(self, lease: Lease, holdings: Holdings, began: float) -> None:
-        """Raise `ReleaseRefused` where the lease is held or young."""
+        """Raise `ReleaseRefused` if the lease is held or recent."""
         from checkpoint.testimony import statements
 
         if held := [x for x in statements(holdings, lease) if x.holds]:
@@ -214,7 +214,7 @@ class Reconciler:
             raise ReleaseRefused(f"{lease} less than {self._grace:g} s ago; the kubelet may not have recorded it yet")
 
     async def _fresh_pass(self) -> _Pass | None:
-        """Return a pass that began after this moment; None where there is none any more, or where it failed."""
+        """Return a pass that began after this moment; None if it failed, or if there will be none."""
         if self._has_ended:
             return None
         future: asyncio.Future[_Pass | None] = asyncio.get_running_loop().create_future()
@@ -223,13 +223,13 @@ class Reconciler:
         return await future
 
     async def before_refusing(self) -> None:
-        """Have leases ended whose holders are gone, as far as a pass says so in time (`Guard`)."""
+        """End leases whose holders are gone, as far as a pass finds that in time (`Guard`)."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self.refresh()
 
     async def before_granting(self) -> None:
-        """Return once the ledger is complete (`Guard`). Raises `LedgerUnavailable`."""
+        """Wait until the ledger is complete (`Guard`). Raises `LedgerUnavailable`."""
         await self.before_refusing()
         if not self._ledger.is_complete:
             raise LedgerUnavailable(
@@ -243,16 +243,16 @@ class Reconciler:
         try:
             await self._ledger.load()
         except (LedgerUnavailable, StateLocked):
-            return None  # each request says so
+            return None  # each request reports that
         self._ledger.check_file()
         found = await self._ask_witnesses()
         for do in (self._learn, self._end, self._restore):
-            await asyncio.sleep(0)  # of thousands of leases each takes a while
+            await asyncio.sleep(0)  # with thousands of leases each step takes some time
             await do(found)
         return found
 
     async def _ask_witnesses(self) -> _Pass:
-        """Ask everybody, and again those whose word was not enough."""
+        """Ask all witnesses, and some again if their answers were not sufficient."""
         began, before = asyncio.get_running_loop().time(), self._ledger.leases()
         self._given_back = {claim: since for claim, since in self._given_back.items() if since > began - self._grace}
         listed = await self._witnesses.listed()
@@ -291,7 +291,7 @@ class Reconciler:
         return frozenset(self._ended)
 
     async def _rewritten(self) -> DeviceFile | None:
-        """Return the kubelet's file once it is written again; as it is where the kubelet does not write it in time."""
+        """Return the kubelet's file after it was written again, or the old one if that takes too long."""
         deadline = asyncio.get_running_loop().time() + _REWRITE_PATIENCE
         while True:
             found = await self._witnesses.device_file()
@@ -300,7 +300,7 @@ class Reconciler:
             await asyncio.sleep(_REWRITE_STEP)
 
     async def _learn(self, found: _Pass) -> None:
-        """Record whom the witnesses name, of leases that are not younger than their words."""
+        """Record the holders that the witnesses name, for leases that are older than their answers."""
         learnt: list[Lease] = []
         for key, lease in self._leases():
             if found.verdicts.get(key) is not Verdict.HELD or self._is_recent(lease, found.began):
@@ -311,7 +311,7 @@ class Reconciler:
             holder = holder or found.holdings.claim_holder_of(lease) or lease.holder
             if (holder, pods) != (lease.holder, lease.pods):
                 learnt.append(replace(lease, holder=holder, pods=pods))
-        with contextlib.suppress(LedgerUnavailable):  # it is tried again at the next pass
+        with contextlib.suppress(LedgerUnavailable):  # the next pass tries again
             await self._ledger.update(learnt)
 
     async def _end(self, found: _Pass) -> None:
@@ -326,7 +326,7 @@ class Reconciler:
         if self.claims is not None:
             since = found.began - self._grace
             ends = (self.claims.end_claim(claim, since) for claim in claims.values())
-            failed = await asyncio.gather(*ends, return_exceptions=True)  # none goes on beside the next pass
+            failed = await asyncio.gather(*ends, return_exceptions=True)  # so that none of them overlaps the next pass
             for error in filter(None, failed):
                 raise error
         known = {key for key, _ in self._leases()}
@@ -334,7 +334,8 @@ class Reconciler:
 
     def _is_ended(self, key: LeaseKey, lease: Lease, found: _Pass) -> bool:
         if found.verdicts.get(key) is not Verdict.ENDED:
-            if found.verdicts.get(key) in (Verdict.HELD, Verdict.FILE_TOO_OLD):  # silence takes no miss back
+            # an unknown verdict does not reset the wait
+            if found.verdicts.get(key) in (Verdict.HELD, Verdict.FILE_TOO_OLD):
                 self._missed.pop(key, None)
             return False
         if self._is_recent(lease, found.began):
@@ -344,7 +345,7 @@ class Reconciler:
         return found.began - self._missed.setdefault(key, found.began) >= self._grace
 
     async def _restore(self, found: _Pass) -> None:
-        """Lease again what somebody holds without a lease, and held without one when the pass began."""
+        """Lease again what is held without a lease, and was when the pass began."""
         self._restoring.begin()
         await self._restoring.restore_units(found.holdings, found.leased, self.units)
         await self._restoring.restore_claims(found.holdings, found.claims | self._given_back.keys(), self.claims)
@@ -378,9 +379,10 @@ class Reconciler:
         return now - self._ledger.age(lease) >= began - self._grace
 
     def _until_next(self) -> float | None:
-        """Return the seconds until the next pass is due; None while there is nothing to look after.
+        """Return the seconds until the next pass; None while there is nothing to manage.
 
-        A lease can end while the kubelet is away, and a kubelet that comes back gives its pods what they had, unasked.
+        Leases can end while the kubelet is away, and a kubelet that returns lets its pods use their devices without
+        asking.
         """
         leases = self._ledger.leases()
         may_be_held = self.problem or self._files_name_any
@@ -390,7 +392,7 @@ class Reconciler:
         return self._soon() if waiting or self._missed else self._interval
 
     def _soon(self) -> float:
-        """Return the seconds until a pass that is not to be waited for as long as for others."""
+        """Return the seconds until a pass that should come earlier than the regular one."""
         return min(self._interval, max(self._grace, _REWRITE_STEP, _PASS_SHARE * self._took))
 
     def _note_ended(self, changes: Sequence[Change]) -> None:
@@ -398,9 +400,9 @@ class Reconciler:
         self._given_back.update(dict.fromkeys(map(claim_of, ended), asyncio.get_running_loop().time()))
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
-        """Look after a first lease; of a later one learn who has it as soon as the kubelet has it on record.
+        """Start the passes after a first lease; after a later one make a pass once the kubelet can have recorded it.
 
-        What was found out about a lease is not known of the one that replaces or renews it.
+        What was found out about a lease does not apply to the one that replaces or renews it.
         """
         for lease in leases or ():
             self._missed.pop(lease.key, None)

@@ -1,4 +1,4 @@
-"""Requests to the ledger that wait for a transaction, and how they are answered."""
+"""Requests to the ledger that wait for a transaction, and their answers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ from checkpoint.lease import Book, Change
 
 
 class Request(Struct):
-    """What is decided once it is this one's turn, and who waits for the outcome."""
+    """The decision to make in this request's turn, and the future of its caller."""
 
     decide: Callable[[Book], tuple[Change, Any]]
     answer: "asyncio.Future[Any]"
 
 
 def answer(batch: Sequence[Request], outcomes: Sequence[Any]) -> None:
-    """Give each who still waits its outcome: a result, or the exception that it is."""
+    """Set the outcome of each request whose caller still waits: a result, or the exception that it is."""
     for request, outcome in zip(batch, outcomes, strict=True):
         if request.answer.done():
             continue

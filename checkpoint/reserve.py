@@ -16,32 +16,33 @@ from typing import Final
 FILE_NAME: Final = "reserve"
 _SECOND_NAME: Final = "reserve-name"
 SIZE: Final = 1 << 20
-"""Bytes by which it grows: for a ledger of some hundred leases it need not."""
+"""The step, in bytes, by which it grows: enough for a ledger of some hundred leases."""
 
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe there must not wait
+# opening must not block on a pipe at that path
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOT_HERE: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _ZEROS: Final = bytes(64 * 1024)
 _STEP: Final = 16 * 1024
 
 
 class Reserve:
-    """The files in a state directory."""
+    """The reserve files in a state directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Prepare; nothing is touched yet."""
+        """Prepare; no file is touched yet."""
         self._path = directory / FILE_NAME
         self._place = os.fspath(self._path)
         self._second = directory / _SECOND_NAME
-        self._has_blocks = False  # a file that was there may have holes, as from a backup
+        self._has_blocks = False  # an existing file can have holes, as from a backup
 
     def make(self, size: int) -> None:
-        """Have at least `size` bytes. Raises OSError where the disk has no room for them, and leaves what was there."""
+        """Reserve at least `size` bytes. Raises OSError if the disk has no space, and restores the previous size."""
         if self._has(size):
             return
         with self._opened() as (descriptor, before):
             try:
                 allocate(descriptor, before if self._has_blocks else 0, size)
-                os.fsync(descriptor)  # a server may say only then that it has no room
+                os.fsync(descriptor)  # some servers report a lack of space only now
                 self._has_blocks = True
             except OSError:
                 if before:
@@ -51,13 +52,13 @@ class Reserve:
                 raise
 
     def save(self, size: int) -> None:
-        """Have `size` bytes, or as many as there is room for. Raises OSError where the file cannot be made."""
+        """Reserve `size` bytes, or as many as possible. Raises OSError if the file cannot be created."""
         if not self._has(size):
             with self._opened() as (descriptor, before):
                 allocate_what_there_is(descriptor, before, size)
 
     def give_up(self) -> bool:
-        """Remove the reserve; tell whether that has made room."""
+        """Remove the reserve; return whether that has freed anything."""
         has_made_room = False
         for path in (self._path, self._second):
             with contextlib.suppress(OSError):
@@ -73,7 +74,7 @@ class Reserve:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[int, int]]:
-        """Have the file, and its size as it was, meanwhile, and the second one from now on."""
+        """Open the file and yield it with its size; also create the second file."""
         os.close(os.open(self._second, _FLAGS, 0o600))
         descriptor = os.open(self._path, _FLAGS, 0o600)
         try:
@@ -83,9 +84,9 @@ class Reserve:
 
 
 def allocate(descriptor: int, start: int, end: int) -> None:
-    """Give a file its blocks from one offset to another. Raises OSError where there is no room for them.
+    """Allocate a file's blocks from one offset to another. Raises OSError if there is no space.
 
-    They are written where a file system or a libc cannot do it otherwise, as NFS with musl; glibc writes them itself.
+    Zeros are written if a file system or a libc cannot allocate, as NFS with musl; glibc writes them itself.
     """
     if start >= end:
         return
@@ -99,7 +100,7 @@ def allocate(descriptor: int, start: int, end: int) -> None:
 
 
 def allocate_what_there_is(descriptor: int, start: int, end: int) -> None:
-    """Give a file its blocks from one offset on, to another or until there are no more."""
+    """Allocate a file's blocks from one offset to another, or as far as there is space."""
     with contextlib.suppress(OSError):
         for offset in range(start, end, _STEP):
             allocate(descriptor, offset, min(offset + _STEP, end))

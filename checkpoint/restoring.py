@@ -23,9 +23,9 @@ from checkpoint.ledger import Ledger
 log = logging.getLogger("nodeplug.leases")
 
 _Key: TypeAlias = str | tuple[str, str]  # of a claim: its uid, or its namespace and name
-_Container: TypeAlias = tuple[str, str, UnitEntry | None]  # its resource, holder, and what the kubelet's file says
+_Container: TypeAlias = tuple[str, str, UnitEntry | None]  # resource, holder, and the entry in the kubelet's file
 
-_MOST_LINES: Final = 100  # of a pass: a lost ledger may have had 40,000
+_MOST_LINES: Final = 100  # of one pass: a lost ledger can have had 40,000 leases
 _MOST_REASONS: Final = 3  # that every refusal repeats
 
 
@@ -36,16 +36,16 @@ class Restoring:
         """Restore leases of `ledger`."""
         self._ledger = ledger
         self._unleased: dict[str, str] = {}  # what is held without a lease, and why
-        self._unleased_before: dict[str, str] = {}  # at the pass before
-        self._unrestored: dict[str, None] = {}  # reasons for which something is not leased again yet
-        self._lines = 0  # in the log, or too many for it
+        self._unleased_before: dict[str, str] = {}  # in the previous pass
+        self._unrestored: dict[str, None] = {}  # reasons why leases are not restored yet
+        self._lines = 0  # logged in this pass, or left out because of the limit
 
     def begin(self) -> None:
-        """Begin with a pass."""
+        """Begin a pass."""
         self._unleased_before, self._unleased, self._unrestored, self._lines = self._unleased, {}, {}, 0
 
     async def restore_units(self, holdings: Holdings, leased: Set[LeaseKey], front: UnitFront | None) -> None:
-        """Lease units again that somebody holds, and that were not `leased` when the witnesses were asked."""
+        """Restore the leases of held units that were not `leased` when the witnesses were asked."""
         if front is None:
             return
         held = held_units(holdings)
@@ -54,32 +54,32 @@ class Restoring:
             containers.setdefault((resource, *held[resource, unit]), []).append(unit)
         for (resource, holder, entry), units in containers.items():
             lost = [x for x in units if self._ledger.get((resource, "device-plugin", x)) is None]
-            if lost and front.serves(resource):  # still: meanwhile the configuration may be another one
+            if lost and front.serves(resource):  # the configuration can have changed meanwhile
                 pods = frozenset({entry.pod} if entry else ())
                 leases = front.restore_units(resource, lost, entry)
                 await self._restore_leases([replace(x, holder=holder, pods=pods) for x in leases])
 
     async def restore_claims(self, holdings: Holdings, known: Set[ClaimName], front: ClaimFront | None) -> None:
-        """Lease claims again that somebody holds, and that were not `known` when the witnesses were asked."""
+        """Restore the leases of held claims that were not `known` when the witnesses were asked."""
         leased = map(claim_of, (lease for lease in self._ledger.leases() if lease.api == "dra"))
-        there = _keys(chain(known, leased))  # what is prepared meanwhile its front finds there
+        there = _keys(chain(known, leased))  # the front finds claims that are prepared meanwhile
         for claim, units in sorted(held_claims(holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
             if front is not None and not _is_among(claim, there):
                 await self._restore_claim(claim, units, front)
 
     def end(self) -> str:
-        """Return why not all is leased again; empty where it is, or never can be."""
+        """Return why not all leases are restored; empty if they are, or never can be."""
         if self._lines > _MOST_LINES:
             more = self._lines - _MOST_LINES
             log.warning("%d more were held without a lease; `nodeplug status` has all leases", more)
         return "; ".join(list(self._unrestored)[:_MOST_REASONS])
 
     async def _restore_leases(self, leases: Sequence[Lease]) -> None:
-        """Grant what a container has: all of it at once, or what of it can be had, in halves."""
+        """Grant what a container has: all of it at once, or as much as possible, in halves."""
         why = ""
         try:
             await self._ledger.grant(leases, check=partial(_check_unleased, leases), guarded=False)
-        except LeaseRefused as refusal:  # whoever has the lease, nobody else gets the device
+        except LeaseRefused as refusal:  # the existing lease stays, and the device is not allocated to others
             if half := len(leases) // 2:
                 await self._restore_leases(leases[:half])
                 await self._restore_leases(leases[half:])
@@ -109,7 +109,7 @@ class Restoring:
         self._report(f"claim {name}", why, {"claim": name})
 
     def _report(self, what: str, why: str, extra: Mapping[str, str]) -> None:
-        """Log that something is held without a lease: once, for as long as the reason is the same."""
+        """Log that something is held without a lease, once for each reason."""
         if self._unleased_before.get(what) != why:
             self._log(logging.ERROR, f"{what} is held without a lease: {why}", extra)
         self._unleased[what] = why
@@ -121,7 +121,7 @@ class Restoring:
 
 
 def _check_unleased(leases: Iterable[Lease], book: Book) -> None:
-    """Raise `LeaseRefused` where a unit has a lease by now: the kubelet has given it out since it was listed."""
+    """Raise `LeaseRefused` if a unit has a lease by now: the kubelet has allocated it since it was listed."""
     for lease in leases:
         if book.get(lease.key) is not None:
             raise LeaseRefused(f"device {lease.unit}: {lease.resource} has given it out meanwhile", lease.unit)
@@ -132,5 +132,5 @@ def _keys(claims: Iterable[ClaimName]) -> Set[_Key]:
 
 
 def _is_among(claim: ClaimName, keys: Set[_Key]) -> bool:
-    """Tell whether a claim is one of those whose keys these are; its uid may be missing, and their names."""
+    """Return whether a claim is among those with these keys; its uid can be missing, and their names."""
     return claim.uid in keys if claim.uid else ("", "") in keys or (claim.namespace, claim.name) in keys

@@ -1,6 +1,6 @@
 """The rows of the ledger's tables: leases, their records, withheld devices; each lease with a checksum.
 
-Nothing here begins or ends a transaction, or knows of files (database.py).
+Transactions and files are in database.py.
 """
 
 import sqlite3
@@ -20,15 +20,18 @@ _INSERT = f"INSERT INTO lease ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?
 _RENEW = f"""{_INSERT} ON CONFLICT (resource, api, unit) DO UPDATE SET holder = excluded.holder, pods = excluded.pods,
     phase = excluded.phase, boot_id = excluded.boot_id, granted_at = excluded.granted_at,
     checksum = excluded.checksum"""
-_RENEW_RECORD = f"{_RENEW}, record = excluded.record"  # writes its index, too, whether it is another one or not
+_RENEW_RECORD = f"{_RENEW}, record = excluded.record"  # also writes the column's index, even if the record is the same
 
 
 class Nonsense(Exception):
-    """A row is not what was written, or means nothing; the words say which."""
+    """A row differs from what was written, or is invalid; the text names it."""
 
 
 def load(connection: sqlite3.Connection) -> Book:
-    """Read everything. Raises `Nonsense` where one row makes none: half a truth would hand devices out twice."""
+    """Read everything.
+
+    Raises `Nonsense` if any row is invalid: with missing leases devices would be allocated twice.
+    """
     # fetchall: a half-read cursor would keep the file open while it is renamed
     bodies = dict(connection.execute("SELECT digest, body FROM record").fetchall())
     is_checked = version(connection) >= CHECKSUMS_SINCE
@@ -50,7 +53,7 @@ def load(connection: sqlite3.Connection) -> Book:
         leases = [
             msgspec.convert(
                 {
-                    "resource": intern(resource),  # few of these, and as many texts as rows
+                    "resource": intern(resource),  # few different values, in one text object per row
                     "api": api,
                     "unit": unit,
                     "owner": owner,
@@ -60,7 +63,7 @@ def load(connection: sqlite3.Connection) -> Book:
                     "phase": phase,
                     "boot_id": intern(boot_id),
                     "granted_at": granted_at,
-                    # an empty set is 216 bytes, and the one that is there already none
+                    # an empty set takes 216 bytes, the default none
                     **({"shared": msgspec.json.decode(shared)} if shared != "[]" else {}),
                     **({"pods": msgspec.json.decode(pods)} if pods != "[]" else {}),
                 },
@@ -74,7 +77,7 @@ def load(connection: sqlite3.Connection) -> Book:
 
 
 def _verify(bodies: Mapping[bytes, bytes], rows: Iterable[Sequence[Any]]) -> None:
-    """Raise `Nonsense` for the first thing that is not what was written; `rows` begin with their checksums."""
+    """Raise `Nonsense` for the first row that differs from what was written; `rows` begin with their checksums."""
     for digest, body in bodies.items():
         if record_digest(body) != digest:
             raise Nonsense(f"the answer {digest.hex()} is not what was written (its digest differs)")
@@ -85,7 +88,7 @@ def _verify(bodies: Mapping[bytes, bytes], rows: Iterable[Sequence[Any]]) -> Non
 
 
 def rewrite(connection: sqlite3.Connection, book: Book) -> None:
-    """Make the file equal to memory, whatever stood in it."""
+    """Make the file equal to memory, whatever it contained."""
     for table in ("lease", "record", "withheld"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
     _insert(connection, tuple(book))
@@ -93,13 +96,13 @@ def rewrite(connection: sqlite3.Connection, book: Book) -> None:
 
 
 def apply(connection: sqlite3.Connection, changes: Iterable[Change]) -> None:
-    """Write what requests have changed, in their order."""
+    """Write the changes of requests, in their order."""
     for change in changes:
         _apply(connection, change)
 
 
 def _apply(connection: sqlite3.Connection, change: Change) -> None:
-    # Ends first: the trigger drops records that nobody refers to any more, and a new lease may bring the same one.
+    # Ends first: the trigger deletes unreferenced records, and a new lease can have the same record.
     if change.ended:
         connection.executemany(
             "DELETE FROM lease WHERE resource = ? AND api = ? AND unit = ?", [lease.key for lease in change.ended]
@@ -147,7 +150,7 @@ def _renew(connection: sqlite3.Connection, renewed: Sequence[tuple[Lease, Lease]
 
 
 def _insert_records(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Write records that are not there yet; return the digests of all."""
+    """Write records that are not stored yet; return the digests of all."""
     digests = _digests(bodies)
     rows = [(digest, body) for body, digest in digests.items()]
     connection.executemany("INSERT OR IGNORE INTO record VALUES (?, ?)", rows)
@@ -155,7 +158,7 @@ def _insert_records(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> 
 
 
 def _digests(bodies: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Return what each record is found by; leases of one call have the same one, which is read once."""
+    """Return the key of each record; leases of one call have the same record, which is hashed once."""
     return {body: record_digest(body) for body in set(bodies)}
 
 

@@ -12,7 +12,7 @@ from checkpoint.lease import Lease
 
 
 class Statement(Struct, frozen=True):
-    """What one witness says, and whether that holds the lease."""
+    """The report of one witness, and whether it shows that the lease is held."""
 
     witness: str
     says: str
@@ -20,7 +20,7 @@ class Statement(Struct, frozen=True):
 
 
 def statements(holdings: Holdings, lease: Lease) -> tuple[Statement, ...]:
-    """Return what was said of a lease, each witness's words once."""
+    """Return the reports about a lease, one for each witness."""
     return tuple(_of_claim(holdings, lease) if lease.api == "dra" else _of_unit(holdings, lease))
 
 

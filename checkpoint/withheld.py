@@ -12,13 +12,13 @@ from typing import Final
 from msgspec import Struct
 
 MOST: Final = 4096
-"""Devices that are withheld at a time."""
+"""The most devices that can be withheld at a time."""
 LONGEST: Final = 200
-"""Characters of a reason."""
+"""The most characters of a reason."""
 
 
 class Withheld(Struct, frozen=True):
-    """A device that is withheld, why (empty where nobody says), and since when, in seconds since the epoch."""
+    """A withheld device, the reason (empty if none was stated), and since when, in seconds since the epoch."""
 
     device: str
     reason: str
@@ -26,7 +26,7 @@ class Withheld(Struct, frozen=True):
 
 
 def why_withheld(device: str, concerned: Iterable[str], withheld: Mapping[str, Withheld]) -> str:
-    """Return why nobody new is given a device, in words; empty where nothing that it has or is part of is withheld.
+    """Return why a device is withheld from new holders, in words; empty if none of `concerned` is withheld.
 
     `concerned` are the ids of the device, its members and the wholes that it is a part of.
     """

@@ -12,18 +12,18 @@ from msgspec import Struct
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
-_MOST_SPLICED = 64  # units of which the bytes are replaced one by one, which copies the list each time
+_MOST_SPLICED = 64  # units whose bytes are replaced one by one; each replacement copies the list
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """What a unit is listed with: whether it can be had, and the NUMA nodes of its device."""
+    """The listed state of a unit: whether it is healthy, and the NUMA nodes of its device."""
 
     is_healthy: bool
     numa_nodes: tuple[int, ...]
 
 
 class Advertised:
-    """The list of one resource: what it holds, and its encoding."""
+    """The list of one resource: its content and its encoding."""
 
     def __init__(self) -> None:
         """Start with an empty list, which a kubelet takes as 0 devices."""
@@ -32,11 +32,11 @@ class Advertised:
 
     @property
     def encoded(self) -> bytes:
-        """The list as a ListAndWatchResponse; the same object until something changes."""
+        """Return the list as a ListAndWatchResponse; the same object until something changes."""
         return self._encoded
 
     def replace(self, units: Mapping[str, tuple[bool, tuple[int, ...]]]) -> bool:
-        """Take over the whole list: health and NUMA nodes by unit. Returns whether anything changed."""
+        """Replace the whole list: health and NUMA nodes by unit. Returns whether anything changed."""
         alike: dict[tuple[bool, tuple[int, ...]], Entry] = {}
         known = self._entries
         entries: dict[str, Entry] = {}
@@ -51,7 +51,7 @@ class Advertised:
         return True
 
     def set_health(self, units: Iterable[str], is_healthy: bool) -> bool:
-        """Change the health of units that are listed. Returns whether anything changed."""
+        """Change the health of listed units. Returns whether anything changed."""
         changed = [unit for unit in units if self._entries[unit].is_healthy != is_healthy]
         if changed:
             alike = {nodes: Entry(is_healthy, nodes) for nodes in map(self.numa_nodes, changed)}
@@ -63,30 +63,30 @@ class Advertised:
         return self._entries[unit].numa_nodes if unit in self._entries else ()
 
     def is_healthy(self, unit: str) -> bool | None:
-        """Tell whether a unit is listed as healthy; None where it is not listed."""
+        """Return whether a unit is listed as healthy; None if it is not listed."""
         return self._entries[unit].is_healthy if unit in self._entries else None
 
     def health(self) -> dict[str, bool]:
-        """Return of each unit that is listed whether it is healthy."""
+        """Return whether each listed unit is healthy."""
         return {unit: entry.is_healthy for unit, entry in self._entries.items()}
 
     def counts(self) -> tuple[int, int]:
         """Return how many units are listed and how many of them are healthy."""
-        entries = tuple(self._entries.values())  # another thread may ask
+        entries = tuple(self._entries.values())  # called from other threads, too
         return len(entries), sum(entry.is_healthy for entry in entries)
 
     def _take(self, entries: dict[str, Entry]) -> None:
-        """Take over another list, which is not the same."""
+        """Store another list, which differs from the current one."""
         spliced = _spliced(self._encoded, self._entries, entries)
         self._encoded = b"".join([_encode(*each) for each in entries.items()]) if spliced is None else spliced
         self._entries = entries
 
 
 def _spliced(encoded: bytes, before: Mapping[str, Entry], now: Mapping[str, Entry]) -> bytes | None:
-    """Return the encoding of a list made from that of the one before it; None where too much is another one.
+    """Return the encoding of a list derived from the previous one; None if the change is too large.
 
-    The bytes of a unit are found by a search. They begin with those of an end of line, a length that is none, and
-    another end of line: nothing but the beginning of a unit looks so where no id has an end of line in it.
+    The bytes of a unit are found by a search. They begin with a newline (a field's tag), a length that is not a
+    newline, and another newline. Only the beginning of a unit can look so, as long as no id contains a newline.
     """
     gone = [unit for unit in before if unit not in now]
     changed = [unit for unit, entry in now.items() if before.get(unit, entry) != entry]
@@ -118,6 +118,6 @@ def _replaced(encoded: bytes, old: bytes, new: bytes) -> bytes:
 def _encode(unit: str, entry: Entry) -> bytes:
     """Return the bytes of one unit in a ListAndWatchResponse."""
     device = api.Device(ID=unit, health=HEALTHY if entry.is_healthy else UNHEALTHY)
-    if entry.numa_nodes:  # a topology without nodes would make the resource look aligned where it is not
+    if entry.numa_nodes:  # a topology without nodes would make the resource look aligned
         device.topology.nodes.extend(api.NUMANode(ID=node) for node in entry.numa_nodes)
     return api.ListAndWatchResponse(devices=[device]).SerializeToString()

@@ -46,31 +46,31 @@ from telemetry.trace import part
 
 NOT_DESCRIBED: Final = "its CDI spec is not written yet"
 _SPECS_PATIENCE = 5.0  # seconds for CDI specs to be written before a container starts
-_RUNTIME_NOTICES = 0.1  # seconds for a runtime that watches its folder to read what was written
-_NONE: Final = frozenset[str]()  # one for thousands of leases: each that is made is another one of 216 bytes
+_RUNTIME_NOTICES = 0.1  # seconds for a runtime that watches its folder to read new specs
+_NONE: Final = frozenset[str]()  # shared by thousands of leases: each new object takes 216 bytes
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
 class Allocator:
-    """Hands out the units of one resource."""
+    """Allocates the units of one resource."""
 
     def __init__(self, resource: Resource, presence: Presence, ledger: Ledger, specs: Specs) -> None:
         """Start without units."""
         self.resource = resource
         self.units: Units = {}
-        self.devices: Mapping[str, Device] = {}  # that the units are shares of
+        self.devices: Mapping[str, Device] = {}  # whose shares the units are
         self._presence = presence
         self._ledger = ledger
         self._specs = specs
 
     def update(self, units: Units) -> None:
-        """Take over the units that there are now."""
+        """Store the current units."""
         are_devices = self.resource.ids == "identity" and not self.resource.is_shared
-        self.devices = units if are_devices else devices_of(units)  # of thousands not twice the same
+        self.devices = units if are_devices else devices_of(units)  # avoids a second mapping of thousands of devices
         self.units = units
 
     def is_described(self, device: Device) -> bool:
-        """Tell whether a runtime finds the device by its CDI name, as it is now."""
+        """Return whether a runtime finds the device by its CDI name, as it is now."""
         resource = self.resource
         if resource.cdi is False or not device.devnodes:
             return False
@@ -145,9 +145,9 @@ class Allocator:
         return responses
 
     async def _known(self) -> None:
-        """Return once leases can be granted. Raises `StateUnavailable`.
+        """Wait until leases can be granted. Raises `StateUnavailable`.
 
-        Before anything is looked at: an older instance may have them for a minute, and devices change meanwhile.
+        Called before any check: an older instance can own the ledger for a minute, and devices change meanwhile.
         """
         try:
             await self._ledger.known()
@@ -155,7 +155,7 @@ class Allocator:
             raise StateUnavailable(f"{self.resource.name}: {error}") from error
 
     def rehearse(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
-        """Return what `allocate` would answer for one container now, and lease nothing. Raises `AllocationRefused`."""
+        """Return what `allocate` would answer for one container now, without leasing. Raises `AllocationRefused`."""
         units = self.check(unit_ids)
         devices = list(devices_of(units).values())
         response = self._response(units, devices)
@@ -187,9 +187,9 @@ class Allocator:
         return response
 
     def leases_of(self, unit_ids: Sequence[str], response: bytes | None) -> list[Lease]:
-        """Return the leases for units that one container has, as the kubelet says, and of which our record was lost.
+        """Return leases for units that one container has according to the kubelet and whose leases were lost.
 
-        They keep one record, as those of an Allocate do.
+        They have one record, like those of an Allocate.
         """
         answer, offered = Answered(response, self.resource.name), _Named(self.devices.values())
         found = {unit: self._answered_device(unit, answer, offered) for unit in unit_ids}
@@ -204,22 +204,22 @@ class Allocator:
         ]
 
     def _answered_device(self, unit_id: str, answer: Answered, offered: "_Named") -> Device | None:
-        """Return the device that a unit was when it was answered; None where no scan finds it."""
+        """Return the device of a unit at the time of the answer; None if no scan finds it."""
         given = answer.device_of(unit_id)
         return (self.devices.get(given.id) or self._presence.get(given.id)) if given else self._named(unit_id, offered)
 
     def _restored(self, lease: Lease, device: Device | None, answer: Answered, scanned: "_Named") -> Lease:
-        """Return a lease with the devices that its unit had when it was answered."""
+        """Return a lease with the devices that its unit had at the time of the answer."""
         given = answer.device_of(lease.unit)
         taken = device.ids if device else frozenset((given.id,)) if given else _taken_by(lease.unit, scanned)
-        if given and (given.members or given.part_of):  # then, which may not be what they are today
+        if given and (given.members or given.part_of):  # as of then, which can differ from today
             return replace(lease, exclusive=taken.union(given.members), shared=lease.shared.union(given.part_of))
         if is_group_id(given.id if given else name_in(lease.unit), self.resource.name):
             taken |= self._presence.at([node.host_path for node in answer.response.devices])
         return replace(lease, exclusive=taken)
 
     async def prepare_start(self, unit_ids: Sequence[str]) -> list[Device]:
-        """Make certain that what a container was answered is its devices; return them. Raises `AllocationRefused`."""
+        """Verify that a container's stored answer means its devices; return them. Raises `AllocationRefused`."""
         if not unit_ids:
             raise InvalidRequest(f"{self.resource.name}: the request names no device")
         leases: list[Lease] = []
@@ -230,7 +230,7 @@ class Allocator:
                     " this goes on, delete the pod"
                 )
             leases.append(lease)
-        # one container's units, of which there may be thousands, have the same record
+        # one container can have thousands of units, which have the same record
         records = {record: container_record.decode(record) for record in {lease.record for lease in leases}}
         seen = {i: {x.device.id: x for x in record.devices} if record else {} for i, record in records.items()}
         found: dict[str, Device] = {}
@@ -246,16 +246,16 @@ class Allocator:
         return devices
 
     def _named(self, unit_id: str, offered: "_Named") -> Device | None:
-        """Return the device of a unit, also of one that was named when `ids` said otherwise; None for none, or two."""
+        """Return the device of a unit, even if named under another setting `ids`; None for none, or two."""
         if (device := self.units.get(unit_id)) is not None:
             return device
         found = offered.of(name_in(unit_id))
         return found[0] if len(found) == 1 else None
 
     def _device_of(self, lease: Lease, seen: Mapping[str, Seen], offered: "_Named") -> str:
-        """Return the id of the device that a container has, whichever has its unit's name now.
+        """Return the id of the device that a container has, whichever device has its unit's name now.
 
-        `seen` are those of the lease's record, by id.
+        `seen` are the devices in the lease's record, by id.
         """
         if known := next((i for i in lease.exclusive if i in seen), ""):
             return known
@@ -265,16 +265,16 @@ class Allocator:
         return next(iter(lease.exclusive)) if len(lease.exclusive) == 1 else name_in(lease.unit)
 
     def _present(self, device_id: str, seen: Seen | None) -> Device:
-        """Return a leased device as it is now; `seen` is what it was then, None where no record says it.
+        """Return a leased device as it is now; `seen` is its recorded state, None without a record.
 
-        Raises `DeviceNotReady` where it is not there, or changed just now.
+        Raises `DeviceNotReady` if it is missing, or has just changed.
         """
         device = self.devices.get(device_id) or self._presence.get(device_id)
         if device is not None and (changed := self._presence.why_changed(device)):
             raise DeviceNotReady(f"device {device_id} changed since it was scanned: {changed}; try again")
         if seen is not None:
             is_there = device is not None
-            device = self._presence.find(seen)  # with the nodes that it was given, not those that are offered today
+            device = self._presence.find(seen)  # with the nodes that the container has, not those offered today
             if device is None and is_there:
                 given = ", ".join(x.path for x in seen.device.devnodes)
                 raise DeviceNotReady(
@@ -286,14 +286,15 @@ class Allocator:
         return device
 
     def _check_nodes(self, record: ContainerRecord, devices: Sequence[Device]) -> None:
-        """Refuse plain nodes at paths where another device is now: the runtime would give the container that one."""
+        """Refuse plain nodes at paths where another device is now: the runtime would give that one to the container."""
         answer = api.ContainerAllocateResponse.FromString(record.response)
         owners = {node.path: device.id for device in devices for node in device.devnodes}
         before = {node.path: seen.device.id for seen in record.devices for node in seen.device.devnodes}
-        before.update(answered.owners(answer, self.resource.name))  # a lease that was restored has seen them later
+        # the record of a restored lease is newer than the answer
+        before.update(answered.owners(answer, self.resource.name))
         for node in answer.devices:
             if node.host_path in VHOST_NET:
-                continue  # these are what they are at their paths, whoever has them
+                continue  # these are the same for every device
             if (now := owners.get(node.host_path)) is None or before.get(node.host_path, now) != now:
                 there = self._presence.owner_of(node.host_path)
                 own = [x for x, owner in owners.items() if owner == before.get(node.host_path, owner)]
@@ -304,7 +305,7 @@ class Allocator:
                 )
 
     async def _describe(self, devices: Sequence[Device]) -> None:
-        """Return when the runtime finds devices as they are. Raises `StateUnavailable`."""
+        """Wait until the runtime finds devices as they are. Raises `StateUnavailable`."""
         missing = [x for x in devices if x.id in self.devices and x.devnodes and not self.is_described(x)]
         self._specs.recheck()
         with part("write CDI"):
@@ -342,10 +343,10 @@ class Allocator:
 
 
 class _Named:
-    """Devices by every name that they can have; of thousands of units each is found at once."""
+    """Devices by every name that they can have; an index, because there can be thousands of units."""
 
     def __init__(self, devices: Iterable[Device]) -> None:
-        """Look at the devices when somebody asks."""
+        """Prepare; the index is built on first use."""
         self._devices = devices
 
     @cached_property
@@ -362,14 +363,14 @@ class _Named:
 
 
 def _taken_by(unit_id: str, scanned: _Named) -> frozenset[str]:
-    """Return the ids of all devices that a unit may be of which nobody offers any more."""
+    """Return the ids of all devices to which a unit that is no longer offered might belong."""
     name = name_in(unit_id)
     function = {pci_id(name)} if ADDRESS.fullmatch(name) else ()
     return frozenset({name, *function, *(x.id for x in scanned.of(name))})
 
 
 def _check(devices: Sequence[Device], book: Book) -> None:
-    """Raise `LeaseRefused` where a device cannot be had as things stand now, which may not be as when it was asked."""
+    """Raise `LeaseRefused` if a device cannot be leased now; the state may have changed since the first check."""
     check_peers(devices, book.of_device)
     for device in devices:
         if words := why_withheld(device.id, device.ids.union(device.parents), book.withheld):
@@ -377,7 +378,7 @@ def _check(devices: Sequence[Device], book: Book) -> None:
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:
-    """Begin a sentence about some ids; a request may carry thousands, and one of any length."""
+    """Begin a sentence about some ids; a request can have thousands, of any length."""
     named = ", ".join(map(shown, ids[:most]))
     more = f" and {len(ids) - most} more" if len(ids) > most else ""
     return f"device {named} is" if len(ids) == 1 else f"devices {named}{more} are"

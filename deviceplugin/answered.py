@@ -12,17 +12,17 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
 def decode(response: bytes | None) -> api.ContainerAllocateResponse:
-    """Return the answer; an empty one where the kubelet kept none, or what nobody can read."""
+    """Return the answer; an empty one if the kubelet stored none, or if it is unreadable."""
     try:
         return api.ContainerAllocateResponse.FromString(response or b"")
-    except DecodeError:  # what the kubelet keeps is its own; without it the lease is one all the same
+    except DecodeError:  # in the kubelet's file; the lease is restored without the answer
         return api.ContainerAllocateResponse()
 
 
 def owners(answered: api.ContainerAllocateResponse, resource_name: str) -> dict[str, str]:
-    """Return the ids of the devices that had the nodes then, by path; nothing where the answer does not say it.
+    """Return the ids of the devices that had the nodes then, by path; empty if the answer does not show it.
 
-    Nodes are in the order of the devices: where there are as many, each device has one.
+    Nodes are in the order of the devices: if there are as many nodes as devices, each device has one.
     """
     ids = [device.id for device in _devices(answered, resource_name)]
     paths = [node.host_path for node in answered.devices]
@@ -30,15 +30,15 @@ def owners(answered: api.ContainerAllocateResponse, resource_name: str) -> dict[
 
 
 def _devices(answered: api.ContainerAllocateResponse, resource_name: str) -> list[Given]:
-    """Return the devices in their order: as our annotation says, or as our CDI names do, which are our own ids."""
+    """Return the devices in order: from nodeplug's annotation, or from its CDI names, which contain the device ids."""
     return given.read(answered, resource_name) or [Given(x.name.partition("=")[2]) for x in answered.cdi_devices]
 
 
 class Answered:
-    """The devices of one answer, which may have thousands: each is found at once."""
+    """The devices of one answer, indexed because there can be thousands."""
 
     def __init__(self, response: bytes | None, resource_name: str) -> None:
-        """Read what the kubelet keeps of an answer (`decode`)."""
+        """Read the answer that the kubelet stores (see `decode`)."""
         self.response = answer = decode(response)
         names = dict.fromkeys(map(name_in, answer.envs.get(env_name(resource_name), "").split(",")))
         devices = _devices(answer, resource_name)
@@ -49,17 +49,17 @@ class Answered:
             self._paths.setdefault(owner, []).append(path)
 
     def device_of(self, unit_id: str) -> Given | None:
-        """Return the device that a unit was then; None where the answer does not say it.
+        """Return the device of a unit at the time of the answer; None if the answer does not show it.
 
-        The devices are in the order of the units in our variable. What is called like the unit today may be another
-        device.
+        The devices are in the order of the units in nodeplug's variable. The unit's name can belong to another device
+        today.
         """
         return self._given.get(name_in(unit_id))
 
     def with_answered_paths(self, device: Device) -> Device:
-        """Return a device with its nodes where the container has them, which CDI names alone do not say."""
+        """Return a device with its nodes at the container's paths, which CDI names alone do not show."""
         inside, before = self._inside, self._paths.get(device.id, ())
-        if len(device.devnodes) == len(before) == 1:  # it may be somewhere else by now
+        if len(device.devnodes) == len(before) == 1:  # it can be at another path by now
             inside = {device.devnodes[0].path: "" if inside[before[0]] == before[0] else inside[before[0]]}
 
         def at(node: Devnode) -> Devnode:

@@ -20,17 +20,17 @@ class ContainerRecord(Struct, frozen=True, array_like=True):
     devices: tuple[Seen, ...] = ()
     permissions: str = "rw"
     access: NodeAccess | None = None
-    is_named: bool = False  # the answer has CDI names of ours
+    is_named: bool = False  # the answer has CDI names of nodeplug
     with_driver: bool = False  # and they bring the driver's files
 
 
 def encode(record: ContainerRecord) -> bytes:
-    """Return the bytes that the leases keep; the same for the same record."""
+    """Return the bytes that the leases store; equal records have equal bytes."""
     return msgspec.msgpack.encode(record)
 
 
 def decode(record: bytes) -> ContainerRecord | None:
-    """Return what a lease keeps; None where this version cannot read it."""
+    """Return the record in a lease; None if this version cannot read it."""
     try:
         return msgspec.msgpack.decode(record, type=ContainerRecord)
     except msgspec.MsgspecError:

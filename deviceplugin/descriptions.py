@@ -16,7 +16,7 @@ from resources.resource import NodeAccess, Resource
 
 
 class Terms(Struct, frozen=True):
-    """What a resource says of all its devices to the runtime."""
+    """The settings of a resource that apply to the descriptions of all its devices."""
 
     permissions: str
     access: NodeAccess | None
@@ -24,7 +24,7 @@ class Terms(Struct, frozen=True):
 
     @classmethod
     def of(cls, resource: Resource) -> "Terms":
-        """Return what `resource` says."""
+        """Return the settings of `resource`."""
         return cls(resource.permissions, resource.access, resource.userspace is not None)
 
     def describe(self, device: Device) -> cdi.Device:
@@ -33,7 +33,7 @@ class Terms(Struct, frozen=True):
 
 
 class Descriptions(Struct, frozen=True, eq=False):
-    """The devices of a resource that a runtime must find, by id: as they are offered, or as containers have them."""
+    """The devices of a resource that a runtime must find, by id: as offered, or as containers have them."""
 
     kind: str
     terms: Terms
@@ -41,7 +41,7 @@ class Descriptions(Struct, frozen=True, eq=False):
     held: Mapping[str, cdi.Device] = {}
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether the spec is the same, in the same order."""
+        """Return whether the spec is the same, in the same order."""
         if not isinstance(other, Descriptions):
             return NotImplemented
         return (
@@ -51,15 +51,15 @@ class Descriptions(Struct, frozen=True, eq=False):
             and all(other.describes(self.terms, device) for device in self.offered.values())
         )
 
-    __hash__ = None  # type: ignore[assignment]  # a frozen Struct has one, and its mappings have none
+    __hash__ = None  # a frozen Struct would be hashable, but its mappings are not
 
     def has(self, terms: Terms, device: Device) -> bool:
-        """Tell whether a device is described as it is now, on these terms."""
+        """Return whether a device is described as it is now, with these settings."""
         held = self.held.get(device.id)
         return self.describes(terms, device) if held is None else held == terms.describe(device)
 
     def describes(self, terms: Terms, device: Device) -> bool:
-        """Tell whether a device is among those offered, and described as on these terms."""
+        """Return whether a device is offered, and described as with these settings."""
         known = self.offered.get(device.id)
         if known is None:
             return False
@@ -71,5 +71,5 @@ class Descriptions(Struct, frozen=True, eq=False):
         return self.terms.describe(known) == terms.describe(device)
 
     def spec(self) -> cdi.Spec:
-        """Return the spec that says so."""
+        """Return the CDI spec."""
         return cdi.Spec.of(self.kind, (*map(self.terms.describe, self.offered.values()), *self.held.values()))

@@ -36,20 +36,20 @@ Part: TypeAlias = Callable[[str], Device | None]
 
 
 def file_name(resource: str, unit: str) -> str:
-    """Return the name of the file about a unit (specification 4.1)."""
+    """Return the name of a unit's file (specification 4.1)."""
     return f"{resource}-{unit}-device.json".replace("/", "-")
 
 
 def files_of(resource: Resource, units: Mapping[str, Device], part: Part) -> dict[str, bytes]:
-    """Return the files about a resource's units, by name."""
+    """Return the files of a resource's units, by name."""
     found = {unit: file_content(device, part, vhost_net=resource.vhost_net) for unit, device in units.items()}
     return {file_name(resource.name, unit): content for unit, content in found.items() if content}
 
 
 def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> bytes:
-    """Return the content of the file about a device; empty for one without an address."""
+    """Return the content of a device's file; empty for a device without an address."""
     address = device.attributes.get(PCI_BUS_ID)
-    if address is None or "auxiliary" in device.attributes:  # the address is that of the sub-function's parent
+    if address is None or "auxiliary" in device.attributes:  # a sub-function has its parent's address
         return b""
     places = {"pci-address": address, "pf-pci-address": device.attributes.get("pf")}
     if vdpa := _vdpa(device, part):
@@ -79,7 +79,7 @@ def variable(
 ) -> str:
     """Return the value of `PCIDEVICE_<NAME>_INFO` (`of`). Raises `ValueTooLong`.
 
-    `additional` is what the configuration says besides, by address, and by `*` of all.
+    `additional` are configured values, by address; those under `*` apply to all devices.
     """
     described = {_known_as(x): _described(x, part, vhost_net) for x in devices}
     for address, found in described.items():
@@ -111,7 +111,7 @@ def _described(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[st
 
 
 def _known_as(device: Device) -> str:
-    """Return by which name CNI plugins look for a device: a sub-function's on its bus, else the PCI address."""
+    """Return the name by which CNI plugins find a device: a sub-function's on its bus, otherwise the PCI address."""
     return str(device.attributes.get("auxiliary") or device.attributes.get(PCI_BUS_ID, device.id))
 
 
@@ -121,7 +121,7 @@ def _rdma_name(device: Device, part: Part) -> str:
 
 
 def _vdpa(device: Device, part: Part) -> Device | None:
-    """Return the vDPA device of a function that is handed out with its node."""
+    """Return the vDPA device of a function that is allocated with its node."""
     if not _vdpa_path(device):
         return None
     return next((x for i in sorted(device.ids) if (x := part(i)) is not None and x.kind == "vdpa"), None)

@@ -19,25 +19,25 @@ from hostdevices.errors import HostExhausted
 from hostdevices.readers.pci import ADDRESS
 from hostdevices.threads import in_thread
 
-RETRY = 10.0  # seconds until files are written again that could not be
+RETRY = 10.0  # seconds until failed writes are repeated
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
 class DeviceInfoFiles:
-    """The files in a folder; `run` keeps them as they are wanted."""
+    """The files in a folder; `run` keeps them as desired."""
 
     def __init__(self, folder: Path, retry: float = RETRY) -> None:
-        """Prepare; nothing is touched yet. `retry` in seconds."""
+        """Prepare; no file is touched yet. `retry` is in seconds."""
         self._folder = folder
         self._retry = retry
-        self._resources: dict[str, None] = {}  # all that have ever had files
+        self._resources: dict[str, None] = {}  # all that ever had files
         self._wanted: Mapping[str, bytes] = {}
         self._kept: frozenset[str] = frozenset()
         self._problem = ""
         self._wake = asyncio.Event()
 
     def want(self, resources: Iterable[str], files: Mapping[str, bytes], kept: Iterable[str]) -> None:
-        """Have exactly these files of these resources, and of `kept` those that there are."""
+        """Set the desired files of these resources; existing files among `kept` stay as well."""
         names = dict.fromkeys(name.replace("/", "-") for name in resources)
         now = (dict(files), frozenset(kept))
         if names.keys() <= self._resources.keys() and now == (self._wanted, self._kept):
@@ -47,7 +47,7 @@ class DeviceInfoFiles:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write what is wanted, whenever that changes; again after a while where it could not be."""
+        """Write the desired files whenever they change; repeat failed writes."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._retry if self._problem else None):
@@ -65,7 +65,7 @@ class DeviceInfoFiles:
                 )
 
     def _sync(self, resources: Iterable[str], wanted: Mapping[str, bytes], kept: frozenset[str]) -> str:
-        """Make the files so, as many as can be; return the first thing that went wrong, in words."""
+        """Write and remove files as far as possible; return the first problem, in words."""
         steps = [partial(self._write, name, content) for name, content in wanted.items()]
         steps.append(partial(self._remove_stale, resources, wanted.keys() | kept))
         return next(filter(None, [self._tried(step) for step in steps]), "")
@@ -74,7 +74,7 @@ class DeviceInfoFiles:
         try:
             step()
         except OSError as error:
-            return f"{error.filename or self._folder}: {error.strerror}"  # a full disk names no file
+            return f"{error.filename or self._folder}: {error.strerror}"  # errors of a full disk have no filename
         return ""
 
     def _write(self, name: str, content: bytes) -> None:

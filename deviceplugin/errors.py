@@ -10,7 +10,7 @@ class DevicePluginError(Exception):
 
 
 class AllocationRefused(DevicePluginError):
-    """The devices asked for are not handed out; `reason` is what it is counted as."""
+    """The requested devices are not allocated; `reason` is the metric's label."""
 
     reason: ClassVar[RefusalReason] = "not-ready"
 
@@ -22,10 +22,10 @@ class InvalidRequest(AllocationRefused):
 
 
 class DeviceNotReady(AllocationRefused):
-    """A device cannot be used now: unhealthy, gone, changed, or held by somebody else."""
+    """A device cannot be used now: unhealthy, gone, changed, or held by another owner."""
 
 
 class StateUnavailable(AllocationRefused):
-    """The lease cannot be recorded, so nothing is promised."""
+    """The lease cannot be recorded, so the request is refused."""
 
     reason = "state-unavailable"

@@ -15,7 +15,7 @@ from resources.resource import Resource
 
 
 class Given(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A device as it was given, by our own ids: itself, the members of a group, the devices that it is a part of."""
+    """An allocated device, by device ids: itself, the members of a group, the devices that it is a part of."""
 
     id: str
     members: tuple[str, ...] = ()
@@ -23,19 +23,19 @@ class Given(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 def annotation(resource_name: str) -> str:
-    """Return the annotation's name; a domain has no underscore, so no two resources have the same."""
+    """Return the annotation's name; domains have no underscore, so it is unique for each resource."""
     return f"devices.nodeplug.dev/{resource_name.replace('/', '_')}"
 
 
 def annotate(response: api.ContainerAllocateResponse, resource: Resource, devices: Sequence[Device]) -> None:
-    """Say in an answer which devices it is about, in the order of its units, where their names alone do not."""
+    """Add the devices to an answer, in the order of its units, if their names alone are not sufficient."""
     if resource.ids != "identity" or any(device.children or device.parents for device in devices):
         allocated = [Given(x.id, tuple(sorted(x.children)), tuple(sorted(x.parents))) for x in devices]
         response.annotations[annotation(resource.name)] = msgspec.json.encode(allocated).decode()
 
 
 def read(answered: api.ContainerAllocateResponse, resource_name: str) -> list[Given]:
-    """Return what an answer says of its devices; nothing where it has no such annotation, or one that nobody reads."""
+    """Return the devices in an answer's annotation; empty without one, or if it is unreadable."""
     try:
         return msgspec.json.decode(answered.annotations.get(annotation(resource_name), "[]"), type=list[Given])
     except msgspec.MsgspecError:

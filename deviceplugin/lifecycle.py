@@ -18,22 +18,22 @@ from msgspec import Struct
 
 
 class State(Enum):
-    """Where a resource stands."""
+    """The state of a resource."""
 
-    ABSENT = auto()  # no kubelet to register with, or a successor of ours has done so
+    ABSENT = auto()  # no kubelet to register with, or a successor has registered
     REGISTERING = auto()  # Register is under way
     REGISTERED = auto()  # the kubelet accepted and has not opened ListAndWatch yet
-    STREAMING = auto()  # the kubelet listens to our list
+    STREAMING = auto()  # the kubelet has opened ListAndWatch
     WAITING = auto()  # back-off before the next Register
 
 
 class Event(Enum):
-    """What can happen."""
+    """The events of a registration."""
 
     KUBELET_SEEN = auto()
     KUBELET_MISSING = auto()
     ACCEPTED = auto()
-    REFUSED = auto()  # by the kubelet, or our socket cannot be served
+    REFUSED = auto()  # by the kubelet, or the socket cannot be served
     STREAM_OPENED = auto()
     STREAM_ENDED = auto()
     OVERDUE = auto()  # accepted, and no stream in time
@@ -41,7 +41,7 @@ class Event(Enum):
 
 
 class Action(Enum):
-    """What to do on the way into the next state."""
+    """What to do on the way to the next state."""
 
     NOTHING = auto()
     REGISTER = auto()
@@ -72,16 +72,16 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
 
 
 def step(state: State, event: Event) -> tuple[State, Action] | None:
-    """Return the next state and what to do; None for an event that says nothing new in `state`."""
+    """Return the next state and what to do; None for an event without effect in `state`."""
     return TRANSITIONS.get((state, event))
 
 
 class Timings(Struct, frozen=True):
-    """How long we wait for a kubelet, in seconds."""
+    """Time limits for a kubelet, in seconds."""
 
-    register: float = 15.0  # for Register's answer; the kubelet dials back for up to 10 s within the call
+    register: float = 15.0  # for Register's answer; within the call the kubelet dials back for up to 10 s
     stream: float = 10.0  # from the answer to ListAndWatch; a kubelet takes a millisecond
-    stable: float = 10.0  # a stream that lived that long was a good one: the next try comes without delay
-    silence: float = 60.0  # a kubelet that is silent that long is pinged, and given up after as long again
-    answer: float = 3.0  # for an Allocate under way when its server is to stop
-    recheck: float = 30.0  # between looks at the kubelet's folder
+    stable: float = 10.0  # after a stream of at least this duration the next attempt has no delay
+    silence: float = 60.0  # a kubelet that is silent this long is pinged, and disconnected after the same time again
+    answer: float = 3.0  # for an Allocate under way when its server stops
+    recheck: float = 30.0  # between checks of the kubelet's folder

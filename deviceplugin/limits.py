@@ -7,19 +7,19 @@ health, so that a list that is accepted never grows too long later.
 from hostdevices.identity import MAX_LENGTH
 
 LIST_LIMIT = 4_194_304
-_USED = LIST_LIMIT * 7 // 8  # what is left is for units that are held but gone, which stay listed
+_USED = LIST_LIMIT * 7 // 8  # the rest is for units that are held but gone, which stay listed
 _UNHEALTHY = 9
 
 
 def list_size(devices: int, shares: int = 1, numa_nodes: int = 1) -> int:
-    """Return how many bytes the list of a resource takes at most; `numa_nodes` is how many each device has."""
+    """Return the maximum size of a resource's list, in bytes; `numa_nodes` is how many each device has."""
     share = 1 + len(str(shares - 1)) if shares > 1 else 0
     topology = _field(_field(1 + 2) * numa_nodes) if numa_nodes else 0
     return devices * shares * _field(_field(MAX_LENGTH + share) + _field(_UNHEALTHY) + topology)
 
 
 def why_too_long(devices: int, shares: int = 1) -> str:
-    """Return why the list of a resource would be refused, with the number that fits; empty where it is not."""
+    """Return why the list of a resource would be refused, with the number that fits; empty if it fits."""
     size = list_size(devices, shares)
     if size <= _USED:
         return ""
@@ -30,5 +30,5 @@ def why_too_long(devices: int, shares: int = 1) -> str:
 
 
 def _field(size: int) -> int:
-    """Return the bytes of a field of `size` bytes with its tag and length."""
+    """Return the size of a field with `size` bytes of content, including tag and length."""
     return 1 + (max(1, size.bit_length()) + 6) // 7 + size

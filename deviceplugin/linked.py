@@ -18,10 +18,10 @@ class _TooManySteps(Exception):
 def cheapest(
     distances: Sequence[Sequence[float]], costs: Sequence[float], room: Sequence[int], size: int, steps: int
 ) -> list[int] | None:
-    """Return how many units each device gives so that `size` together cost least; there is room for them.
+    """Return how many units each device gives so that `size` units cost least; `room` suffices for them.
 
-    `distances` are what two units of two devices cost, and of one, none negative; `costs` what each unit costs by
-    itself. None where finding it takes more than `steps`.
+    `distances` are the costs of each pair of units, by their devices (also within one device), none negative; `costs`
+    are those of a single unit. None if the search takes more than `steps`.
     """
     try:
         return _Search(distances, room, steps).best(costs, size)
@@ -43,7 +43,7 @@ class _Search:
         return self._best + [0] * (len(self._room) - len(self._best))
 
     def _extend(self, counts: list[int], costs: Sequence[float], cost: float, left: int) -> None:
-        """Try all that begins with `counts`; `costs` are those of one more unit of each device."""
+        """Try all choices that begin with `counts`; `costs` are those of one more unit of each device."""
         if left == 0:
             if cost < self._cost:
                 self._cost, self._best = cost, counts
@@ -62,7 +62,7 @@ class _Search:
             self._extend([*counts, n], more, total, left - n)
 
     def _bound(self, costs: Sequence[float], device: int, left: int) -> float:
-        """Return what `left` units from here on cost at least."""
+        """Return a lower bound for the cost of `left` more units, from `device` on."""
         bound = self._least * left * (left - 1) / 2
         for each, room in sorted(zip(costs[device:], self._room[device:], strict=True)):
             taken = min(room, left)

@@ -12,9 +12,9 @@ from hostdevices import Device
 
 
 def peer_lease(device: Device, leases_of: Callable[[str], Iterable[Lease]]) -> Lease | None:
-    """Return a claim's lease of a function that is the same hardware as `device`; None where there is none.
+    """Return a claim's lease of a function on the same hardware as `device`; None if there is none.
 
-    `leases_of` returns the leases that have anything of a device.
+    `leases_of` returns the leases that involve a device.
     """
     for peer in device.sriov_peers:
         for lease in leases_of(peer):
@@ -24,7 +24,7 @@ def peer_lease(device: Device, leases_of: Callable[[str], Iterable[Lease]]) -> L
 
 
 def check_peers(devices: Iterable[Device], leases_of: Callable[[str], Iterable[Lease]]) -> None:
-    """Raise `LeaseRefused` where a claim has a function that is the same hardware as one of `devices`."""
+    """Raise `LeaseRefused` if a claim has a function on the same hardware as one of `devices`."""
     for device in devices:
         if (lease := peer_lease(device, leases_of)) is not None:
             raise LeaseRefused(

@@ -49,7 +49,7 @@ _SPECS_PATIENCE = 2.0  # seconds that the first list waits for CDI specs
 
 
 class Paths(Struct, frozen=True):
-    """Where the kubelet and the container runtime look, on this host."""
+    """The folders of the kubelet and the container runtime on this host."""
 
     device_plugins: Path
     plugins_registry: Path
@@ -76,10 +76,10 @@ class DevicePlugins:
         retry: float = RETRY,
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Prepare. With `through_watcher` the resources register through plugins_registry, else at kubelet.sock.
+        """Prepare. With `through_watcher` the resources register through plugins_registry, otherwise at kubelet.sock.
 
-        `renumbered` are the kinds of devices that can be renumbered; `retry` is how long to wait, in seconds, until CDI
-        specs are written again that could not be.
+        `renumbered` are the kinds of devices that can be renumbered; `retry` is the delay, in seconds, until failed
+        writes of CDI specs are repeated.
         """
         self._resources = {resource.name: resource for resource in resources}
         self._telemetry = telemetry or Telemetry()
@@ -97,11 +97,11 @@ class DevicePlugins:
             paths.device_plugins, self._instance, watcher, timings.recheck, self._telemetry.events
         )
         self._specs = Specs(cdi.CdiDirectory(paths.cdi, API), self._specs_changed, retry)
-        self._device_info: DeviceInfoFiles | None = None  # from the first resource on that has any
-        self._claims_keep_files = False  # of what is not offered
+        self._device_info: DeviceInfoFiles | None = None  # created with the first resource that has any
+        self._claims_keep_files = False  # files of devices that are not offered
         self._plugins: dict[str, ResourcePlugin] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._stopping: dict[str, set[asyncio.Task[None]]] = {}  # what served a resource before and has not ended
+        self._stopping: dict[str, set[asyncio.Task[None]]] = {}  # earlier servers of a resource that have not ended
         self._group: asyncio.TaskGroup | None = None
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
         self._claimed: tuple[tuple[Resource, tuple[Device, ...]], ...] = ()
@@ -110,7 +110,7 @@ class DevicePlugins:
         ledger.observe(self._leases_changed)
 
     def configure(self, resources: Sequence[Resource]) -> None:
-        """Offer these resources from the `update` on that follows. Raises nothing; what pods have stays theirs."""
+        """Offer these resources from the next `update` on. Raises nothing; units that pods have stay theirs."""
         self._resources = {resource.name: resource for resource in resources}
         for name, plugin in list(self._plugins.items()):
             if not plugin.configure(self._resources.get(name) or _without_devices(name)):
@@ -122,10 +122,10 @@ class DevicePlugins:
         noticed_at: float | None = None,
         claimed: Iterable[tuple[Resource, tuple[Device, ...]]] = (),
     ) -> None:
-        """Take over which devices each resource has now; lists and CDI specs follow.
+        """Store which devices each resource has now; lists and CDI specs follow.
 
-        `noticed_at` is when the host said so, by the loop's clock. `claimed` is what only claims can have: Multus is
-        told of that by files in the same folder.
+        `noticed_at` is when the host reported the change, by the loop's clock. `claimed` are devices that only claims
+        can have: their files for Multus are in the same folder.
         """
         self._assigned = assigned
         self._claimed = tuple(each for each in claimed if each[0].device_info)
@@ -137,17 +137,18 @@ class DevicePlugins:
         self._updated.set()
 
     async def run(self) -> None:
-        """Serve and register, from the first `update` on. Raises `FolderGone`.
+        """Serve and register after the first `update`. Raises `FolderGone`.
 
-        The first list waits for the CDI specs: it is a promise, and the kubelet may replay answers that name them.
+        The first list waits for the CDI specs, because it is a promise, and the kubelet can reuse stored answers that
+        name them.
         """
         folders = (self._paths.device_plugins, self._paths.plugins_registry)
         own, other = reversed(folders) if self._through_watcher else folders
         try:
             remove_stale_sockets(own)
-        except OSError as error:  # what cannot be served in it is said, too, and tried again
+        except OSError as error:  # a folder that cannot be served in is reported and retried later, too
             log.warning("cannot remove sockets of earlier instances: %s", error)
-        with contextlib.suppress(OSError):  # a kubelet calls at what was left when they were registered otherwise
+        with contextlib.suppress(OSError):  # a kubelet keeps calling sockets left from the other way of registration
             remove_stale_sockets(other)
         try:
             async with asyncio.TaskGroup() as self._group:
@@ -164,53 +165,53 @@ class DevicePlugins:
             self._group = None
 
     def kubelet(self) -> object:
-        """Identify the kubelet that is there now, by its socket; each start makes another one. None without any."""
+        """Identify the current kubelet by its socket, which each start creates again. None without any."""
         return self._folder.kubelet()
 
     def status(self) -> tuple[ResourceStatus, ...]:
-        """Tell how every resource stands."""
+        """Return the state of every resource."""
         return tuple(plugin.status() for plugin in tuple(self._plugins.values()))
 
     def devices(self) -> dict[str, tuple[DeviceStatus, ...]]:
-        """Tell how the devices of every resource stand."""
+        """Return the state of the devices of every resource."""
         return {name: tuple(plugin.devices()) for name, plugin in self._plugins.items()}
 
     def rehearse(self, resource: str, count: int, wanted: Sequence[str]) -> "Rehearsal":
-        """Return what a container would be given that asks for units of a resource that is offered, without effect.
+        """Return what a container that requests units of an offered resource would get, without any effect.
 
         Raises `AllocationRefused`.
         """
         return self._plugins[resource].rehearse(count, wanted)
 
     def serves(self, resource: str) -> bool:
-        """Tell whether units of this name are ours (`checkpoint.fronts.UnitFront`)."""
+        """Return whether units of this name belong to this plugin (`checkpoint.fronts.UnitFront`)."""
         return resource in self._resources or resource in self._plugins
 
     def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
-        """Return the leases for units that a container holds without any (`checkpoint.fronts.UnitFront`)."""
+        """Return leases for units that a container holds without a lease (`checkpoint.fronts.UnitFront`)."""
         plugin = self._plugins.get(resource) or self._make(self._resources[resource])
         return plugin.allocator.leases_of(units, entry.response if entry else None)
 
     def republish(self, resources: Iterable[str]) -> None:
-        """Send these lists once more: then the kubelet writes its file (`checkpoint.fronts.UnitFront`)."""
+        """Send these lists once more, which makes the kubelet write its file (`checkpoint.fronts.UnitFront`)."""
         for name in resources:
             if name in self._plugins:
                 self._plugins[name].servicer.publish(anyway=True)
 
     async def _keep_specs(self) -> None:
-        """Have CDI specs written again that somebody removes, once no older instance does that with its own."""
+        """Restore CDI specs that another program removes, once no older instance manages its own there."""
         await self._ledger.owned()
         await self._specs.keep(self._watcher)
 
     def _mounts(self) -> Iterator[Path]:
-        """Yield the folders of the node's that are in use; `PluginFolder` cares for its own."""
+        """Yield the node's folders that are in use, except the one that `PluginFolder` checks."""
         if self._through_watcher:
             yield self._paths.plugins_registry
         if self._specs.are_in_use:
             yield self._paths.cdi
 
     def _choose_resources(self) -> None:
-        """Have a plugin for each resource that is configured, or of which somebody has a unit."""
+        """Have a plugin for each resource that is configured, or of which a pod has a unit."""
         leased = self._ledger.resources(API)
         for name in (*self._resources, *sorted(leased - self._resources.keys())):
             if name not in self._plugins:
@@ -240,7 +241,7 @@ class DevicePlugins:
                 self._running[name] = self._group.create_task(self._serve(name, plugin), name=f"resource {name}")
 
     async def _serve(self, name: str, plugin: ResourcePlugin) -> None:
-        """Serve a resource once all that served it have stopped: a stream that ends takes a newer one with it."""
+        """Serve a resource after its earlier servers have stopped: a stream that ends also closes a newer one."""
         if stopping := self._stopping.get(name):
             await asyncio.wait(tuple(stopping))
         await self._specs.settled(_SPECS_PATIENCE)
@@ -296,10 +297,10 @@ class DevicePlugins:
         self._describe_for_multus()
 
     def _describe_for_multus(self) -> None:
-        """Have the device-info files of what is offered or held."""
+        """Update the device-info files of what is offered or held."""
         wanting = [each for each in self._plugins.values() if each.resource.device_info]
         if self._device_info is None and (wanting or self._claimed or self._may_have_files_of_claims()):
-            from deviceplugin.device_info_files import DeviceInfoFiles  # for those who have any
+            from deviceplugin.device_info_files import DeviceInfoFiles  # on first use: most nodes have none
 
             self._device_info = DeviceInfoFiles(self._paths.device_info)
             if self._group is not None:
@@ -315,25 +316,25 @@ class DevicePlugins:
             self._device_info.want([*names, *of_claims.values()], files, kept | of_claims.keys())
 
     def _may_have_files_of_claims(self) -> bool:
-        """Tell whether there may be files of what claims have, of an earlier life and of resources that are no more."""
+        """Return whether there might be files of earlier claims' devices, even of resources that no longer exist."""
         folder = self._paths.device_info
         return not is_missing(folder) and any(not is_missing(folder / x) for x in self._device_info_of_claims())
 
     def _device_info_of_claims(self) -> dict[str, str]:
-        """Return the names of the device-info files of what claims have, whatever is offered, with the resources."""
+        """Return the names of the device-info files of all devices that claims have, with the resources."""
         leases = (lease for name in self._ledger.resources("dra") for lease in self._ledger.of_resource(name, "dra"))
         held = ((x.resource, self._presence.get(device_id)) for x in leases for device_id in x.exclusive)
         named = ((name, unit_name("pciBusID", device)) for name, device in held if device is not None)
         return {file_name(resource, address): resource for resource, address in named if address}
 
     def _specs_changed(self) -> None:
-        """Offer what needs a CDI spec and has one now, and no more what has none."""
+        """Offer devices whose CDI spec is written now, and withdraw those whose spec is not."""
         for plugin in self._plugins.values():
             if plugin.resource.needs_cdi:
                 plugin.rebuild()
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
-        """What others hand out or get back cannot be had or can be had here, at once."""
+        """Update at once which devices are free after leases of either API have changed."""
         if not self._updated.is_set():
             return
         served = len(self._plugins)
@@ -346,13 +347,13 @@ class DevicePlugins:
         for device_id in {i: None for lease in leases or () for i in lease.devices}:
             for plugin, device in self._concerned(device_id):
                 plugin.refresh(device)
-        if rebuilt or len(self._plugins) != served:  # nothing is described of what nobody has any more
+        if rebuilt or len(self._plugins) != served:  # remove the descriptions of devices that are no longer held
             self._describe()
         elif self._claims_keep_files and any(x.api == "dra" for x in leases or ()):
             self._describe_for_multus()
 
     def _concerned(self, device_id: str) -> Iterator[tuple[ResourcePlugin, Device]]:
-        """Yield what is offered that a lease of this device keeps from others: it, and what shares its hardware."""
+        """Yield offered devices that a lease of this device affects: itself, and those on the same hardware."""
         for plugin in self._plugins.values():
             if (device := plugin.allocator.devices.get(device_id)) is not None:
                 yield plugin, device
@@ -364,7 +365,7 @@ class DevicePlugins:
 
 
 def _by_relation(plugins: Iterable[ResourcePlugin]) -> dict[str, list[tuple[ResourcePlugin, Device]]]:
-    """Return the devices offered by the ids of their members, wholes and peers."""
+    """Return the offered devices by the ids of their members, wholes and peers."""
     related: dict[str, list[tuple[ResourcePlugin, Device]]] = {}
     for plugin in plugins:
         for device in plugin.allocator.devices.values():

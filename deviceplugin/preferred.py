@@ -1,8 +1,7 @@
 """Which units of a resource go best together: the answer to GetPreferredAllocation.
 
-A choice costs the sum over its pairs of units (how far apart they are, by xGMI or NVLink, in NUMA and PCIe; how many
-links fewer they have than others) and over its units (how used their devices are). Ties go to the first in natural
-order.
+A choice costs the sum over its pairs of units (their distance by xGMI or NVLink, NUMA and PCIe; how many links fewer
+they have than others) and over its units (how used their devices are). Ties go to the first in natural order.
 
 | policy | units of one device | otherwise |
 |---|---|---|
@@ -11,21 +10,22 @@ order.
 | spread | apart, if there are others | anywhere, the least used devices first |
 | distinct | never together (Allocate refuses it) | close together |
 
-It runs on the loop, so time and memory grow no faster than the units (10,000 devices or 40,000 shares: 20 to 50 ms of a
-slow core, less than 8 MiB; 40,000 devices: 100 ms):
+It runs on the loop, so time and memory grow at most linearly with the units (10,000 devices or 40,000 shares: 20 to 50
+ms of a slow core, less than 8 MiB; 40,000 devices: 100 ms):
 
-1. Only counts are computed with: units of one device are alike. Where they are to be apart, the counts of all devices
-   differ by one at the most, as far as there are units; what remains to be chosen is who gives one more.
-2. `spread`: the least used ones do. That is exact.
-3. Otherwise devices form a tree (hive, NUMA node, PCIe root, bridge or the GPU of partitions, device), and the
-   cheapest way to take n units below a node follows from its children. That is exact; it compares up to MOST_STEPS
-   pairs of counts, which is enough for 8 devices with any number of shares, for some units of 10,000 devices, and for
-   300 units of any.
-4. Beyond that, from the top down: the node in which all n have room (the one with most units in any case, then the
-   tightest), or else the largest one, and the rest somewhere else. Units of one device are as much apart, or together,
-   as with 3; only how close the devices are can be worse (by how much: tests/deviceplugin/test_preferred.py).
-5. GPUs of which some pairs have more links than others form no tree: among up to MOST_LINKED devices the choices are
-   searched through (linked.py). That is exact. Among more, or beyond MOST_STEPS, only hives count, by 3 and 4.
+1. Only counts are computed, because units of one device are alike. If they are to be apart, the counts of all devices
+   differ by at most one, as far as there are units; it remains to choose which devices give one more.
+2. `spread`: the least used devices do. That is exact.
+3. Otherwise devices form a tree (hive, NUMA node, PCIe root, bridge or the GPU of partitions, device), and the cheapest
+   way to take n units below a node follows from its children. That is exact; it compares up to MOST_STEPS pairs of
+   counts, which is enough for 8 devices with any number of shares, for some units of 10,000 devices, and for 300 units
+   of any.
+4. Beyond that, from the top down: the node in which all n have room (the one with the most units that are fixed
+   already, then the tightest), or else the largest one, and the rest elsewhere. Units of one device are as much apart,
+   or together, as with 3; only the distance between devices can be worse (by how much:
+   tests/deviceplugin/test_preferred.py).
+5. GPUs of which some pairs have more links than others form no tree: among up to MOST_LINKED devices all choices are
+   searched (linked.py). That is exact. Among more, or beyond MOST_STEPS, only hives count, by 3 and 4.
 """
 
 from bisect import bisect_left
@@ -40,20 +40,20 @@ from hostdevices.device import PCI_BUS_ID
 from resources.resource import PreferredPolicy
 
 MOST_STEPS = 100_000
-"""What an exact choice may take: some 20 ms."""
+"""The most steps of an exact choice: some 20 ms."""
 MOST_LINKED = 16
-"""Devices whose numbers of links count."""
+"""The most devices whose numbers of links count."""
 MOST_DEVICES = 10_000
-"""Devices whose places count; of more, all are taken to be equally close."""
+"""The most devices whose places count; of more, all are taken as equally close."""
 _STEPS_OF_A_NODE = 20
-_TOGETHER = 1 << 20  # two units of one device, where that is to be avoided: more than any sum of the others
-_APART = (256, 64, 16, 4, 1)  # two devices that part at: hive, NUMA node, PCIe root, bridge; or share all four
+_TOGETHER = 1 << 20  # two units of one device, if they should be apart: more than any sum of other costs
+_APART = (256, 64, 16, 4, 1)  # two devices that differ in: hive, NUMA node, PCIe root, bridge; or in none of the four
 _DEVICE = 4  # the level of devices
-_LINK = 64  # a link fewer: more than any two devices of a hive are apart
+_LINK = 64  # a link fewer: more than the distance of any two devices of a hive
 _USE = 1 / (1 << 20)  # a unit of a device, for each of the device's units in use: less than any distance
 _WEIGHTS: Mapping[PreferredPolicy, float] = {"numa": 0.0, "packed": -_USE, "spread": _USE, "distinct": 0.0}
 _Place: TypeAlias = tuple[str, tuple[int, ...], str, str]
-_Node: TypeAlias = Sequence[tuple[_Place, Sequence[int]]]  # the places below it, with the devices that sit there
+_Node: TypeAlias = Sequence[tuple[_Place, Sequence[int]]]  # the places below it, with their devices
 
 
 def prefer(
@@ -65,11 +65,11 @@ def prefer(
     *,
     steps: int = MOST_STEPS,
 ) -> list[str]:
-    """Choose `size` of the `available` unit ids, all of `must_include` among them; fewer where there are not enough.
+    """Choose `size` of the `available` unit ids, including all of `must_include`; fewer if there are not enough.
 
-    `units` are all of the resource as `units_of` makes them: device by device, each one's in natural order. Ids that
-    are not among them are passed over: the kubelet may still know units that are gone. What needs more than `steps` is
-    chosen by rule 4.
+    `units` are all units of the resource, from `units_of`: device by device, each device's in natural order. Unknown
+    ids are ignored: the kubelet can still know units that are gone. A choice that needs more than `steps` follows rule
+    4.
     """
     required = {u for u in must_include if u in units}
     free = {u for u in available if u in units}
@@ -86,7 +86,7 @@ def prefer(
 
 
 def cost_of(policy: PreferredPolicy, units: Units, available: Sequence[str], chosen: Sequence[str]) -> float:
-    """Return what choosing `chosen` costs when `available` are free: the sum that `prefer` makes smallest."""
+    """Return the cost of choosing `chosen` while `available` are free: the sum that `prefer` minimizes."""
     found = _Devices(units, set(available), set(chosen))
     used = {device.id: count for device, count in zip(found.devices, found.used, strict=True)}
     devices = [units[u] for u in chosen]
@@ -102,15 +102,15 @@ def cost_of(policy: PreferredPolicy, units: Units, available: Sequence[str], cho
 
 
 class _Devices:
-    """What can be chosen, in lists by device: there may be thousands, and few of them matter."""
+    """The possible choices as lists by device: there can be thousands, of which few matter."""
 
     def __init__(self, units: Units, free: Set[str], required: Set[str]) -> None:
         self.devices: list[Device] = []
         self.used: list[int] = []  # units that are not available
         self.fixed: list[int] = []  # units that are required
         self.spare: list[int] = []  # units that are available and not required
-        self.starts: list[int] = []  # where these begin in `others`
-        self.others: list[str] = []  # all of these
+        self.starts: list[int] = []  # where a device's spare units begin in `others`
+        self.others: list[str] = []  # all spare units
         self.required: list[str] = []
         last: Device | None = None
         for u, device in units.items():
@@ -131,7 +131,7 @@ class _Devices:
                 self.others.append(u)
 
     def root(self) -> _Node:
-        """The devices that have something, by place and id."""
+        """Return the devices with any fixed or spare units, by place and id."""
         ids = [device.id for device in self.devices]
         able = sorted((i for i in range(len(ids)) if self.fixed[i] or self.spare[i]), key=ids.__getitem__)
         if len(able) > MOST_DEVICES:
@@ -149,7 +149,8 @@ class _TooManySteps(Exception):
 class _Part:
     """A part of the tree: `fixed` units are taken there in any case, and n more for `costs[n]`.
 
-    A leaf is a node whose devices are alike. Others have children; `splits` say how many of n each but the first takes.
+    The devices of a leaf are alike. Other parts have children; `splits` has how many of n each child but the first
+    takes.
     """
 
     def __init__(self, fixed: int, costs: list[float], leaf: _Node = ()) -> None:
@@ -168,7 +169,7 @@ class _Group(NamedTuple):
 
 
 class _Choice:
-    """How many units each device gives: `counts`, which begin with what it gives in any case."""
+    """How many units each device gives: `counts`, which start with what it gives in any case."""
 
     def __init__(self, policy: PreferredPolicy, devices: _Devices, total: int) -> None:
         self._devices = devices
@@ -184,17 +185,18 @@ class _Choice:
         self._rest = total - sum(self.counts)
         self._steps = 0
         are_alike = policy != "packed" or all(sizes[i] == 1 and not devices.used[i] for i in _devices(self._root))
-        self._depth = _DEVICE if are_alike else _DEVICE + 1  # of those of one place that are alike the count matters
+        # of devices at one place that are alike only the count matters
+        self._depth = _DEVICE if are_alike else _DEVICE + 1
 
     def others(self) -> Iterator[str]:
-        """The units that are chosen beside the required ones."""
+        """Yield the chosen units besides the required ones."""
         devices = self._devices
         for i in _devices(self._root):
             start = devices.starts[i]
             yield from devices.others[start : start + self.counts[i] - devices.fixed[i]]
 
     def take(self, steps: int) -> None:
-        """Rule 5 where links tell pairs apart, else 3; rule 4 where that takes more steps."""
+        """Rule 5 if the numbers of links differ, otherwise rule 3; rule 4 if that takes more steps."""
         if self._take_linked(steps):
             return
         try:
@@ -203,18 +205,18 @@ class _Choice:
             self._take_closest()
 
     def take_least_used(self) -> None:
-        """Rule 2: nobody has room for more than one."""
+        """Rule 2: no device has room for more than one."""
         self._fill(sorted(_devices(self._root), key=self._devices.used.__getitem__), self._rest)
 
     def _take_linked(self, steps: int) -> bool:
-        """Rule 5, where it is to be used; tell whether it was."""
+        """Rule 5, if it applies; return whether it did."""
         if sum(len(devices) for _, devices in self._root) > MOST_LINKED:
             return False
         members = list(_devices(self._root))
         distances = _distances([self._devices.devices[i] for i in members])
         if distances is None:
             return False
-        from deviceplugin.linked import cheapest  # few nodes have such GPUs
+        from deviceplugin.linked import cheapest  # on first use: few nodes have such GPUs
 
         costs = [
             self._weight * self._devices.used[i]
@@ -275,7 +277,7 @@ class _Choice:
         return whole
 
     def _merged(self, left: _Part, right: _Part, apart: int) -> tuple[list[float], list[int]]:
-        """The costs of n units in both, and how many of them are on the right: on a tie, as few as possible."""
+        """Return the costs of n units in both, and how many of them are on the right: on a tie, as few as possible."""
         self._steps -= len(left.costs) * len(right.costs) + _STEPS_OF_A_NODE
         if self._steps < 0:
             raise _TooManySteps
@@ -309,14 +311,14 @@ def _devices(node: _Node) -> Iterator[int]:
 
 
 def _children(node: _Node, level: int) -> Iterator[_Node]:
-    """The nodes below one of a level; below a place there are its devices."""
+    """Yield the nodes below a node; below a place these are its devices."""
     if level == _DEVICE:
         return (((place, (i,)),) for place, devices in node for i in devices)
     return (list(group) for _, group in groupby(node, lambda each: each[0][level]))
 
 
 def _place(device: Device) -> _Place:
-    """Return where a device sits: its hive, NUMA nodes, PCIe root, the bridge above it; a partition is on its GPU."""
+    """Return a device's place: its hive, NUMA nodes, PCIe root, and the bridge above it, or a partition's GPU."""
     attributes = device.attributes
     root = str(attributes.get("resource.kubernetes.io/pcieRoot", ""))
     below = device.syspath.rpartition("/")[0] if root else ""
@@ -326,7 +328,7 @@ def _place(device: Device) -> _Place:
 
 
 def _distances(devices: Sequence[Device]) -> list[list[int]] | None:
-    """Return how far each two are apart; None where all pairs have the same number of links, so that places tell."""
+    """Return the distance of each pair; None if all pairs have equally many links, so that places suffice."""
     if not any(device.links for device in devices):
         return None
     links = [[_links(one, other) for other in devices] for one in devices]
@@ -341,7 +343,7 @@ def _distances(devices: Sequence[Device]) -> list[list[int]] | None:
 
 
 def _links(one: Device, other: Device) -> int:
-    """Return how many links join two devices, as both say."""
+    """Return how many links join two devices, as both report them."""
     ends = one.attributes.get(PCI_BUS_ID), other.attributes.get(PCI_BUS_ID)
     first, second = dict(one.links), dict(other.links)
     return min(first.get(str(ends[1]), 0), second.get(str(ends[0]), 0)) if first and second else 0
@@ -352,7 +354,7 @@ def _apart(one: _Place, other: _Place) -> int:
 
 
 def _even(fixed: Sequence[int], sizes: Sequence[int], total: int) -> tuple[list[int], list[int]]:
-    """Return what each device gives at least and at most, so that no two give counts that differ by more than one."""
+    """Return what each device gives at least and at most, so that no two counts differ by more than one."""
 
     def at(level: int) -> list[int]:
         return [max(least, min(most, level)) for least, most in zip(fixed, sizes, strict=True)]

@@ -39,9 +39,9 @@ class Registration:
         transport: Transport = "builtin",
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Prepare. `handler` serves the resource, `streaming` tells whether the kubelet listens to its list.
+        """Prepare. `handler` serves the resource, `streaming` returns whether the kubelet has ListAndWatch open.
 
-        `silence` is told when a successor has come (True) or is gone (False). `answered` returns once no Allocate is
+        `silence` is called when a successor has come (True) or is gone (False). `answered` waits until no Allocate is
         under way.
         """
         self.resource_name = resource_name
@@ -58,7 +58,7 @@ class Registration:
         self._transport: Transport = transport
         self._telemetry = telemetry or Telemetry()
         self._servers: list[UnixServer] = []  # the newest last
-        self._kubelet: Identity | None = None  # the kubelet that we registered with last
+        self._kubelet: Identity | None = None  # the kubelet of the last registration
         self._backoff = Backoff()
         self._stream_since = 0.0
         self._is_silent = False
@@ -66,12 +66,12 @@ class Registration:
 
     @property
     def last_error(self) -> str:
-        """Why the kubelet did not take the resource, or that it is waited for; empty where nothing is wrong."""
+        """Return why the resource is not registered, or that the kubelet is missing; empty without a problem."""
         is_absent = self.state is State.ABSENT and not self._is_silent
         return self._folder.missing() if is_absent else self._last_error
 
     async def run(self) -> None:
-        """Serve and register, until cancelled; then our sockets go."""
+        """Serve and register until cancelled; then remove the sockets."""
         work: Mapping[Action, Callable[[], Awaitable[Event]]] = {
             Action.REGISTER: self._register,
             Action.EXPECT_STREAM: self._expect_stream,
@@ -87,7 +87,7 @@ class Registration:
                 log.debug("%s on %s: %s", event.name, before.name, self.state.name, extra=self._extra)
                 if self.state is State.STREAMING:
                     await self._stop_servers(keep=1)
-                    if not self._streaming():  # its end came before we knew of its beginning, and meant nothing then
+                    if not self._streaming():  # it ended before this state was reached, when its end had no effect
                         self._events.put_nowait(Event.STREAM_ENDED)
         finally:
             close()
@@ -95,7 +95,7 @@ class Registration:
             await self._stop_servers(keep=0)
 
     def stream_changed(self) -> None:
-        """Take note that the kubelet opened or ended ListAndWatch."""
+        """Process that the kubelet opened or ended ListAndWatch."""
         now = asyncio.get_running_loop().time()
         if self._streaming():
             self._stream_since = now
@@ -106,7 +106,7 @@ class Registration:
             self._events.put_nowait(Event.STREAM_ENDED)
 
     async def _next_event(self, work: Callable[[], Awaitable[Event]] | None) -> Event:
-        """Work until that ends with an event, or another event calls for something else in this state."""
+        """Run `work` until it returns an event, or another event has an effect in this state."""
         working = asyncio.ensure_future(work()) if work else None
         arriving: asyncio.Future[Event] | None = None
         try:
@@ -125,7 +125,7 @@ class Registration:
                     await asyncio.wait([task])
 
     def _folder_changed(self) -> None:
-        """Find out whether the kubelet is a new one, and whether a successor of ours has come or gone."""
+        """Detect a new kubelet, and a successor that has come or gone."""
         is_succeeded = self._folder.has_successor(self.resource_name)
         if is_succeeded != self._is_silent:
             self._is_silent = is_succeeded
@@ -138,12 +138,12 @@ class Registration:
             self._events.put_nowait(Event.KUBELET_SEEN)
 
     async def _register(self) -> Event:
-        """Serve at a new socket and offer it."""
+        """Serve at a new socket and register it."""
         self._kubelet = self._folder.kubelet()
         if self._kubelet is None or self._is_silent:
-            self._kubelet = None  # once the successor is gone the kubelet is a new one to us
+            self._kubelet = None  # after the successor has gone, the kubelet counts as a new one
             return Event.KUBELET_MISSING
-        if self._streaming():  # 1.37 takes a second one for an instance of its own
+        if self._streaming():  # 1.37 takes a second registration as another instance
             return Event.ACCEPTED
         await self._stop_servers(keep=1)
         path = new_socket(self._folder.path, self.resource_name, self._folder.instance)
@@ -152,7 +152,7 @@ class Registration:
             await server.start()
         except (OSError, GrpcUnixError) as error:
             self._folder.check()
-            # a kubelet that starts empties the folder, whatever is being made in it
+            # a kubelet that starts empties the folder, even while a socket is being created
             is_emptied = isinstance(error, FileNotFoundError)
             self._failed(f"cannot serve: {error}", logging.DEBUG if is_emptied else logging.ERROR)
             return Event.REFUSED
@@ -167,8 +167,8 @@ class Registration:
                 async with connect(self._folder.kubelet_socket, transport=self._transport) as channel:
                     await Client(channel, _SERVICE).call("Register", request, timeout=self._timings.register)
         except RpcError as error:
-            if not self._streaming():  # or the answer was lost: who listens has accepted
-                if error.code in (Status.UNAVAILABLE, Status.CANCELLED):  # it is not up yet, or goes away
+            if not self._streaming():  # otherwise the answer was lost: a kubelet that streams has accepted
+                if error.code in (Status.UNAVAILABLE, Status.CANCELLED):  # the kubelet is not up yet, or is stopping
                     self._last_error = self._folder.unanswered(error.details)
                 else:
                     self._failed(f"the kubelet refused: {error.details}", logging.WARNING)
@@ -181,7 +181,7 @@ class Registration:
         return Event.ACCEPTED
 
     async def _expect_stream(self) -> Event:
-        if self._streaming():  # the stream may overtake the answer
+        if self._streaming():  # the stream can be faster than the answer
             return Event.STREAM_OPENED
         await asyncio.sleep(self._timings.stream)
         self._failed(
@@ -194,9 +194,9 @@ class Registration:
         return Event.DUE
 
     async def _stop_servers(self, keep: int) -> None:
-        """Stop all but the newest `keep` servers: nobody uses them once a newer one has the stream.
+        """Stop all but the newest `keep` servers: they are unused once a newer one has the stream.
 
-        Whoever asked for devices and is still there gets the answer first: the kubelet would fail the pod without it.
+        Pending allocations are answered first: without an answer the kubelet would fail the pod.
         """
         if len(self._servers) <= keep:
             return

@@ -18,9 +18,9 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
 class Rehearsal(Struct, frozen=True):
-    """The units that a container would get, out of how many that are free, and the answer to Allocate.
+    """The units that a container would get, how many are free, and the answer to Allocate.
 
-    `pre_start`: the kubelet would call PreStartContainer before it starts.
+    `pre_start`: the kubelet would call PreStartContainer before the container starts.
     """
 
     units: Units
@@ -38,9 +38,9 @@ def rehearse(
     *,
     pre_start: bool,
 ) -> Rehearsal:
-    """Return what one container would be given that asks for `count` units, these units or devices among them.
+    """Return what one container would get that requests `count` units, including these units or devices.
 
-    `healthy` has how each listed unit is. Raises `AllocationRefused`.
+    `healthy` has the health of each listed unit. Raises `AllocationRefused`.
     """
     name = allocator.resource.name
     leased = {lease.unit: lease for lease in ledger.of_resource(name, API)}
@@ -63,7 +63,7 @@ def rehearse(
 
 
 def _unit(allocator: Allocator, free: Set[str], name: str) -> str:
-    """Return the unit that a name means: its own, or of a device's shares one that is free."""
+    """Return the unit that a name means: the unit itself, or a free share of the device."""
     if name in allocator.units:
         return name
     of_device = [unit for unit, device in allocator.units.items() if device.id == name]

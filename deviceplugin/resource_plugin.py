@@ -32,17 +32,17 @@ from telemetry import Telemetry
 if TYPE_CHECKING:
     from deviceplugin.rehearsal import Rehearsal
 
-_MOST_LINES = 20  # about devices of which the same is to be said: there may be 10,000
+_MOST_LINES = 20  # lines about devices with the same text: there can be 10,000
 _GONE = "it is gone, and a pod has it"
 _NOT_OFFERED = "it is not offered any more, and a pod has it"
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
 class ResourceStatus(Struct, frozen=True):
-    """How one resource stands, for people and metrics.
+    """The state of one resource, for people and metrics.
 
-    `devices` are units; `withheld` and `in_use` are those of them that are not `healthy` because somebody withholds
-    them, or has them for whom this front does not count them.
+    `devices` are units. `withheld` and `in_use` are those that are not `healthy` because an administrator withholds
+    them, or because a holder has them that this API does not count.
     """
 
     name: str
@@ -57,9 +57,9 @@ class ResourceStatus(Struct, frozen=True):
 
 
 class DeviceStatus(Struct, frozen=True):
-    """How one device stands, or a unit that is gone and that a pod has; the reason is empty while it is healthy.
+    """The state of one device, or of a missing unit that a pod has; the reason is empty while it is healthy.
 
-    `unavailable` is one that is well, and that somebody has for whom this front does not count it.
+    `unavailable` is a healthy device that is withheld or has a holder that this API does not count.
     """
 
     id: str
@@ -68,21 +68,21 @@ class DeviceStatus(Struct, frozen=True):
 
 
 class Registered(Protocol):
-    """A way to be registered with the kubelet: at kubelet.sock or through the plugin watcher."""
+    """A way of registration with the kubelet: at kubelet.sock or through the plugin watcher."""
 
     registrations: int
 
     @property
     def last_error(self) -> str:
-        """Why the kubelet has not got the resource; empty where nothing is wrong."""
+        """Return why the resource is not registered; empty without a problem."""
         ...
 
     async def run(self) -> None:
-        """Serve and register, until cancelled."""
+        """Serve and register until cancelled."""
         ...
 
     def stream_changed(self) -> None:
-        """Take note that the kubelet opened or ended ListAndWatch."""
+        """Process that the kubelet opened or ended ListAndWatch."""
         ...
 
 
@@ -103,16 +103,16 @@ class ResourcePlugin:
         register: MakeRegistration,
         telemetry: Telemetry,
     ) -> None:
-        """Prepare; `register` makes the registration for a resource's name and servicer."""
+        """Prepare; `register` creates the registration for a resource's name and servicer."""
         self.resource = resource
         self.allocator = Allocator(resource, presence, ledger, specs)
         self._presence = presence
         self._ledger = ledger
         self._advertised = Advertised()
-        self._unavailable: dict[str, str] = {}  # device -> why it cannot be had although it is well
-        self._held: dict[str, cdi.Device | None] = {}  # what is described as it was leased
-        self._gone: dict[str, str] = {}  # unit that a pod has -> that it is not there, or not offered any more
-        self._is_moved = True  # something may be leased at other paths in its container than it is offered at
+        self._unavailable: dict[str, str] = {}  # device -> why it cannot be allocated although it is healthy
+        self._held: dict[str, cdi.Device | None] = {}  # devices described as they were leased
+        self._gone: dict[str, str] = {}  # unit that a pod has -> that it is missing, or no longer offered
+        self._is_moved = True  # some device might be leased at other paths than it is offered at
         self._too_long = ""
         self.servicer = DevicePluginServicer(
             host, self.allocator, self._advertised, renumbered, lambda: self.registration.stream_changed(), telemetry
@@ -124,9 +124,9 @@ class ResourcePlugin:
         await self.registration.run()
 
     def configure(self, resource: Resource) -> bool:
-        """Offer the same resource in another way from the next `update` on; tell whether that can be done in place.
+        """Offer the same resource in another way from the next `update` on; return whether that is possible in place.
 
-        It cannot where the kubelet was told something else when the resource was registered.
+        It is not if the options that were registered with the kubelet change.
         """
         if resource != self.resource:
             if self.servicer.options_of(resource) != self.servicer.options():
@@ -136,9 +136,9 @@ class ResourcePlugin:
         return True
 
     def update(self, devices: tuple[Device, ...], noticed_at: float | None = None) -> None:
-        """Take over which devices there are now, and send the list if that made it another one.
+        """Store which devices there are now, and send the list if it has changed.
 
-        `noticed_at` is when the host said so, by the loop's clock.
+        `noticed_at` is when the host reported the change, by the loop's clock.
         """
         too_long = why_too_long(*size_of(self.resource, devices))
         if too_long and too_long != self._too_long:
@@ -148,7 +148,7 @@ class ResourcePlugin:
         self.rebuild(noticed_at)
 
     def refresh(self, device: Device) -> None:
-        """Send the list again if leases that keep this device from others, or did, made it another one."""
+        """Send the list again if leases of others have changed whether this device is available."""
         reason = self._why_unavailable(device)
         before = self._unavailable.get(device.id, "")
         if reason == before:
@@ -159,9 +159,9 @@ class ResourcePlugin:
             self.servicer.publish()
 
     def describe(self) -> Descriptions | None:
-        """Return what a runtime must find: the devices offered, and those that containers have, as they are now.
+        """Return what a runtime must find: the offered devices, and those that containers have, as they are now.
 
-        None for nothing.
+        None if there are none.
         """
         resource, offered = self.resource, self.allocator.devices
         self._held = self._described_as_leased()
@@ -177,21 +177,21 @@ class ResourcePlugin:
         return files_of(self.resource, self.allocator.units, self._presence.get)
 
     def held_device_info(self) -> list[str]:
-        """Return the names of the device-info files of what somebody has."""
+        """Return the names of the device-info files of leased units."""
         leases = self._ledger.of_resource(self.resource.name, API)
         return [file_name(self.resource.name, lease.unit) for lease in leases]
 
     def _described_as_leased(self) -> dict[str, cdi.Device | None]:
-        """Return how devices are described that containers have, by id, where that is not as they are offered.
+        """Return how held devices are described, by id, if that differs from how they are offered.
 
-        They are not offered any more, are groups that have other members today, or are offered at other paths. None:
-        they are not there.
+        They are no longer offered, are groups with other members today, or are offered at other paths. None: they are
+        missing.
         """
         if not self._may_be_otherwise():
             return {}
         offered = self.allocator.devices if self.resource.cdi is not False else {}
         leases = self._ledger.of_resource(self.resource.name, API)
-        self._is_moved = not leases  # which may not be read yet
+        self._is_moved = not leases  # none: the ledger might not be loaded yet
         found: dict[str, cdi.Device | None] = {}
         for record in filter(None, map(container_record.decode, {lease.record: None for lease in leases})):
             for seen in record.devices if record.is_named else ():
@@ -208,16 +208,16 @@ class ResourcePlugin:
         return _is_whole(device, with_driver=self.resource.userspace is not None)
 
     def _may_be_otherwise(self) -> bool:
-        """Tell whether a container may have a device otherwise than it is offered; where not, no lease is looked at."""
+        """Return whether a held device can differ from how it is offered; if not, no lease needs to be checked."""
         resource = self.resource
-        path_names_facts = "{" in resource.container_path  # it is another one when a device is called otherwise
+        path_names_facts = "{" in resource.container_path  # the path changes with the device's attributes
         may_change = resource.group is not None or path_names_facts
         return self._is_moved or bool(self._gone) or resource.cdi is False or may_change
 
     def status(self) -> ResourceStatus:
-        """Tell how the resource stands."""
+        """Return the state of the resource."""
         devices, healthy = self._advertised.counts()
-        offered = list(self.allocator.devices.values())  # another thread may ask
+        offered = list(self.allocator.devices.values())  # called from other threads, too
         return ResourceStatus(
             name=self.resource.name,
             devices=devices,
@@ -232,15 +232,15 @@ class ResourcePlugin:
         )
 
     def rehearse(self, count: int, wanted: Sequence[str]) -> "Rehearsal":
-        """Return what a container would be given (rehearsal.py). Raises `AllocationRefused`."""
-        from deviceplugin.rehearsal import rehearse  # for those who ask
+        """Return what a container would get (rehearsal.py). Raises `AllocationRefused`."""
+        from deviceplugin.rehearsal import rehearse  # on first use: most daemons never need it
 
         pre_start = self.servicer.options().pre_start_required
         healthy = self._advertised.health()
         return rehearse(self.allocator, self._ledger, healthy, count, wanted, pre_start=pre_start)
 
     def devices(self) -> Iterator[DeviceStatus]:
-        """Yield how each device stands. Who has it may have become known since the list was made."""
+        """Yield the state of each device. Its holder can have become known since the list was made."""
         for device in self.allocator.devices.values():
             if not device.health.healthy:
                 yield DeviceStatus(device.id, "unhealthy", device.health.reason)
@@ -252,7 +252,7 @@ class ResourcePlugin:
             yield DeviceStatus(unit, "unhealthy" if why == _GONE else "unavailable", why)
 
     def rebuild(self, noticed_at: float | None = None) -> None:
-        """Make the list again, and send it if it is another one.
+        """Compute the list again, and send it if it has changed.
 
         A leased unit that is gone stays listed: a kubelet reads a missing id as healthy.
         """
@@ -286,17 +286,18 @@ class ResourcePlugin:
             self.servicer.publish(noticed_at=noticed_at)
 
     def is_not_as_offered(self, lease: Lease) -> bool:
-        """Tell whether more than its device depends on a lease.
+        """Return whether a lease affects more than its own device.
 
-        The unit is gone, or another device's now, or a runtime must find it as it was leased.
+        Its unit is gone or belongs to another device now, or its device must be described as it was leased.
         """
         known = self.allocator.units.get(lease.unit)
         return known is None or known.id in self._held or known.id not in lease.exclusive
 
     def _why_unavailable(self, device: Device) -> str:
-        """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet.
+        """Return why a healthy device cannot be allocated: its holder, or that its CDI spec is not written yet.
 
-        What is withheld is, also while a pod has it: the kubelet would give it to another one the moment that one ends.
+        A withheld device counts as such even while a pod has it: otherwise the kubelet would allocate it as soon as
+        that pod ends.
         """
         if device.withheld:
             return device.withheld
@@ -314,15 +315,15 @@ class ResourcePlugin:
         if not device.unavailable:
             return ""
         is_leased = not self.resource.is_shared and self._lease(self._units(device)[0]) is not None
-        return "" if is_leased else device.unavailable  # nobody else can get what a pod has
+        return "" if is_leased else device.unavailable  # the kubelet allocates it to no other pod while this one has it
 
     def _is_in_use(self, device: Device) -> bool:
-        """Tell whether a device is well, and is unavailable only because somebody has it."""
+        """Return whether a device is healthy, and unavailable only because another holder has it."""
         reason = self._unavailable.get(device.id, "")
         return device.health.healthy and reason not in ("", NOT_DESCRIBED) and not _needs_somebody(device)
 
     def _why_gone(self, lease: Lease) -> str:
-        """Return what has become of the device of a unit that a pod has and that is not offered."""
+        """Return the reason for a held unit whose device is not offered."""
         return _NOT_OFFERED if any(map(self._presence.is_there, lease.exclusive)) else _GONE
 
     def _units(self, device: Device) -> list[str]:
@@ -332,20 +333,20 @@ class ResourcePlugin:
         return self._ledger.get((self.resource.name, API, unit))
 
     def _lease_of_another(self, device: Device) -> Lease | None:
-        """Return the lease of another device under a name that is this one's now: nodes may swap their paths."""
+        """Return the lease of another device under a name that is this one's now: nodes can swap their paths."""
         leases = filter(None, map(self._lease, self._units(device)))
         return next((lease for lease in leases if device.id not in lease.exclusive), None)
 
     def _change(self, device: Device, before: bool | None, was_unavailable: str) -> tuple[int, str]:
-        """Return in words, and how much they matter, what became of a device and all its shares.
+        """Return the log level and the text for a change of a device and all its shares.
 
-        `before`: whether the kubelet was told that it is healthy, None where it was told nothing.
+        `before`: whether the kubelet last got it as healthy, None if it was not listed.
         """
         if not device.health.healthy:
             return logging.WARNING, f"device is unhealthy: {device.health.reason}"
         if reason := self._unavailable.get(device.id):
             if reason == NOT_DESCRIBED and before is None:
-                return logging.DEBUG, f"device is unavailable: {reason}"  # every device with CDI begins so
+                return logging.DEBUG, f"device is unavailable: {reason}"  # every device with CDI begins in this state
             level = logging.WARNING if _needs_somebody(device) else logging.INFO
             return level, f"device is unavailable: {reason}"
         if before is None or was_unavailable == NOT_DESCRIBED:
@@ -353,7 +354,7 @@ class ResourcePlugin:
         return logging.INFO, "device is available again" if was_unavailable else "device is healthy again"
 
     def _log(self, changes: Mapping[tuple[int, str], Sequence[str]]) -> None:
-        """Say what became of devices: a line for each, or one for very many alike."""
+        """Log changes of devices: a line for each, or one line for very many equal ones."""
         for (level, text), ids in changes.items():
             if is_many := len(ids) > _MOST_LINES:
                 words = "%s (%d devices, named at the log level debug)"
@@ -365,15 +366,15 @@ class ResourcePlugin:
 
 
 def _needs_somebody(device: Device) -> bool:
-    """Tell whether a device stays unavailable until somebody acts: it is withheld, or lacks what its resource names."""
+    """Return whether an administrator must act: the device is withheld, or lacks what its resource requires."""
     return bool(device.unavailable or device.withheld)
 
 
 def _is_whole(device: Device, *, with_driver: bool) -> bool:
-    """Tell whether a device can be described: no container starts without a node, or the driver's files."""
+    """Return whether a device can be described: containers need its nodes and the driver's files."""
     return bool(device.devnodes) and not (with_driver and device.lacks_driver_files)
 
 
 def _as_leased(device: Device, record: ContainerRecord) -> cdi.Device:
-    """Describe a device as a container was given it."""
+    """Describe a device as it is in a container."""
     return cdi_device(device, record.permissions, record.access, with_driver=record.with_driver)

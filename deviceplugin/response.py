@@ -20,7 +20,7 @@ from resources.template import render
 
 
 def container_response(resource: Resource, units: Units, *, named: bool) -> api.ContainerAllocateResponse:
-    """Build the answer for one container; `named` says whether the runtime can be given CDI names.
+    """Build the answer for one container; `named` states whether CDI names can be used.
 
     Raises `FieldMissing` or `ValueTooLong`.
     """
@@ -54,19 +54,19 @@ def container_response(resource: Resource, units: Units, *, named: bool) -> api.
 
 
 def has_own_names(resource_name: str, response: api.ContainerAllocateResponse) -> bool:
-    """Tell whether an answer has CDI names that we describe, and not only those of others."""
+    """Return whether an answer has CDI names from nodeplug, and not only from other vendors."""
     kind = cdi.kind_of(resource_name)
     return any(device.name.startswith(f"{kind}=") for device in response.cdi_devices)
 
 
 @lru_cache(256)
 def env_name(resource_name: str) -> str:
-    """Return the variable that tells a container which units it has: `NODEPLUG_EXAMPLE_COM_GPU`."""
+    """Return the name of the variable with a container's units: `NODEPLUG_EXAMPLE_COM_GPU`."""
     return "NODEPLUG_" + re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
 
 
 def cdi_device(device: Device, permissions: str, access: NodeAccess | None, *, with_driver: bool = False) -> cdi.Device:
-    """Describe one device, as it is now; `with_driver` brings its driver's files, too."""
+    """Describe one device, as it is now; `with_driver` adds its driver's files."""
     owner = access or NodeAccess()
     nodes = tuple(
         cdi.DeviceNode.of(

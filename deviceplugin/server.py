@@ -1,6 +1,6 @@
 """One resource's DevicePlugin service: the five calls, translated to and from the wire.
 
-Only here do our refusals become gRPC status codes.
+Only here do refusals become gRPC status codes.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from telemetry.trace import DEVICES, RESOURCE, part
 
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
 _SOME = 5  # units that an event names
-_LONGEST = 500  # characters of why something is refused, in an event
+_LONGEST = 500  # characters of a refusal's reason in an event
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
 class DevicePluginServicer:
-    """Serves one resource; `advertised` is its list and `allocator` hands out its units.
+    """Serves one resource; `advertised` is its list and `allocator` allocates its units.
 
     `stream_changed` is called after the newest ListAndWatch opened or ended (see `streaming`).
     """
@@ -48,7 +48,7 @@ class DevicePluginServicer:
         stream_changed: Callable[[], None],
         telemetry: Telemetry,
     ) -> None:
-        """Serve nothing yet: the list is empty. `renumbered` are the kinds of devices that can be renumbered."""
+        """Prepare with an empty list. `renumbered` are the kinds of devices that can be renumbered."""
         self._telemetry = telemetry
         self._host = host
         self._allocator = allocator
@@ -57,14 +57,14 @@ class DevicePluginServicer:
         self._renumbered = renumbered
         self._options = self.options_of(allocator.resource)
         self._newest: asyncio.Event | None = None  # set when there is a list to send
-        self._noticed_at: float | None = None  # when the host said what the list that is to be sent says
+        self._noticed_at: float | None = None  # when the host reported the change in the list to send
         self._is_silent = self._sends_anyway = False
-        self._calls = 0  # that hand something out, under way
+        self._calls = 0  # allocating calls under way
         self._has_answered = asyncio.Event()
         self._has_answered.set()
 
     async def answered(self) -> None:
-        """Return once no call is under way that hands something out."""
+        """Wait until no allocating call is under way."""
         await self._has_answered.wait()
 
     def _begin_call(self) -> None:
@@ -78,13 +78,13 @@ class DevicePluginServicer:
 
     @property
     def streaming(self) -> bool:
-        """Tell whether the newest ListAndWatch is open."""
+        """Return whether the newest ListAndWatch is open."""
         return self._newest is not None
 
     def publish(self, anyway: bool = False, noticed_at: float | None = None) -> None:
-        """Send the list to the newest stream, if it differs from what that stream sent last, or `anyway`.
+        """Send the list to the newest stream if it differs from what that stream sent last, or `anyway`.
 
-        `noticed_at` is when the host gave the reason for it, by the loop's clock.
+        `noticed_at` is when the host reported the change, by the loop's clock.
         """
         self._sends_anyway |= anyway
         if self._newest is not None and not self._is_silent:
@@ -92,17 +92,17 @@ class DevicePluginServicer:
             self._newest.set()
 
     def silence(self, is_silent: bool) -> None:
-        """Send nothing while a successor does; afterwards the list again, for what counts is its last one."""
+        """Send nothing while a successor does; afterwards send the list again: the kubelet uses the last one."""
         self._is_silent = is_silent
         self.publish(anyway=not is_silent)
 
     async def get_device_plugin_options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
-        """Say which of the optional calls the kubelet should make."""
+        """Return which of the optional calls the kubelet should make."""
         del request, context
         return self._options
 
     def options(self) -> api.DevicePluginOptions:
-        """Return the options as Register sends them too."""
+        """Return the options, which Register sends, too."""
         return self._options
 
     def options_of(self, resource: Resource) -> api.DevicePluginOptions:
@@ -112,10 +112,10 @@ class DevicePluginServicer:
         )
 
     async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[bytes]:
-        """Send the list at once, even when it is empty, and after every change.
+        """Send the list at once, even if it is empty, and after every change.
 
-        The newest stream gets the lists. An older one stays open and silent: a 1.36 kubelet that sees it end would
-        close the newest one too (observed, 9).
+        Only the newest stream gets lists. An older one stays open and silent: a 1.36 kubelet that sees it end would
+        close the newest one, too (observed, 9).
         """
         del request, context
         wake = self._newest = asyncio.Event()
@@ -153,9 +153,10 @@ class DevicePluginServicer:
         )
 
     async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
-        """Lease the units asked for and answer what each container needs for them."""
+        """Lease the requested units and answer what each container needs for them."""
         began = time.perf_counter()
-        requests = [[*r.devices_ids] for r in request.container_requests]  # protobuf makes each text again when asked
+        # a list, because protobuf creates each text again on access
+        requests = [[*r.devices_ids] for r in request.container_requests]
         with self._span("Allocate", context) as span:
             if span.is_recorded:
                 span.set(DEVICES, [*itertools.chain(*requests)])
@@ -172,7 +173,7 @@ class DevicePluginServicer:
     async def pre_start_container(
         self, request: api.PreStartContainerRequest, context: Context
     ) -> api.PreStartContainerResponse:
-        """Find out whether what the container was answered is its devices still; reset them where that is asked for."""
+        """Verify that the container's stored answer is still valid; reset its devices if configured."""
         with self._span("PreStartContainer", context) as span:
             if span.is_recorded:
                 span.set(DEVICES, list(request.devices_ids))
@@ -224,9 +225,9 @@ class DevicePluginServicer:
 
 
 def _needs_pre_start(resource: Resource, renumbered: frozenset[str]) -> bool:
-    """Tell whether a stored answer may be wrong by the time a container starts again: where nodes can be renumbered.
+    """Return whether a stored answer can be wrong when a container starts again, because nodes can be renumbered.
 
-    Of what is not offered any more nobody knows what it was.
+    True for a resource that is no longer offered, whose devices are unknown.
     """
     if resource.reset or resource.selector == NOTHING:
         return True

@@ -19,53 +19,53 @@ from hostdevices import Device
 from hostdevices.errors import HostExhausted
 from hostdevices.threads import in_thread
 
-RETRY = 10.0  # seconds until specs are written again that could not be: a disk that has room again tells nobody
+RETRY = 10.0  # seconds until failed writes are repeated: nothing reports that a disk has room again
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
 class Specs:
-    """The files of the device plugin side in the runtime's folder; `run` keeps them as they are wanted."""
+    """The files of the device plugin side in the runtime's folder; `run` keeps them as desired."""
 
     def __init__(self, directory: cdi.CdiDirectory, changed: Callable[[], None], retry: float = RETRY) -> None:
-        """Prepare; `changed` is called on the loop after something was written, or could not be. `retry` in seconds."""
+        """Prepare; `changed` is called on the loop after a successful or failed write. `retry` is in seconds."""
         self.problem = ""
         self._directory = directory
         self._changed = changed
         self._retry = retry
         self._wanted: Mapping[str, Descriptions] | None = None
-        self._written: Mapping[str, Descriptions] | None = None  # None while nobody knows what is on disk
-        self._described: Mapping[str, Descriptions] = {}  # what was on disk last for certain
-        self._writing: Mapping[str, Descriptions] | None = None  # what takes its place, file by file
-        self._names: set[str] = set()  # of the files that we wrote and have not removed
+        self._written: Mapping[str, Descriptions] | None = None  # None while the content on disk is uncertain
+        self._described: Mapping[str, Descriptions] = {}  # the last content that was certainly on disk
+        self._writing: Mapping[str, Descriptions] | None = None  # what replaces it, file by file
+        self._names: set[str] = set()  # of the files that this object wrote and has not removed
         self._removes_others = True
         self._watch: FolderWatch | None = None
-        self._is_logged = False  # that somebody changes them, who may go on with it
+        self._is_logged = False  # that others change the specs; it can recur
         self._wake = asyncio.Event()
-        self._asked = self._settled = 0  # how often something was asked for, and up to which time that was done
-        self._progress = asyncio.Condition()  # of the latter
+        self._asked = self._settled = 0  # number of requests, and the number up to which they are done
+        self._progress = asyncio.Condition()  # of `_settled`
 
     def want(self, specs: Mapping[str, Descriptions]) -> None:
-        """Have exactly these on disk, by their kinds."""
+        """Set the specs that should be on disk, by their kinds."""
         if specs != self._wanted:
             self._wanted = specs
             self._asked += 1
             self._wake.set()
         elif self._written is self._wanted:
-            self._wanted = self._written = self._described = specs  # the same of devices that there are now
+            self._wanted = self._written = self._described = specs  # equal specs, of the current device objects
 
     def recheck(self) -> None:
-        """Have what is on disk compared with what is wanted: somebody may have changed it."""
+        """Compare the files on disk with the desired ones: another program might have changed them."""
         self._written = None
         self._asked += 1
         self._wake.set()
 
     @property
     def are_in_use(self) -> bool:
-        """Whether there is a file that a runtime may want, or is to be one."""
+        """Return whether any spec is on disk or desired."""
         return bool(self._wanted or self._described)
 
     async def keep(self, watcher: FolderWatcher) -> None:
-        """Have the specs on disk to ourselves, and those written again that others change, until cancelled."""
+        """Remove unknown specs, and restore those that others change, until cancelled."""
         self._removes_others = True
         self.recheck()
         self._watch = watcher.watch(self._directory.path, self._check, self._directory.is_ours, contents=True)
@@ -76,7 +76,10 @@ class Specs:
             self._watch = None
 
     def _check(self) -> None:
-        """Have written again what somebody has changed. What is being written is looked at afterwards."""
+        """Restore specs that others have changed.
+
+        During a write nothing is checked; the write is followed by a check.
+        """
         if self._watch is None or self._written is None:
             return
         is_touched = any(map(self._directory.is_touched, map(cdi.file_name, self._written)))
@@ -89,20 +92,20 @@ class Specs:
             self.recheck()
 
     def has(self, kind: str, terms: Terms, device: Device) -> bool:
-        """Tell whether a runtime finds this device as it is now, described on these terms."""
+        """Return whether a runtime finds this device as it is now, described with these settings."""
         places = (self._described,) if self._writing is None else (self._described, self._writing)
-        found = (each.get(kind) for each in places)  # while one file takes another's place either may be read
+        found = (each.get(kind) for each in places)  # while one file replaces another a runtime can read either
         return all(known is not None and known.has(terms, device) for known in found)
 
     async def settled(self, patience: float) -> None:
-        """Return once what was asked for until now was written, or could not be; after `patience` seconds anyway."""
+        """Wait until what was requested so far was written or has failed, at most `patience` seconds."""
         asked = self._asked
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience), self._progress:
                 await self._progress.wait_for(lambda: self._settled >= asked)
 
     async def run(self) -> None:
-        """Write what is wanted, whenever that changes; again after a while where it could not be."""
+        """Write the desired specs whenever they change; repeat failed writes."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._retry if self.problem else None):
@@ -127,7 +130,7 @@ class Specs:
             await in_thread(partial(self._sync, wanted, stale))
         except (OSError, cdi.CdiError, HostExhausted) as error:
             self._removes_others |= stale is None
-            if not isinstance(error, HostExhausted):  # for which no thread was left, so that nothing was touched
+            if not isinstance(error, HostExhausted):  # HostExhausted: no thread was available, so no file was touched
                 self._described = {}
             reason = str(error)
             if isinstance(error, OSError) and error.filename:
@@ -138,7 +141,8 @@ class Specs:
             self.problem = problem
         else:
             self.problem, self._described, self._names = "", wanted, names
-            self._written = None if self._wake.is_set() else wanted  # it may have been removed since it was looked at
+            # a file might have been removed since it was checked
+            self._written = None if self._wake.is_set() else wanted
         finally:
             self._writing = None
 

@@ -17,13 +17,13 @@ from resources.shares import shares_of
 from resources.unit_names import SHARE, unit_name
 
 API: Api = "device-plugin"
-"""What a lease says of where it came from."""
+"""The API that the leases of this side name."""
 
 _SHARE_OF = re.compile(rf"(?s)(.+){SHARE}[0-9]+|([-a-z0-9]+)\.[0-9]+")
 
 
 Units: TypeAlias = Mapping[str, Device]
-"""The device of each unit, by the id that the kubelet knows it by."""
+"""The device of each unit, by the id that the kubelet uses."""
 
 
 def units_of(resource: Resource, devices: Sequence[Device]) -> Units:
@@ -32,7 +32,7 @@ def units_of(resource: Resource, devices: Sequence[Device]) -> Units:
 
 
 def devices_of(units: Units) -> dict[str, Device]:
-    """Return the devices that units are pieces of, by their own ids, in the order of the units."""
+    """Return the devices of units, by device id, in the order of the units."""
     return {device.id: device for device in units.values()}
 
 
@@ -46,7 +46,7 @@ def units_of_device(resource: Resource, device: Device) -> list[str]:
 
 
 def size_of(resource: Resource, devices: Sequence[Device]) -> tuple[int, int]:
-    """Return how many devices with how many shares each have as many units as these have together."""
+    """Return a number of devices and of shares of each with as many units in total as these devices have."""
     if not resource.shares_of:
         return len(devices), resource.shares
     return 1, sum(shares_of(resource, device).count for device in devices)
@@ -59,7 +59,7 @@ def name_in(unit_id: str) -> str:
 
 
 def why_taken(lease: Lease, resource: Resource, device: Device) -> str:
-    """Return in words which lease keeps others from a device, and if it does so because `shares` changed under it."""
+    """Return in words which lease keeps others from a device, and whether only because `shares` has changed."""
     if (lease.resource, lease.api) != (resource.name, API) or device.id not in lease.exclusive:
         return str(lease)
     before = shares_of_owner(lease.owner) if name_in(lease.unit) != lease.unit else 1
@@ -70,9 +70,9 @@ def why_taken(lease: Lease, resource: Resource, device: Device) -> str:
 
 
 def owner_of(resource: Resource, unit_id: str, device: Device | None) -> str:
-    """Return who owns the lease of a unit: shares of one device go together while it has as many, under one name.
+    """Return the owner of a unit's lease: shares of one device have one owner for each number of shares.
 
-    `device` is None where it is not there any more.
+    `device` is None if it is no longer there.
     """
     name = name_in(unit_id)
     if name == unit_id:

@@ -45,7 +45,7 @@ class WatcherRegistration:
     ) -> None:
         """Prepare. Both services, registration and `plugin`, are served at one socket in `folder`.
 
-        `silence` is told when a successor of this `instance` has come (True) or is gone (False).
+        `silence` is called when a successor of this `instance` has come (True) or is gone (False).
         """
         self.resource_name = resource_name
         self.registrations = 0
@@ -66,18 +66,18 @@ class WatcherRegistration:
             keepalive=timings.silence,
             transport=transport,
         )
-        self._missed = asyncio.Event()  # the kubelet does not listen and ought to
+        self._missed = asyncio.Event()  # the kubelet has no stream open and should have one
         self._backoff = Backoff()
         self._since = 0.0
 
     async def run(self) -> None:
-        """Serve, and again where the kubelet has dropped us."""
+        """Serve, and register again if the kubelet has dropped the resource."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._server.run(), name=f"socket of {self.resource_name}")
             group.create_task(self._follow_successor(), name=f"successor of {self.resource_name}")
             while True:
                 await self._missed.wait()
-                # a kubelet that restarts finds the socket by itself: give it the time that its watcher takes
+                # a restarted kubelet finds the socket by itself: wait as long as its watcher needs
                 await asyncio.sleep(self._timings.stream + self._backoff.next())
                 self._missed.clear()
                 if not (self._streaming() or self._is_silent):
@@ -86,7 +86,7 @@ class WatcherRegistration:
                     await self._server.renew()
 
     async def _follow_successor(self) -> None:
-        """Be silent while there is one; who is looked for in vain may be there."""
+        """Be silent while there is a successor. If the folder cannot be read, the last result stays."""
         changed = asyncio.Event()
         changed.set()
         watch = self._watcher.watch(self._folder, changed.set, is_ours)
@@ -113,7 +113,7 @@ class WatcherRegistration:
             self._missed.set()
 
     def stream_changed(self) -> None:
-        """Take note that the kubelet opened or ended ListAndWatch."""
+        """Process that the kubelet opened or ended ListAndWatch."""
         now = asyncio.get_running_loop().time()
         if self._streaming():
             self._since = now
@@ -123,14 +123,14 @@ class WatcherRegistration:
         self._missed.set()
 
     async def get_info(self, request: registration.InfoRequest, context: Context) -> registration.PluginInfo:
-        """Say who we are; the empty endpoint means this same socket."""
+        """Describe the plugin; the empty endpoint means this same socket."""
         del request, context
         return registration.PluginInfo(type="DevicePlugin", name=self.resource_name, supported_versions=[VERSION])
 
     async def notify_registration_status(
         self, request: registration.RegistrationStatus, context: Context
     ) -> registration.RegistrationStatusResponse:
-        """Take the kubelet's verdict."""
+        """Record the kubelet's verdict."""
         tracer = self._telemetry.tracer
         with tracer.call(_SERVICE.full_name, "NotifyRegistrationStatus", context.trace_context()) as span:
             span.set(RESOURCE, self.resource_name)
@@ -142,7 +142,7 @@ class WatcherRegistration:
             log.info("registered through the plugin watcher", extra={"resource": self.resource_name})
             events = self._telemetry.events
             events.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
-            if not self._streaming():  # which it opens now, or never
+            if not self._streaming():  # the kubelet opens it now, or never
                 self._missed.set()
         elif request.error != self.last_error:
             self.last_error = request.error

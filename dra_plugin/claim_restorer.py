@@ -25,10 +25,10 @@ class ClaimRestorer:
         self._preparer = preparer
 
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
-        """Lease again what a claim has and was lost; return why that cannot be done yet, empty where it is done.
+        """Restore the lost leases of a claim; return why that is not possible yet, or an empty text on success.
 
-        Of a claim that is over to the API server, pods keep the `units` until they end. Raises `LeaseRefused` where it
-        cannot be done at all.
+        If the API server has no such claim any more, the pods keep the `units` until they end. Raises `LeaseRefused` if
+        the leases can never be restored.
         """
         if self._claims is None:
             return ""
@@ -53,5 +53,5 @@ class ClaimRestorer:
         return ""
 
     async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
-        """Undo what was done for a claim that is over, unless somebody works for it or was answered since then."""
+        """Undo a claim that is over, unless work for it is under way or it was answered since that time."""
         await self._preparer.end(claim, unless_answered_since)

@@ -11,8 +11,8 @@ from resourceapi.objects import v1
 from telemetry import RefusalReason
 
 API: Api = "dra"
-"""What a lease says of where it came from."""
-_LONGEST = 500  # characters; namespace, name and uid of a claim have at most 63, 253 and 128
+"""The API that the leases of this side name."""
+_LONGEST = 500  # characters of a claim's text; namespace, name and uid have at most 63, 253 and 128
 
 
 class ClaimRef(Struct, frozen=True):
@@ -23,14 +23,14 @@ class ClaimRef(Struct, frozen=True):
     uid: str
 
     def __str__(self) -> str:
-        """Return `namespace/name:uid`, as much of it as a valid claim can have."""
+        """Return `namespace/name:uid`, cut to the length that a valid claim can have."""
         return shown(f"{self.namespace}/{self.name}:{self.uid}", _LONGEST)
 
 
 class PreparedDevice(Struct, frozen=True):
     """One device of a claim, ready for containers.
 
-    `requests` are as in the allocation result (`gpu`, `gpu/large`); empty: whatever request a container names.
+    `requests` are as in the allocation result (`gpu`, `gpu/large`); empty: any request that a container names.
     """
 
     requests: tuple[str, ...]
@@ -41,9 +41,9 @@ class PreparedDevice(Struct, frozen=True):
 
 
 class ClaimFailed(Struct, frozen=True):
-    """Why one claim could not be prepared or unprepared; the others of the call are not concerned.
+    """Why one claim could not be prepared or unprepared; the other claims of the call are not affected.
 
-    `counted_as` is for metrics.
+    `counted_as` is the reason in metrics.
     """
 
     reason: str
@@ -57,13 +57,19 @@ class Driver(Protocol):
     """Prepares claims. Both calls can be repeated at any moment, after any crash, with the same answer."""
 
     async def known(self) -> None:
-        """Return once it is known what pods have, or cannot be found out in time: before a claim's turn is taken."""
+        """Wait until the devices that pods hold are known, or the time for that is over.
+
+        Call it before taking a claim's turn.
+        """
         ...
 
     async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
-        """Make the devices of allocated claims ready; return every claim's outcome by uid."""
+        """Make the devices of allocated claims ready; return the outcome of every claim by uid."""
         ...
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
-        """Undo `prepare`, without the claim objects; return every claim's outcome by uid. Unknown claims are done."""
+        """Undo `prepare`, without the claim objects; return the outcome of every claim by uid.
+
+        Unknown claims succeed.
+        """
         ...

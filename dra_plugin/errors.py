@@ -6,4 +6,4 @@ class DraPluginError(Exception):
 
 
 class NotAnsweredInTime(DraPluginError):
-    """A call of the kubelet cannot be answered within its deadline, or before the plugin stops; it is repeated."""
+    """A kubelet call that cannot be answered before its deadline or before the plugin stops. The kubelet repeats it."""

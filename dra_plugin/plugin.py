@@ -37,28 +37,28 @@ from resourceapi.client import AsyncClient
 from resources.resource import Resource
 from telemetry import Telemetry
 
-_REGISTRATION_TIMEOUT = 10.0  # seconds; a kubelet that is down is no reason to hide the devices for good
+_REGISTRATION_TIMEOUT = 10.0  # seconds; after that the devices are published even if the kubelet is down
 _REPAIR_AGAIN = 30.0  # seconds
-_METADATA = "dra-device-metadata"  # a folder in the driver's own
+_METADATA = "dra-device-metadata"  # a folder in the driver's data folder
 log = logging.getLogger("nodeplug.dra")
 
 
 class DriverOptions(Struct, frozen=True):
-    """Who the driver is, and where the kubelet and the container runtime look, on this host."""
+    """The driver's identity, and the host's paths that the kubelet and the container runtime use."""
 
     driver: str
     node: str
     folders: Folders
     cdi: Path
-    pod_uid: str = ""  # of the pod that the driver runs in, if it does; an update starts the next one beside it
+    pod_uid: str = ""  # uid of the driver's own pod, if it runs in one; a rolling update starts the next pod beside it
     allowed_mounts: tuple[str, ...] = ()
     transport: Transport = "builtin"
-    oci_runtime: str = ""  # the setting
-    recheck: float = 30.0  # seconds between looks whether the folders are still the node's
+    oci_runtime: str = ""  # the setting `ociRuntime`
+    recheck: float = 30.0  # seconds between checks that the folders are still the node's
 
 
 class DraStatus(Struct, frozen=True):
-    """How the DRA side stands, for people and metrics."""
+    """State of the DRA side, for people and metrics."""
 
     devices: int
     healthy: int
@@ -68,11 +68,11 @@ class DraStatus(Struct, frozen=True):
     last_error: str
     registrations: int = 0
     withheld: int = 0
-    published: bool = True  # what is offered was stored once, or is another's to store: it has the ledger, or no server
+    published: bool = True  # stored once, or nothing to store: no API server, or another instance owns the ledger
 
 
 class DraPlugin:
-    """The resources of a configuration that are offered through DRA, while `run` runs. Belongs to the loop."""
+    """Offers a configuration's DRA resources while `run` runs. Belongs to the loop."""
 
     def __init__(
         self,
@@ -135,23 +135,24 @@ class DraPlugin:
             on_error = self._slices_failed
             self._slices = Controller(client, options.driver, owner, on_error=on_error, tries_taints=True)
         self._is_published = self._slices is None
-        self._is_ours_to_publish = False  # once we have the ledger: before, an older instance does it
-        self._drops_taints = False  # the API server does not know them
+        # true once this instance owns the ledger: until then an older instance publishes
+        self._is_ours_to_publish = False
+        self._drops_taints = False  # the API server does not store taints
         self._updated = asyncio.Event()
-        self._noticed_at = 0.0  # when the host said what is not stored yet
+        self._noticed_at = 0.0  # when the host reported the change that is not stored yet, by the loop's clock
         self._noticed = asyncio.Event()
         self._repair_due = asyncio.Event()
         self._kept_files = KeptFiles(self._preparer, options.cdi, watcher, self._repair_due.set)
         ledger.observe(self._leases_changed)
 
     async def run(self) -> None:
-        """Serve and publish, from the first `update` and the ledger on.
+        """Serve and publish once this instance owns the ledger and `update` was called.
 
-        With a pod uid the kubelet finds us at once, while another instance still owns the ledger, and its calls wait:
-        so no call of an update meets a closed door. Without one the sockets have one name.
+        With a pod uid the sockets open at once, while another instance still owns the ledger, and calls wait: so no
+        call fails during a rolling update. Without a pod uid both instances would use the same socket names.
         """
         try:
-            # what calls need outlives them: at a stop those that are under way are done first
+            # the inner group ends first: at a stop, calls that are under way finish before what they depend on ends
             async with asyncio.TaskGroup() as group, asyncio.TaskGroup() as calls:
                 if self._options.pod_uid:
                     calls.create_task(self._kubelet.run(), name="DRA sockets")
@@ -180,13 +181,13 @@ class DraPlugin:
                 self._client.close()
 
     def configure(self, resources: Sequence[Resource]) -> None:
-        """Offer these resources from the `update` on that follows; what claims have stays theirs."""
+        """Offer these resources from the next `update` on. Devices that claims hold stay with the claims."""
         self._offers.configure(resources)
 
     def update(self, assigned: Mapping[str, tuple[Device, ...]], noticed_at: float | None = None) -> None:
-        """Take over which devices each resource has now; slices and health that changed follow.
+        """Store which devices each resource has now; slices and health that changed are published.
 
-        `noticed_at` is when the host said so, by the loop's clock.
+        `noticed_at` is when the host reported the change, by the loop's clock.
         """
         self._assigned = assigned
         self._preparer.update()
@@ -196,16 +197,16 @@ class DraPlugin:
         self._updated.set()
 
     def with_lent(self, inventory: Inventory) -> Inventory:
-        """Return what a scan has found, with what claims have changed as it was before; any thread may ask."""
+        """Return a scan's inventory with the devices that claims have changed as they were before. Thread-safe."""
         devices = self._preparer.hardware.with_lent(inventory.devices)
         return inventory if devices is inventory.devices else structs.replace(inventory, devices=devices)
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
-        """Return which claims the API server wants prepared; None where there is none to ask (`witnesses`)."""
+        """Return which claims the API server wants prepared; None without an API server (`witnesses`)."""
         return await self._claims.wanted(claims) if self._claims is not None else None
 
     def status(self) -> DraStatus:
-        """Tell how the DRA side stands."""
+        """Return the state of the DRA side."""
         registration = self._kubelet.registration_status
         written = self._slices.statistics if self._slices else None
         problem = self._slices.problem if self._slices else ""
@@ -226,23 +227,23 @@ class DraPlugin:
         )
 
     def devices(self) -> Iterator[tuple[Offered, Lease | None]]:
-        """Yield what is offered, with the lease that keeps it from claims and of which the scheduler does not know.
+        """Yield what is offered, with the lease that keeps it from claims and that the scheduler does not know of.
 
-        Who holds that may have become known since the slices were made.
+        The holder might have become known since the slices were made.
         """
         for offered in self._offers:
             lease = self._offers.in_use(offered.name)
             yield offered, (lease and self._ledger.get(lease.key)) or lease
 
     async def _publish(self, slices: Controller) -> None:
-        """Publish what the kubelet can be asked for: a pod that comes before waits 60 to 90 s for its second try."""
+        """Publish after registration: a pod that the kubelet cannot prepare waits 60 to 90 s for its second try."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_REGISTRATION_TIMEOUT):
                 await self._kubelet.registered()
         await slices.run()
 
     async def _repair(self, is_repaired: bool) -> None:
-        """Repair again: once the ledger can be read or what was lost of it is restored, and while the disk refuses."""
+        """Repair again: when the ledger becomes readable, when lost leases are restored, and while the disk fails."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if is_repaired else _REPAIR_AGAIN):
@@ -251,7 +252,7 @@ class DraPlugin:
             is_repaired = await self._preparer.repair()
 
     async def _count_stored(self, slices: Controller) -> None:
-        """Count how long it takes from the host's word to the stored slice."""
+        """Measure the time from the host's report of a change to the stored slice."""
         while True:
             await self._noticed.wait()
             await slices.settled()
@@ -262,7 +263,7 @@ class DraPlugin:
             self._noticed.clear()
 
     def _refresh(self, changed_ids: Set[str] | None = None) -> bool:
-        """Have slices and health follow, if anything that they say has changed; tell whether it has."""
+        """Update slices and health if their content has changed; return whether it has."""
         has_changed = self._offers.update(self._assigned, self._leased(), changed_ids) or not self._updated.is_set()
         if has_changed:
             self._show()
@@ -283,9 +284,9 @@ class DraPlugin:
         return [DeviceHealth(pool, x.name, x.device.health.healthy, x.device.health.reason) for x in self._offers]
 
     def _who_keeps(self, offered: Offered) -> Lease | None:
-        """Return the lease that keeps a device from claims, and of which the scheduler does not know.
+        """Return the lease that keeps a device from claims and that the scheduler does not know of.
 
-        It is the other API's, or a claim's of a configuration that offered the device in another way.
+        It belongs to the device plugin API, or to a claim from a configuration that offered the device in another way.
         """
         for _, lease in self._ledger.conflicts("", offered.exclusive, offered.shared):
             if lease.api != API:
@@ -296,7 +297,8 @@ class DraPlugin:
                 return lease
             if not self._offers.is_counted(now.name) and now.name != offered.name:
                 return lease
-            is_at_its_port = now.resource.identity == "port" and now.name in lease.exclusive  # whatever it is there
+            # even if another device is plugged in there
+            is_at_its_port = now.resource.identity == "port" and now.name in lease.exclusive
             if now.exclusive != lease.exclusive and not is_at_its_port:
                 return lease
         return None
@@ -308,7 +310,7 @@ class DraPlugin:
         return frozenset(name_of(lease.unit) for lease in self._leases())
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
-        """Show at once what somebody has taken, and let go of what was kept for a claim that ended."""
+        """Publish at once that a device was leased, and drop what was offered only for a claim that ended."""
         if leases is None:
             self._repair_due.set()
         if not self._updated.is_set():

@@ -18,10 +18,11 @@ from resources.selector import NOTHING
 
 
 def remembered(names: Set[str], leases: Iterable[Lease], resources: Iterable[Resource]) -> dict[str, Offered]:
-    """Return what claims hold under names that slices gave it; nothing of what nobody knows.
+    """Return the devices that claims hold under these names; a name without a readable lease record is left out.
 
-    It has the attributes that it had when it was given: Multus finds by them what a pod has, whose sandbox may be made
-    again at any time. What the configuration says of its resource today holds for it: whether its pods are ended.
+    A device has the attributes that it had when the claim was prepared: Multus finds the devices of a pod by them, and
+    the pod's sandbox can be recreated at any time. Its resource has today's configuration, which decides whether pods
+    are evicted.
     """
     known = {resource.name: resource for resource in resources}
     found: dict[str, Offered] = {}
@@ -39,12 +40,12 @@ def remembered(names: Set[str], leases: Iterable[Lease], resources: Iterable[Res
 
 
 def _attributes(record: Record) -> Mapping[str, Mapping[str, AttributeValue]]:
-    """Return what the claim's metadata says of each device, by name, but what every device says."""
+    """Return the attributes in the claim's metadata, by device name, without those that every device has."""
     found: dict[str, Mapping[str, AttributeValue]] = {}
     for metadata in record.metadata:
         try:
             described = from_dict(DeviceMetadata, metadata.content)
-        except DecodeError:  # of another version of ours
+        except DecodeError:  # written by another version of nodeplug
             continue
         for device in (device for request in described.requests for device in request.devices):
             values = {key: _value(attribute) for key, attribute in device.attributes.items()}

@@ -1,6 +1,6 @@
 """Watches folders for names that appear, disappear or move: one inotify instance on the event loop, no thread.
 
-A notification only says that something may have changed; its receiver lists the folder.
+A notification only means that something might have changed; its receiver lists the folder.
 """
 
 from folderwatch.mounts import FolderGone, check_mount, check_mounts

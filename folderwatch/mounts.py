@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 class FolderGone(Exception):
-    """The folder that we see was removed; another one may be in its place, where only a restart can see it."""
+    """The mounted folder was removed; only a restart can see a folder that has replaced it."""
 
 
 def check_mount(folder: Path) -> None:
-    """Raise `FolderGone` where a folder was removed although it is there for us; who needs one that is not, waits."""
+    """Raise `FolderGone` if a folder was removed but still exists in this mount; a missing folder is ignored."""
     try:
         links = folder.stat().st_nlink
     except OSError:
@@ -27,7 +27,7 @@ def check_mount(folder: Path) -> None:
 
 
 async def check_mounts(in_use: Callable[[], Iterable[Path]], interval: float) -> None:
-    """Look every `interval` seconds at the folders that are in use then. Raises `FolderGone`."""
+    """Check every `interval` seconds the folders that are in use then. Raises `FolderGone`."""
     while True:
         for folder in in_use():
             check_mount(folder)

@@ -14,18 +14,18 @@ _NOTHING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether something lies at `path`, links followed. Raises OSError where nobody can tell."""
+    """Return whether `path` exists, following links. Raises OSError if that cannot be determined."""
     return _mode(path) is not None
 
 
 def is_folder(path: Path) -> bool:
-    """Tell whether a folder lies at `path`, links followed. Raises OSError where nobody can tell."""
+    """Return whether `path` is a folder, following links. Raises OSError if that cannot be determined."""
     mode = _mode(path)
     return mode is not None and stat.S_ISDIR(mode)
 
 
 def is_missing(path: Path) -> bool:
-    """Tell whether certainly nothing lies at `path`, links followed: where nobody can tell it is not missing."""
+    """Return whether `path` certainly does not exist, following links; False if that cannot be determined."""
     try:
         return not is_there(path)
     except OSError:

@@ -26,10 +26,10 @@ from typing import TypeAlias
 from inotify_simple import INotify, flags, parse_events
 
 CHECK_INTERVAL = 30.0  # seconds between checks while inotify works
-POLL_INTERVAL = 5.0  # seconds between looks at a folder that cannot be watched
-PAUSE = 1.0  # seconds in which who has put back what somebody removed is not called: that may go on and on
-_MOST_NAMES = 1000  # that are named to who is called; after more it could be any
-_CHUNK = 16384  # bytes of events; the loop gets its turn between two chunks
+POLL_INTERVAL = 5.0  # seconds between checks of a folder that cannot be watched
+PAUSE = 1.0  # seconds without calls after a repair, because the other program might continue with its changes
+_MOST_NAMES = 1000  # names in one call; with more of them the call has none, and any name can have changed
+_CHUNK = 16384  # bytes of events; the loop continues between two chunks
 _NAMES = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO
 _MASK = _NAMES | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
 _GONE = flags.DELETE_SELF | flags.MOVE_SELF | flags.IGNORED | flags.UNMOUNT
@@ -42,14 +42,14 @@ class FolderWatch:
     """One watch, from `FolderWatcher.watch` until `close`."""
 
     def __init__(self, folder: "_Folder", changed: Callable[[], None], concerns: Callable[[str], bool] | None) -> None:
-        """Made by `FolderWatcher.watch`."""
+        """Created by `FolderWatcher.watch`."""
         self._folder = folder
         self._changed = changed
         self._concerns = concerns
         self._is_pending = self._is_closed = False
         self._pause: asyncio.TimerHandle | None = None
         self._names: set[str] | None = set()
-        self.names: frozenset[str] | None = None  # those that came or went before the call of `changed`; None: unknown
+        self.names: frozenset[str] | None = None  # that came or went before the call of `changed`; None: unknown
 
     def close(self) -> None:
         """Stop watching: `changed` is not called any more. Idempotent."""
@@ -60,13 +60,13 @@ class FolderWatch:
             self._folder.remove(self)
 
     def pause(self, seconds: float = PAUSE) -> None:
-        """Have what changes from now on said in one call, `seconds` from now."""
+        """Collect changes from now on into one call, `seconds` from now."""
         if self._pause is not None:
             self._pause.cancel()
         self._pause = asyncio.get_running_loop().call_later(seconds, self._resume)
 
     def notify(self, name: str = "") -> None:
-        """Have `changed` called soon if it concerns itself with `name`; without a name in any case."""
+        """Schedule a call of `changed` if it concerns `name`; without a name in any case."""
         if name and self._concerns is not None and not self._concerns(name):
             return
         if not name or self._names is None or len(self._names) == _MOST_NAMES:
@@ -85,7 +85,7 @@ class FolderWatch:
 
     def _deliver(self) -> None:
         if self._pause is not None:
-            return  # which began meanwhile
+            return  # a pause that began meanwhile
         self._is_pending = False
         self.names, self._names = None if self._names is None else frozenset(self._names), set()
         if not self._is_closed:
@@ -100,10 +100,10 @@ class _Folder:
         self.watches: list[FolderWatch] = []
         self.descriptor: int | None = None  # of inotify's watch
         self.parent: FolderWatch | None = None
-        self.mask = _MASK  # what the kernel is asked to tell
+        self.mask = _MASK  # the events that the kernel is asked for
         self.identity: _Identity | None = None
-        self.changed_at = 0  # nanoseconds: the folder's time of change, while it is polled
-        self.poll_again = False  # time stamps are coarse: after a change the next poll counts as one, too
+        self.changed_at = 0  # nanoseconds: the folder's modification time, while it is polled
+        self.poll_again = False  # time stamps are coarse: after a change the next poll also counts as a change
         self._forget = forget
 
     def remove(self, watch: FolderWatch) -> None:
@@ -120,12 +120,12 @@ class FolderWatcher:
     """Watches any number of folders with one inotify instance, which is open while there is anything to watch."""
 
     def __init__(self, poll_interval: float = POLL_INTERVAL, check_interval: float = CHECK_INTERVAL) -> None:
-        """Prepare; nothing is opened yet. Intervals in seconds."""
+        """Prepare; nothing is opened yet. Intervals are in seconds."""
         self._poll_interval = poll_interval
         self._check_interval = check_interval
         self._inotify: INotify | None = None
         self._folders: dict[str, _Folder] = {}
-        self._watched: dict[int, list[_Folder]] = {}  # by descriptor: two paths may lead to one folder
+        self._watched: dict[int, list[_Folder]] = {}  # by descriptor: two paths can lead to one folder
         self._timer: asyncio.TimerHandle | None = None
         self._is_polling = False
 
@@ -137,11 +137,11 @@ class FolderWatcher:
         *,
         contents: bool = False,
     ) -> FolderWatch:
-        """Call `changed` on the running loop whenever names in `folder` come, go or move, and when itself does.
+        """Call `changed` on the running loop whenever names in `folder` come, go or move, or the folder itself does.
 
-        With `concerns` only changes of the names for which it is true count. With `contents` a file that was written
-        to has changed, too, once it is closed, and one that others may or may not read now; where the kernel has no
-        watch left any look may be a change.
+        With `concerns` only names for which it is true count. With `contents` a file also counts as changed when it is
+        closed after writing, or when its permissions change; if the kernel has no watch left, every check counts as a
+        change.
         """
         path = os.path.abspath(folder)
         known = self._folders.get(path)
@@ -162,13 +162,13 @@ class FolderWatcher:
             watch.close()
 
     def _place(self, folder: _Folder) -> None:
-        """Put a folder into the state that fits what is there."""
+        """Set the state of a folder to what is at its path."""
         self._unwatch(folder)
         status = _status(folder.path)
         if status is None and folder.parent is None and folder.path != "/":
             parent, name = os.path.split(folder.path)
             folder.parent = self.watch(parent, lambda: self._came_or_went(folder), lambda changed: changed == name)
-            status = _status(folder.path)  # it may have been made meanwhile
+            status = _status(folder.path)  # it might have been created meanwhile
         if status is None:
             return
         if folder.parent is not None:
@@ -176,7 +176,7 @@ class FolderWatcher:
             folder.parent = None
         folder.identity, folder.changed_at = (status.st_dev, status.st_ino), status.st_mtime_ns
         try:
-            # the kernel has one watch of a folder, whatever paths lead there: none of them takes from another
+            # the kernel has one watch for a folder, whatever paths lead to it: MASK_ADD keeps the events of other paths
             folder.descriptor = self._open().add_watch(folder.path, folder.mask | flags.MASK_ADD)
         except (FileNotFoundError, NotADirectoryError):
             self._place(folder)  # gone again
@@ -190,7 +190,7 @@ class FolderWatcher:
             self._watched.setdefault(folder.descriptor, []).append(folder)
 
     def _open(self) -> INotify:
-        """Return the inotify instance. Raises OSError where there is none to be had."""
+        """Return the inotify instance. Raises OSError if none is available."""
         if self._inotify is None:
             self._inotify = INotify(nonblocking=True)
             asyncio.get_running_loop().add_reader(self._inotify.fileno(), self._readable, self._inotify)
@@ -203,11 +203,11 @@ class FolderWatcher:
         self._watched[descriptor].remove(folder)
         if not self._watched[descriptor]:
             del self._watched[descriptor]
-            with contextlib.suppress(OSError):  # the kernel may have removed it with the folder
+            with contextlib.suppress(OSError):  # the kernel might have removed it with the folder
                 self._open().rm_watch(descriptor)
 
     def _forget(self, folder: _Folder) -> None:
-        """Drop a folder that nobody watches any more, and what was open for the last one."""
+        """Drop a folder without watches, and after the last one close everything."""
         self._unwatch(folder)
         self._folders.pop(folder.path, None)
         if folder.parent is not None:
@@ -242,13 +242,13 @@ class FolderWatcher:
                         folder.notify(event.name)
 
     def _came_or_went(self, folder: _Folder) -> None:
-        """Take note of what the parent of a folder says that was awaited."""
+        """Process an event from the parent of an awaited folder."""
         self._check(folder)
-        if folder.identity is None:  # it came and is gone again, with what somebody may have put there
+        if folder.identity is None:  # it came and is gone again, with its contents
             folder.notify()
 
     def _check(self, folder: _Folder) -> None:
-        """Find out whether what is at a folder's path is still what is watched; notify where it is not."""
+        """Check whether the folder at a path is still the one that is watched; notify otherwise."""
         status = _status(folder.path)
         identity = (status.st_dev, status.st_ino) if status else None
         if identity != folder.identity:
@@ -256,15 +256,16 @@ class FolderWatcher:
             folder.notify()
         elif status is not None and folder.descriptor is None:
             has_changed = status.st_mtime_ns != folder.changed_at
-            self._place(folder)  # inotify may have room again
-            wants_contents = bool(folder.mask & flags.CLOSE_WRITE)  # which the folder's own times do not tell
+            self._place(folder)  # inotify might have a free watch again
+            # changes of contents do not change the folder's own times
+            wants_contents = bool(folder.mask & flags.CLOSE_WRITE)
             if has_changed or folder.poll_again or folder.descriptor is not None or wants_contents:
                 folder.notify()
             folder.poll_again = has_changed
 
     def _check_all(self) -> None:
         for folder in tuple(self._folders.values()):
-            if folder.watches:  # nobody may want it any more because of what was found before
+            if folder.watches:  # an earlier callback in this loop can have closed it
                 self._check(folder)
         is_polling = any(x.descriptor is None and x.identity is not None for x in self._folders.values())
         if self._is_polling and not is_polling:
@@ -279,7 +280,7 @@ class FolderWatcher:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """Return the status of a folder; None where there is none."""
+    """Return the status of a folder; None if there is none."""
     try:
         return os.stat(f"{path}/")
     except OSError:

@@ -1,7 +1,7 @@
 """gRPC on unix sockets, as kubelet and plugins use it: services from descriptors, sockets with one owner, channels.
 
 Shared by both ends (`deviceplugin`, `dra_plugin`, `kubelet`), which otherwise never import each other. The transport is
-our own (`http2` without I/O, `endpoint` with it) or grpcio's; servicers and callers work with both.
+nodeplug's own (`http2` without I/O, `endpoint` with it) or grpcio's; servicers and callers work with both.
 """
 
 from grpcunix.backoff import Backoff

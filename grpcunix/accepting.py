@@ -13,12 +13,12 @@ import sys
 from typing import Final
 
 ONE_AT_ONCE: Final = 0 if sys.version_info >= (3, 14) else 1
-"""`backlog` for asyncio."""
-_WAITING: Final = 100  # connections that the kernel keeps
+"""The `backlog` for asyncio."""
+_WAITING: Final = 100  # connections in the kernel's queue
 
 
 def let_others_wait(server: asyncio.Server) -> None:
-    """Have the kernel keep connections for a server that was started with `ONE_AT_ONCE`."""
+    """Set the kernel's queue of connections for a server that was started with `ONE_AT_ONCE`."""
     for each in server.sockets:
         with each.dup() as same:
             same.listen(_WAITING)

@@ -7,31 +7,31 @@ if TYPE_CHECKING:
 
 
 class Backoff:
-    """Delays in seconds between tries: none, then 10 ms and doubling up to `longest`, with jitter.
+    """Delays in seconds between attempts: none, then 10 ms and doubling up to `longest`, with jitter.
 
-    The first tries are that quick because a kubelet that just made its socket may not listen yet: bind comes first.
+    The first delays are short because a kubelet that has just bound its socket might not listen yet.
     """
 
     FIRST = 0.01
 
     def __init__(self, longest: float = 30.0, random_source: "Random | None" = None) -> None:
-        """Start fresh; the random source is for tests."""
+        """Start without a delay; the random source is for tests."""
         self._longest = longest
         self._random = random_source
         self._tries = 0
 
     def next(self) -> float:
-        """Return the delay before the next try."""
+        """Return the delay before the next attempt."""
         tries, self._tries = self._tries, self._tries + 1
         if tries == 0:
             return 0.0
         if self._random is None:
-            from random import Random  # here, for a kubelet that is there when we start needs no second try
+            from random import Random  # on first use: if the kubelet is there at the start, no second attempt is needed
 
             self._random = Random()  # noqa: S311 - jitter, no secret
         delay = min(self.FIRST * 2.0 ** min(tries - 1, 16), self._longest)
         return delay * self._random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Begin again with no delay: something new has happened."""
+        """Start again without a delay, because something has changed."""
         self._tries = 0

@@ -17,7 +17,7 @@ from grpcunix.status import RpcError, Status
 
 
 class Call:
-    """A call under way: its messages that nobody has taken, and how it ended."""
+    """A call under way: its messages that were not taken yet, and how it ended."""
 
     def __init__(self, endpoint: "ClientEndpoint", stream_id: int) -> None:
         self.messages: deque[bytes] = deque()
@@ -27,7 +27,7 @@ class Call:
         self._changed = asyncio.Event()
 
     def on_event(self, event: ClientEvent) -> None:
-        """Note what came."""
+        """Process an event of the call."""
         if isinstance(event, Message):
             self.messages.append(event.data)
         elif self.ended is None:
@@ -40,19 +40,19 @@ class Call:
         await self._changed.wait()
 
     def take(self) -> bytes:
-        """Take a message; the server may send more for it."""
+        """Take a message; the server can send more afterwards."""
         message = self.messages.popleft()
         self._endpoint.consumed(self._stream_id, message)
         return message
 
     def end(self) -> None:
-        """End the call where it has not ended: nobody waits for it any more. Idempotent."""
+        """End the call if it has not ended, because its caller has gone. Idempotent."""
         self._endpoint.end(self._stream_id)
         self.on_event(Ended(self._stream_id, Status.CANCELLED, "the call was cancelled here"))
 
     @property
     def error(self) -> RpcError | None:
-        """Why it did not end well; None where it did, or has not ended."""
+        """Return why it failed; None if it succeeded or has not ended."""
         if self.ended is None or self.ended.status is Status.OK:
             return None
         return RpcError(self.ended.status, self.ended.details)
@@ -64,20 +64,20 @@ class ClientEndpoint(Endpoint[ClientEvent]):
     _connection: ClientConnection
 
     def __init__(self, path: Path, authority: str, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for a socket."""
+        """Prepare, without a socket."""
         super().__init__(ClientConnection(authority, limits, loop.time), Turns(loop), loop)
         self._path = path
         self._calls: dict[int, Call] = {}
-        self._changed = asyncio.Event()  # a call can begin now, or never will here
+        self._changed = asyncio.Event()  # a call can begin now, or never will on this connection
         self._is_closed_here = False
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether new calls can be made here, now or when others have ended."""
+        """Return whether new calls can be made here, now or when others have ended."""
         return not (self.lost.done() or self._connection.going or self._connection.is_closed)
 
     async def begin(self, path: str, request: bytes, seconds: float | None) -> Call | None:
-        """Begin a call as soon as the server takes one more; None where the connection has gone before."""
+        """Begin a call as soon as the server accepts one more; None if the connection ends before that."""
         while self.is_usable:
             if self._connection.slots > 0:
                 stream_id = self._connection.request(path, request, seconds)
@@ -89,12 +89,12 @@ class ClientEndpoint(Endpoint[ClientEvent]):
         return None
 
     def consumed(self, stream_id: int, message: bytes) -> None:
-        """Let the server send more."""
+        """Allow the server to send more."""
         self._connection.consumed(stream_id, message)
         self.flush_soon()
 
     def end(self, stream_id: int) -> None:
-        """Forget a call; the server is told where it has not ended."""
+        """Forget a call; if it has not ended, cancel it at the server."""
         if self._calls.pop(stream_id, None) is not None:
             self._connection.cancel(stream_id)
             self.flush_soon()
@@ -108,14 +108,14 @@ class ClientEndpoint(Endpoint[ClientEvent]):
         await asyncio.wait([self.lost])
 
     def flush(self) -> None:
-        """Write, and let those go on who wait to begin a call."""
+        """Write, and wake callers that wait to begin a call."""
         if self._connection.going and self._connection.streams == 0 and not self._connection.is_closed:
             self._connection.close()
         super().flush()
         self._changed.set()
 
     def on_event(self, event: ClientEvent) -> None:
-        """Hand an event to its call."""
+        """Pass an event to its call."""
         call = self._calls.get(event.stream)
         if call is not None:
             call.on_event(event)
@@ -137,16 +137,16 @@ class BuiltinChannel:
     """A channel to the socket at a path; see `connect`."""
 
     def __init__(self, path: Path, authority: str, max_message: int) -> None:
-        """Prepare; nothing is dialled yet. `max_message` bounds an answer's message in bytes."""
+        """Prepare; nothing is dialled yet. `max_message` limits a message of an answer, in bytes."""
         self._path = path
         self._authority = authority
         self._limits = DEFAULT_LIMITS._replace(message=max_message)
-        self._endpoints: list[ClientEndpoint] = []  # for new calls the last one; the others go with the calls they have
+        self._endpoints: list[ClientEndpoint] = []  # the last one is for new calls; the others finish their calls
         self._dialling = asyncio.Lock()
         self._is_closed = False
 
     async def unary(self, path: str, request: bytes, seconds: float | None) -> bytes:
-        """Call a unary method by its path; `seconds` is how long it may take. Raises `RpcError`."""
+        """Call a unary method by its path; `seconds` is the time limit. Raises `RpcError`."""
         try:
             async with asyncio.timeout(seconds):
                 call = await self._call_once(path, request, seconds)
@@ -188,7 +188,7 @@ class BuiltinChannel:
         await self.close()
 
     async def begin(self, path: str, request: bytes, seconds: float | None) -> Call:
-        """Begin a call, on a new connection where the one that there is goes away. Raises `RpcError`."""
+        """Begin a call, on a new connection if the current one ends. Raises `RpcError`."""
         for _ in range(2):
             endpoint = await self._dial()
             call = await endpoint.begin(path, request, seconds)
@@ -209,7 +209,7 @@ class BuiltinChannel:
             return self._endpoints[-1]
 
     def _connected(self) -> socket.socket:
-        """Return a connection. Who has too many waiting already refuses at once, where asyncio would think it done."""
+        """Return a connection. A server with a full backlog refuses at once, which asyncio would take for success."""
         try:
             connected = socket.socket(socket.AF_UNIX)
             try:
@@ -236,7 +236,7 @@ class BuiltinStream:
         self._is_cancelled = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Iterate once. Raises `RpcError` where the call does not end well."""
+        """Iterate once. Raises `RpcError` if the call fails."""
         if self._is_cancelled:
             raise RpcError(Status.CANCELLED, "the call was cancelled here")
         call = await self._begin()
@@ -255,14 +255,14 @@ class BuiltinStream:
             raise error
 
     def cancel(self) -> None:
-        """End the call. Idempotent; who iterates gets CANCELLED."""
+        """End the call. Idempotent; the iteration raises CANCELLED."""
         self._is_cancelled = True
         if self._call is not None:
             self._call.end()
 
     async def _begin(self) -> Call:
         call = self._call = await self._channel.begin(self._path, self._request, None)
-        if self._is_cancelled:  # while it was dialled
+        if self._is_cancelled:  # cancelled during the dial
             call.end()
         return call
 

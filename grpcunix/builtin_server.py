@@ -34,8 +34,8 @@ from grpcunix.peer import peer_of
 from grpcunix.service import Handler, Method, encode
 from grpcunix.status import RpcError, Status
 
-BACKLOG: Final = 4_096  # dials that wait, or what the kernel allows: a client that is refused waits a second
-HANDSHAKE: Final = 10.0  # seconds in which a client must have begun to speak HTTP/2
+BACKLOG: Final = 4_096  # connections in the queue, or the kernel's limit: a refused client waits a second
+HANDSHAKE: Final = 10.0  # seconds within which a client must begin HTTP/2
 log = logging.getLogger("nodeplug.grpcunix")
 _POT: Final = Pot()
 
@@ -63,7 +63,7 @@ class BuiltinServer:
         self._listening: asyncio.Server | None = None
 
     async def start(self, bound: socket.socket) -> None:
-        """Listen; the socket is ours from now on."""
+        """Listen; the server owns the socket from now on."""
         loop = asyncio.get_running_loop()
         turns = Turns(loop)
         self._listening = await loop.create_unix_server(
@@ -72,7 +72,7 @@ class BuiltinServer:
         bound.listen(BACKLOG)
 
     async def stop(self, grace: float | None) -> None:
-        """Take no more calls, let running ones end within `grace` seconds or until cancelled, and end the others."""
+        """Accept no more calls, let running ones end within `grace` seconds or until cancelled, and end the others."""
         try:
             await self._stop_listening()
             for endpoint in list(self.endpoints):
@@ -91,18 +91,19 @@ class BuiltinServer:
                 log.warning("a call does not end although it is cancelled: %r", task)
 
     async def _stop_listening(self) -> None:
-        listening, self._listening = self._listening, None  # it knows us, too
+        listening, self._listening = self._listening, None  # breaks a reference cycle: it refers to this server
         if listening is None:
             return
         for bound in listening.sockets:
             asyncio.get_running_loop().remove_reader(bound)
         try:
-            await asyncio.sleep(0)  # whoever is accepted already has an endpoint after this turn of the loop
+            await asyncio.sleep(0)  # accepted connections get their endpoint in this iteration of the loop
         finally:
-            listening.close()  # within that turn, asyncio would leave an accepted connection open that nobody serves
+            # closing within that iteration would leave an accepted connection open without an endpoint
+            listening.close()
 
     def make_room(self, newcomer: "ServerEndpoint") -> bool:
-        """Tell whether there is room for a connection, for which an idle one may have to go."""
+        """Return whether there is room for a connection; an idle one might be closed for it."""
         limits = self.limits
         if len(self.endpoints) <= limits.connections_always or self.pot.connections <= limits.connections_together:
             return True
@@ -118,7 +119,7 @@ class BuiltinServer:
 
 
 class Call:
-    """A call under way; servicers have it as their context."""
+    """A call under way; it is the context for servicers."""
 
     __slots__ = ("_trace", "deadline", "drained", "loop", "task")
 
@@ -127,18 +128,18 @@ class Call:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, timeout: float | None, trace: tuple[tuple[bytes, bytes], ...]
     ) -> None:
-        """`timeout` is what the caller says, in seconds; `trace` are the fields that name its span."""
+        """Begin. `timeout` is the caller's, in seconds; `trace` are the fields that identify the caller's span."""
         self._trace = trace
         self.loop = loop
         self.deadline = None if timeout is None else loop.time() + timeout
-        self.drained: asyncio.Future[None] | None = None  # who waits for a message to leave
+        self.drained: asyncio.Future[None] | None = None  # pending while a message is being sent
 
     def time_remaining(self) -> float | None:
-        """Seconds that the caller still waits; None where it waits without end."""
+        """Return the seconds until the caller's deadline; None without a deadline."""
         return None if self.deadline is None else max(self.deadline - self.loop.time(), 0.0)
 
     def trace_context(self) -> Mapping[str, str]:
-        """Of which span the call is a part, see `Context`."""
+        """Return the span of the caller, see `Context`."""
         return {name.decode(): value.decode("latin-1") for name, value in self._trace}
 
 
@@ -148,22 +149,22 @@ class ServerEndpoint(Endpoint[ServerEvent]):
     _connection: ServerConnection
 
     def __init__(self, server: BuiltinServer, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for a socket."""
+        """Prepare, without a socket."""
         super().__init__(ServerConnection(server.limits, server.pot, loop.time), turns, loop)
         self._server = server
         server.endpoints.add(self)
         server.pot.connections += 1
         self._handshake: asyncio.TimerHandle | None = None
-        self._timer: asyncio.TimerHandle | None = None  # of `keepalive`
-        self._expiry: asyncio.TimerHandle | None = None  # of the calls with a deadline, or later than that of some
-        self.pid = 0  # of the client
+        self._timer: asyncio.TimerHandle | None = None  # for `keepalive`
+        self._expiry: asyncio.TimerHandle | None = None  # for the earliest deadline of the calls, or earlier
+        self.pid = 0  # the client's
         self.has_called = False
-        self.heard = loop.time()  # when something came last
+        self.heard = loop.time()  # time of the last received data
         self.calls: dict[int, Call] = {}
-        self._unanswered = 0  # calls under way that are answered once
+        self._unanswered = 0  # unary calls under way
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve, if there is room for one more."""
+        """Serve, if there is room for one more connection."""
         super().connection_made(transport)
         self.pid = peer_of(transport.get_extra_info("socket")).pid
         if not self._server.make_room(self):
@@ -174,7 +175,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
             self._timer = self._loop.call_later(self._server.keepalive, self._watch, self._server.keepalive)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Act on what came."""
+        """Process received data."""
         self.heard = self._loop.time()
         super().buffer_updated(nbytes)
         if self._handshake is not None and self._connection.is_begun:
@@ -182,7 +183,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
             self._handshake = None
 
     def on_event(self, event: ServerEvent) -> None:
-        """Begin a call, or end one that nobody waits for."""
+        """Begin a call, or cancel one whose caller has gone."""
         if isinstance(event, Request):
             self._begin(event)
         else:
@@ -191,13 +192,13 @@ class ServerEndpoint(Endpoint[ServerEvent]):
                 call.task.cancel()
 
     def on_drained(self, stream_id: int) -> None:
-        """Let a stream's handler go on."""
+        """Let a stream's handler continue."""
         call = self.calls.get(stream_id)
         if call is not None and call.drained is not None and not call.drained.done():
             call.drained.set_result(None)
 
     def on_lost(self) -> None:
-        """End the calls: their caller has gone."""
+        """Cancel the calls, because their caller has gone."""
         for timer in (self._handshake, self._timer, self._expiry):
             if timer is not None:
                 timer.cancel()
@@ -209,22 +210,22 @@ class ServerEndpoint(Endpoint[ServerEvent]):
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether no call runs that somebody would miss, and it is not ended already."""
+        """Return whether no call is running and the connection is not ending already."""
         return not self.calls and not self._connection.going
 
     def end(self) -> None:
-        """Close the connection now; a client that speaks gRPC knows from GOAWAY that it may come again."""
+        """Close the connection now; GOAWAY lets a gRPC client know that it can connect again."""
         self.go_away()
         self.abort()
 
     def go_away(self) -> None:
-        """Take no more calls."""
+        """Accept no more calls."""
         self._connection.go_away()
         self.flush()
 
     def end_calls(self) -> None:
-        """End the calls that still run, and the connection with them."""
-        self._connection.go_away()  # also one whose socket has yet to come
+        """End the calls that still run, and then the connection."""
+        self._connection.go_away()  # also for a connection without a socket yet
         for stream_id, call in self.calls.items():
             self._connection.give_up(stream_id, Status.UNAVAILABLE, "the server stops")
             call.task.cancel()
@@ -237,7 +238,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
     def _begin(self, request: Request) -> None:
         connection, stream_id = self._connection, request.stream
         if not connection.is_open(stream_id):
-            return  # it was reset in the same breath
+            return  # it was reset together with its request
         method = self._server.methods.get(request.path)
         if method is None:
             path = request.path.decode(errors="replace")
@@ -272,7 +273,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         self._unanswered -= not method.streams
         if self._unanswered or self._is_receiving:
             self.flush_soon()
-        else:  # no other answer will come in this turn of the loop
+        else:  # no other answer will follow in this iteration of the loop
             self.flush()
 
     async def _stream(self, stream_id: int, method: Method, message: Any, call: Call) -> None:
@@ -286,7 +287,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         self._connection.finish(stream_id, Status.OK)
 
     def _expire_at(self, deadline: float) -> None:
-        """Look at the calls then, or before: one timer for many calls, of which hardly any reaches its deadline."""
+        """Check the calls at this time or earlier: one timer for many calls, few of which reach their deadline."""
         if self._expiry is not None:
             if self._expiry.when() <= deadline:
                 return
@@ -299,17 +300,17 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         now = self._loop.time()
         deadlines = {stream_id: call.deadline for stream_id, call in self.calls.items() if call.deadline is not None}
         for stream_id in [each for each, deadline in deadlines.items() if deadline <= now]:
-            self._connection.give_up(stream_id, Status.DEADLINE_EXCEEDED, "context deadline exceeded")  # in Go's words
+            self._connection.give_up(stream_id, Status.DEADLINE_EXCEEDED, "context deadline exceeded")  # Go's text
             self.calls[stream_id].task.cancel()
             del deadlines[stream_id]
         if deadlines:
             self._expire_at(min(deadlines.values()))
         self.flush_soon()
 
-    # clients that do not speak
+    # clients without traffic
 
     def _watch(self, period: float) -> None:
-        """Ping a client that is quiet for a period."""
+        """Ping a client that was silent for a period."""
         quiet = self._loop.time() - self.heard
         if quiet >= period:
             self._connection.ping()

@@ -11,13 +11,13 @@ from grpcunix.service import Channel
 
 Transport: TypeAlias = Literal["builtin", "grpcio"]
 
-_NOBODY: Final = (  # what is answered where nobody listens
+_NOBODY: Final = (  # errors that mean that no process listens
     errno.ECONNREFUSED,
     errno.ENOENT,
     errno.ENOTDIR,
     errno.ELOOP,
     errno.EPROTOTYPE,
-    None,  # Python's own: no socket can have such a path
+    None,  # Python's own error: no socket can have such a path
 )
 
 
@@ -30,21 +30,21 @@ def connect(
 ) -> Channel:
     """Open a channel to the socket at `path`; it dials with the first call. Close it when done.
 
-    kubelet's own clients name the authority `localhost`, and old servers reject the socket path that gRPC would send.
-    `max_message` bounds a message of an answer in bytes; a larger one fails with RESOURCE_EXHAUSTED.
+    The kubelet's own clients use the authority `localhost`, and old servers reject the socket path that gRPC would
+    send. `max_message` limits a message of an answer in bytes; a larger one fails with RESOURCE_EXHAUSTED.
     """
     if transport == "builtin":
         return BuiltinChannel(path, authority, max_message)
-    from grpcunix.grpcio import GrpcioChannel  # only who asks for grpcio pays for it
+    from grpcunix.grpcio import GrpcioChannel  # on first use: it costs memory
 
     return GrpcioChannel(path, authority, max_message)
 
 
 def is_live(path: Path) -> bool:
-    """Tell whether somebody listens at `path`. Never blocks: a full backlog counts as somebody.
+    """Return whether a process listens at `path`. Never blocks: a full backlog counts as listening.
 
-    So does what cannot be found out, for want of a file descriptor or of a right: nobody is taken for gone because of
-    that.
+    So does a state that cannot be determined, for lack of a file descriptor or of permission: that is no evidence of
+    absence.
     """
     try:
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

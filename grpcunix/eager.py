@@ -14,13 +14,13 @@ from typing import Any
 if sys.version_info >= (3, 12):
 
     def start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task; call it from callbacks of `loop` only. It may be done when this returns."""
+        """Start a task; call it only from callbacks of `loop`. It can be done when this returns."""
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
 
 else:
 
     def start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task; call it from callbacks of `loop` only. It may be done when this returns."""
+        """Start a task; call it only from callbacks of `loop`. It can be done when this returns."""
         steps: list[tuple[Callable[[], object], Context]] = []
         loop.call_soon = lambda step, *, context: steps.append((step, context))  # type: ignore
         try:

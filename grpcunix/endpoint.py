@@ -11,10 +11,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from grpcunix.http2.connection import Connection
 
-PIECE: Final = 32_768  # bytes that are read at once
-UNREAD: Final = 32_768  # bytes that the other end may leave unread of what no window holds back
-PATIENCE: Final = 0.001  # seconds that the answer to a ping waits for another one to leave with it
-LINGER: Final = 5.0  # seconds that a closed connection has to take its last bytes
+PIECE: Final = 32_768  # bytes per read
+UNREAD: Final = 32_768  # bytes without flow control that the other end can leave unread
+PATIENCE: Final = 0.001  # seconds for which the answer to a ping waits for another frame
+LINGER: Final = 5.0  # seconds for a closed connection to send its last bytes
 
 _BUFFER: Final = memoryview(bytearray(PIECE))
 
@@ -22,18 +22,18 @@ E = TypeVar("E")
 
 
 class Turns:
-    """Connections with more frames than are looked at in one go: one of them goes on in each turn of the loop.
+    """Connections with more frames than are processed at once: one of them continues in each iteration of the loop.
 
-    So those who flood us, however many they are, share what one of them would cost.
+    So all flooding connections together cost as much as one.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._loop = loop
         self._waiting: deque[Endpoint[Any]] = deque()
 
     def add(self, endpoint: "Endpoint[Any]") -> None:
-        """Have a connection wait for its turn."""
+        """Queue a connection."""
         self._waiting.append(endpoint)
         if len(self._waiting) == 1:
             self._loop.call_soon(self._next)
@@ -50,37 +50,37 @@ class Turns:
 
 
 class Endpoint(asyncio.BufferedProtocol, Generic[E]):
-    """One end of a connection; subclasses act on its events."""
+    """One end of a connection; subclasses process its events."""
 
     def __init__(self, connection: Connection[E], turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin without a socket."""
+        """Prepare, without a socket."""
         self._connection = connection
         self._turns = turns
         self._loop = loop
-        self.lost: asyncio.Future[None] = loop.create_future()  # the socket has closed
+        self.lost: asyncio.Future[None] = loop.create_future()  # done when the socket has closed
         self._transport: asyncio.Transport | None = None
-        self._is_receiving = False  # what is to be sent leaves after the events
+        self._is_receiving = False  # frames to send are written after the events
         self._flush_handle: asyncio.Handle | None = None
         self._patience: asyncio.TimerHandle | None = None
 
     def on_event(self, event: E) -> None:
-        """Act on what happened."""
+        """Process an event."""
         raise NotImplementedError
 
     def on_drained(self, stream_id: int) -> None:
-        """Act on a stream whose messages have all left."""
+        """Process that all messages of a stream were sent."""
 
     def on_lost(self) -> None:
-        """Act on the end of the socket: nothing will come or leave any more."""
+        """Process the end of the socket: nothing is received or sent any more."""
         raise NotImplementedError
 
     def flush_soon(self) -> None:
-        """Write what there is to be sent, together with what else comes in this turn of the loop."""
+        """Schedule a write, together with other frames of this iteration of the loop."""
         if not self._is_receiving and self._flush_handle is None:
             self._flush_handle = self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what there is to be sent."""
+        """Write what is to be sent."""
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
@@ -98,7 +98,7 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
         if connection.is_closed:
             self._close(transport)
         elif not connection.outbox.writable and transport.get_write_buffer_size() > UNREAD:
-            transport.abort()  # it sends and never reads
+            transport.abort()  # the other end sends and never reads
 
     def abort(self) -> None:
         """Close the socket at once."""
@@ -110,13 +110,13 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
         if transport.get_write_buffer_size():
             self._loop.call_later(LINGER, transport.abort)
 
-    # asyncio's side
+    # asyncio's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the socket."""
+        """Store the socket."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.set_write_buffer_limits(high=0)  # to be told as soon as the socket is full
+        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` is called as soon as the socket is full
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -127,19 +127,19 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
         self.on_lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to read to."""
+        """Return the buffer for reading."""
         del sizehint
         return _BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Act on what came."""
+        """Process received data."""
         self._receive(bytes(_BUFFER[:nbytes]))
         if self._connection.is_behind and self._transport is not None:
             self._transport.pause_reading()
             self._turns.add(self)
 
     def catch_up(self) -> bool:
-        """Look at some of the frames that wait; tell whether there are more."""
+        """Process some of the waiting frames; return whether there are more."""
         if self._transport is None or self._transport.is_closing():
             return False
         self._receive(b"")
@@ -158,14 +158,14 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
             self._is_receiving = False
         if not self._connection.outbox.is_patient:
             self.flush()
-        elif self._patience is None:  # a client of Go pings with each call: one write for both answers, not two
+        elif self._patience is None:  # Go's client pings with each call: one write for both answers instead of two
             self._patience = self._loop.call_later(PATIENCE, self.flush)
 
     def pause_writing(self) -> None:
-        """Stop cutting DATA: the socket is full."""
+        """Stop sending DATA: the socket is full."""
         self._connection.outbox.writable = False
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue sending."""
         self._connection.outbox.writable = True
         self.flush()

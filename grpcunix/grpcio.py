@@ -19,11 +19,11 @@ from grpcunix.status import RpcError, Status
 
 _CODES = {status: next(code for code in grpc.StatusCode if code.value[0] == status) for status in Status}
 _CHANNEL_OPTIONS = [
-    # channels to one path would otherwise share a subchannel, and with it the back-off after an earlier refusal
+    # otherwise channels to one path share a subchannel, and its back-off after an earlier refusal
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 20),
-    ("grpc.min_reconnect_backoff_ms", 5000),  # it is how long a connection may take to be made
+    ("grpc.min_reconnect_backoff_ms", 5000),  # also the time limit for making a connection
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 
@@ -46,12 +46,12 @@ class GrpcioServer:
         self._server.add_generic_rpc_handlers(tuple(map(_generic, handlers)))
 
     async def start(self, path: Path) -> None:
-        """Bind and listen. Raises RuntimeError where that fails; gRPC says no cause."""
+        """Bind and listen. Raises RuntimeError on failure; gRPC does not report the cause."""
         self._server.add_insecure_port(f"unix:{path}")
         await self._server.start()
 
     async def stop(self, grace: float | None) -> None:
-        """Stop; `grace` in seconds lets running calls end, unless this is cancelled."""
+        """Stop; running calls can end within `grace` seconds, unless this is cancelled."""
         try:
             await asyncio.shield(self._server.stop(grace))
         except asyncio.CancelledError:
@@ -91,11 +91,11 @@ def _streaming(method: Method) -> Callable[[bytes, Any], AsyncIterator[Any]]:
 
 
 class _CallContext:
-    """What a servicer learns of a call (`grpcunix.Context`)."""
+    """The context of a call for servicers (`grpcunix.Context`)."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        # at once: when the call has ended grpcio reads them where something else may be by then
+        # copied at once: after the end of the call grpcio reads freed memory
         fields = ((name, value) for name, value in context.invocation_metadata() or () if name in TRACE_FIELDS)
         self._trace = {name: value for name, value in fields if 0 < len(value) <= LONGEST_TRACE_FIELD}
 
@@ -108,15 +108,18 @@ class _CallContext:
 
 
 def _short(details: str) -> str:
-    """The text as it arrives where our own transport sends it: other ends refuse trailers that are too long."""
+    """Return the text as nodeplug's own transport sends it: other ends refuse long trailers."""
     return decode_details(encode_details(details))
 
 
 class GrpcioChannel:
-    """A channel to the socket at a path; see `connect`. `grpc` is grpcio's own, for who follows its connectivity."""
+    """A channel to the socket at a path; see `connect`.
+
+    `grpc` is grpcio's channel, whose connectivity can be watched.
+    """
 
     def __init__(self, path: Path, authority: str, max_message: int) -> None:
-        """Prepare; nothing is dialled yet. `max_message` bounds an answer's message in bytes."""
+        """Prepare; nothing is dialled yet. `max_message` limits a message of an answer, in bytes."""
         options = [
             *_CHANNEL_OPTIONS,
             ("grpc.default_authority", authority),
@@ -125,7 +128,7 @@ class GrpcioChannel:
         self.grpc = grpc.aio.insecure_channel(f"unix:{path}", options=options)
 
     async def unary(self, path: str, request: bytes, seconds: float | None) -> bytes:
-        """Call a unary method by its path; `seconds` is how long it may take. Raises `RpcError`."""
+        """Call a unary method by its path; `seconds` is the time limit. Raises `RpcError`."""
         with _translating("the channel was closed"):
             answer: bytes = await self.grpc.unary_unary(path)(request, timeout=seconds)
         return answer
@@ -158,7 +161,7 @@ class GrpcioStream:
         self._is_cancelled = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Iterate once. Raises `RpcError` where the call does not end well."""
+        """Iterate once. Raises `RpcError` if the call fails."""
         if self._is_cancelled:
             raise RpcError(Status.CANCELLED, "the call was cancelled here")
         with _translating("the call was cancelled here"):
@@ -167,7 +170,7 @@ class GrpcioStream:
                 yield message
 
     def cancel(self) -> None:
-        """End the call. Idempotent; who iterates gets CANCELLED."""
+        """End the call. Idempotent; the iteration raises CANCELLED."""
         self._is_cancelled = True
         if self._call is not None:
             self._call.cancel()
@@ -179,7 +182,7 @@ def _translated(error: grpc.aio.AioRpcError) -> RpcError:
 
 @contextmanager
 def _translating(ended: str) -> Iterator[None]:
-    """Turn grpcio's errors into `RpcError`; `ended` says why a call ended that grpcio has cancelled."""
+    """Turn grpcio's errors into `RpcError`; `ended` is the reason for a call that grpcio has cancelled."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -189,5 +192,5 @@ def _translating(ended: str) -> Iterator[None]:
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling() > 0:
-            raise  # whoever called is being cancelled; else it is grpcio's way to end a call
+            raise  # the caller's task is cancelled; otherwise grpcio ended the call in this way
         raise RpcError(Status.CANCELLED, ended) from None

@@ -15,15 +15,15 @@ from grpcunix.channel import Transport
 from grpcunix.service import Handler
 from grpcunix.socket import GrpcUnixError, UnixServer
 
-RESCAN = 30.0  # seconds between looks when nothing wakes us
+RESCAN = 30.0  # seconds between checks without any event
 
 
 class LastingServer:
     """Serves `handlers` while `run` runs.
 
-    `path` says where, before every try; it may make the folder. `failed` is told why a try failed, when the reason is
-    another one than before. `patience` is the longest time between tries in seconds; `keepalive` is UnixServer's;
-    `grace`, in seconds, lets running calls end when `run` is cancelled.
+    `path` returns the socket's path, before every attempt; it can create the folder. `failed` is called with the reason
+    of a failure if it differs from the previous one. `patience` is the longest delay between attempts in seconds;
+    `keepalive` is UnixServer's; running calls can end within `grace` seconds when `run` is cancelled.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LastingServer:
     ) -> None:
         """Prepare; nothing is served yet."""
         self.error = ""  # why it is not served now
-        self.served = asyncio.Event()  # set from the first time on
+        self.served = asyncio.Event()  # set once it was served, and never cleared
         self._path = path
         self._handlers = handlers
         self._failed = failed
@@ -53,7 +53,7 @@ class LastingServer:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve, whenever that is possible, until cancelled."""
+        """Serve until cancelled, whenever that is possible."""
         try:
             while True:
                 await asyncio.sleep(self._backoff.next())
@@ -66,13 +66,13 @@ class LastingServer:
                 await self._server.stop(self._grace)
 
     async def renew(self) -> None:
-        """Make the socket again: to whom watches the folder that is a new one."""
+        """Create the socket again, which looks like a new one to watchers of the folder."""
         if self._server is not None:
             await self._server.stop()
         self._changed.set()
 
     async def _lost(self, server: UnixServer) -> None:
-        """Return when the socket file is not ours any more."""
+        """Wait until the file at the path is not this server's socket any more."""
         watch = self._watcher.watch(server.path.parent, self._changed.set)
         try:
             while server.is_in_place():
@@ -84,7 +84,7 @@ class LastingServer:
             watch.close()
 
     async def _serve(self) -> None:
-        """Try once. What was served before goes on until then, for those who are connected to it."""
+        """Try to serve once. The previous server stays until that succeeds, for its connected clients."""
         try:
             server = UnixServer(self._path(), self._handlers, keepalive=self._keepalive, transport=self._transport)
             await server.start()

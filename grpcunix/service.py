@@ -17,24 +17,24 @@ from grpcunix.status import RpcError, Status
 
 
 class Context(Protocol):
-    """What a servicer learns of a call besides its request."""
+    """What a servicer gets about a call besides its request."""
 
     def time_remaining(self) -> float | None:
-        """Seconds that the caller still waits; None where it waits without end."""
+        """Return the seconds until the caller's deadline; None without a deadline."""
         ...
 
     def trace_context(self) -> Mapping[str, str]:
-        """Of which span the call is a part, by the caller's metadata: `TRACE_FIELDS`, or empty."""
+        """Return the caller's span, from the `TRACE_FIELDS` of its metadata; empty without one."""
         ...
 
 
 TRACE_FIELDS: Final = ("traceparent", "tracestate")
-"""Of W3C's Trace Context, section 3; all else that callers send as metadata is nobody's here."""
-LONGEST_TRACE_FIELD: Final = 512  # characters, which is what the specification asks to be passed on
+"""The fields of W3C's Trace Context, section 3; all other metadata is ignored."""
+LONGEST_TRACE_FIELD: Final = 512  # characters; the specification requires that this length is supported
 
 
 class Method(Struct, frozen=True):
-    """A method of a servicer. `behaviour(request, context)` is a coroutine, or an async generator where it streams."""
+    """A method of a servicer. `behaviour(request, context)` is a coroutine, or an async generator if it streams."""
 
     decode: Callable[[bytes], Any]
     behaviour: Callable[[Any, Context], Any]
@@ -56,22 +56,22 @@ class Handler(Struct, frozen=True):
 
 
 class Stream(Protocol):
-    """The messages of a streaming call, encoded. Ends with the call; raises `RpcError` where it does not end well."""
+    """The messages of a streaming call, encoded. Ends with the call; raises `RpcError` if the call fails."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Iterate once."""
         ...
 
     def cancel(self) -> None:
-        """End the call. Idempotent; who iterates gets CANCELLED."""
+        """End the call. Idempotent; the iteration raises CANCELLED."""
         ...
 
 
 class Channel(Protocol):
-    """A way to one server; see `connect`."""
+    """A connection to one server; see `connect`."""
 
     async def unary(self, path: str, request: bytes, seconds: float | None) -> bytes:
-        """Call a unary method by its path; `seconds` is how long it may take. Raises `RpcError`."""
+        """Call a unary method by its path; `seconds` is the time limit. Raises `RpcError`."""
         ...
 
     def stream(self, path: str, request: bytes) -> Stream:
@@ -92,21 +92,22 @@ class Channel(Protocol):
 
 
 def snake_case(method: str) -> str:
-    """`ListAndWatch` -> `list_and_watch`."""
+    """Return a method's name in Python's style: `ListAndWatch` -> `list_and_watch`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method).lower()
 
 
 def encode(message: Message | bytes) -> bytes:
-    """Messages are encoded here; bytes are a message that its owner has encoded already (and may have cached)."""
+    """Return an encoded message; bytes are a message that was encoded already (and might be cached)."""
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 def handler(service: ServiceDescriptor, servicer: object) -> Handler:
-    """Make the handler of `service` from the coroutine methods of `servicer`, named in Python's spelling.
+    """Create the handler of `service` from the coroutine methods of `servicer`, which have snake_case names.
 
     A method takes (request, context) and returns a message or its bytes; a streaming one is an async generator of them.
     It refuses with `RpcError`; any other exception is logged and reaches the caller as UNKNOWN. It is cancelled when
-    its caller has gone or its deadline has passed. Methods that `servicer` lacks answer UNIMPLEMENTED, as gRPC demands.
+    its caller has gone or its deadline has passed. Methods that `servicer` lacks answer UNIMPLEMENTED, as gRPC
+    requires.
     """
     methods = {}
     for method in service.methods:
@@ -142,15 +143,15 @@ class Client:
 
 
 class Messages:
-    """The messages of a streaming call, to be iterated once. Raises `RpcError` where the call does not end well."""
+    """The messages of a streaming call, to be iterated once. Raises `RpcError` if the call fails."""
 
     def __init__(self, stream: Stream, method: MethodDescriptor) -> None:
-        """Decode what comes from `stream`."""
+        """Decode the messages of `stream`."""
         self._stream = stream
         self._method = method
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Iterate; the call ends with the loop."""
+        """Iterate; the call ends with the iteration."""
         try:
             async for data in self._stream:
                 yield _decode(self._method, data)
@@ -158,7 +159,7 @@ class Messages:
             self._stream.cancel()
 
     def cancel(self) -> None:
-        """End the call. Idempotent; who iterates gets CANCELLED."""
+        """End the call. Idempotent; the iteration raises CANCELLED."""
         self._stream.cancel()
 
 

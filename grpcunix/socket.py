@@ -1,16 +1,17 @@
 """A gRPC server that owns its socket file.
 
-gRPC itself binds over whatever lies at the path, a live socket of somebody else included. Rules here:
-1. Bind under a hidden temporary name and link that to the final one, which fails where the name is taken.
-2. Where it is taken, move aside what is there, and only then look whether it is live: what a name leads to can change
-   between a look and a removal, what has been moved aside cannot. A live one is put back, a dead one is removed.
-3. Unlink only our own socket: a successor may have put a new one at the same path.
+gRPC itself replaces any file at the path, even a live socket of another process. Rules here:
+1. Bind under a hidden temporary name and link that to the final one, which fails if the name is taken.
+2. If it is taken, move the existing file aside, and only then check whether it is live: between a check and a removal a
+   name can get another file, but a file that was moved aside cannot change. A live socket is put back, a dead one is
+   removed.
+3. Unlink only this server's socket: a successor might have put a new one at the same path.
 
-There is no lock. One on the folder can be held by anybody who may read the folder, and would keep us from serving; a
-file of locks is removed by a kubelet that starts. Of two of ours that start at once one finds the name free. What is
-left: a live socket is away from its name for some microseconds while it is looked at, if a dead one lay there when
-both began. If a third takes the name just then, it is displaced by the one put back, which it notices as it would any
-other loss (`is_in_place`).
+There is no lock. Any process that can read the folder could hold a lock on it and so prevent serving, and a kubelet
+that starts removes lock files. Of two instances that start at once, one finds the name free. One gap remains: if both
+find a dead socket there, a live socket can be away from its name for some microseconds while it is checked. If a third
+one takes the name just then, it is displaced by the one that is put back, and notices that as any other loss
+(`is_in_place`).
 """
 
 import contextlib
@@ -29,7 +30,7 @@ from grpcunix.service import Handler
 
 MAX_PATH: Final = 107  # bytes; sun_path without its final NUL
 _HIDDEN: Final = re.compile(r"\.[0-9a-f]{8}\.tmp")  # see `_hidden`
-_TRIES: Final = 10  # to take a name at which dead sockets turn up again and again
+_TRIES: Final = 10  # attempts to take a name if dead sockets appear there repeatedly
 
 
 class GrpcUnixError(Exception):
@@ -57,8 +58,8 @@ class UnixServer:
     ) -> None:
         """Prepare a server; `mode` are the permissions of its socket file.
 
-        With `keepalive` each client is pinged after so many quiet seconds; the calls of one that does not answer within
-        as many again end. Without, a client that hangs with its socket open is never noticed.
+        With `keepalive` each client is pinged after so many silent seconds; if it does not answer within the same time
+        again, its calls end. Otherwise a client that hangs with its socket open is never detected.
         """
         self.path = path
         self._handlers = handlers
@@ -66,17 +67,17 @@ class UnixServer:
         self._keepalive = keepalive
         self._transport = transport
         self._stop: Callable[[float | None], Awaitable[None]] | None = None
-        self._identity: tuple[int, int] | None = None  # device and inode of our socket file
+        self._identity: tuple[int, int] | None = None  # device and inode of this server's socket file
 
     async def start(self) -> None:
-        """Serve. Raises `GrpcUnixError`, of which `SocketInUse`, and OSError where the folder cannot be written."""
+        """Serve. Raises `GrpcUnixError` (or its subclass `SocketInUse`), and OSError if the folder is not writable."""
         temporary = _hidden(self.path)
         longest = max(len(os.fsencode(self.path)), len(os.fsencode(temporary)))
         if longest > MAX_PATH:
             raise SocketPathTooLong(
                 f"socket path {self.path} needs {longest} bytes, the limit is {MAX_PATH}; choose a shorter folder"
             )
-        # a bind error does not name the folder, and gRPC's says no cause at all
+        # the error of bind does not name the folder, and gRPC's has no cause at all
         os.stat(self.path.parent)
         if not os.access(self.path.parent, os.W_OK | os.X_OK):
             raise PermissionError(f"{self.path.parent}: no permission to create a socket")
@@ -88,7 +89,7 @@ class UnixServer:
             temporary.unlink(missing_ok=True)
         except BaseException:
             with contextlib.suppress(OSError):
-                await self.stop()  # where it has its name already, whoever looks would take it for a server's
+                await self.stop()  # it might have its name already, and would look like a running server's
             await stop(None)
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -109,7 +110,7 @@ class UnixServer:
         return server.stop
 
     async def _listen_with_grpcio(self, temporary: Path) -> Callable[[float | None], Awaitable[None]]:
-        from grpcunix.grpcio import GrpcioServer  # only who asks for grpcio pays for it
+        from grpcunix.grpcio import GrpcioServer  # on first use: it costs memory
 
         server = GrpcioServer(self._handlers, self._keepalive)
         try:
@@ -124,7 +125,7 @@ class UnixServer:
         return server.stop
 
     def is_in_place(self) -> bool:
-        """Tell whether the file at our path is still our socket."""
+        """Return whether the file at the path is still this server's socket."""
         try:
             stat = os.lstat(self.path)
         except OSError:
@@ -132,7 +133,7 @@ class UnixServer:
         return self._identity == (stat.st_dev, stat.st_ino)
 
     async def stop(self, grace: float | None = None) -> None:
-        """Stop serving and remove our socket file. Idempotent; `grace` in seconds lets running calls end."""
+        """Stop serving and remove the socket file. Idempotent; running calls can end within `grace` seconds."""
         stop, self._stop = self._stop, None
         if self.is_in_place():
             with contextlib.suppress(FileNotFoundError):
@@ -143,11 +144,11 @@ class UnixServer:
 
 
 def remove_dead_sockets(folder: Path, is_ours: Callable[[str], bool]) -> None:
-    """Remove sockets whose names are ours and at which nobody listens, as a killed process leaves them.
+    """Remove sockets with nodeplug's names at which no process listens, as a killed process leaves them.
 
-    With them go those that were killed before they had their name. One of a process that binds in this very moment may
-    be among them: it fails to take its name and tries again, as it does when its folder has gone.
-    A missing folder has none. Raises OSError where they cannot be removed.
+    Temporary sockets are removed, too. If one belongs to a process that is just binding, that process fails to take its
+    name and retries, as if its folder had gone. A missing folder has no sockets. Raises OSError if they cannot be
+    removed.
     """
     if not is_folder(folder):
         return
@@ -158,7 +159,7 @@ def remove_dead_sockets(folder: Path, is_ours: Callable[[str], bool]) -> None:
 
 
 def _take_name(temporary: Path, path: Path) -> None:
-    """Give a listening socket its name. Raises `SocketInUse` where another listens there, OSError for a folder."""
+    """Give a listening socket its name. Raises `SocketInUse` if another process listens there, OSError for a folder."""
     for _ in range(_TRIES):
         try:
             os.link(temporary, path, follow_symlinks=False)
@@ -173,13 +174,13 @@ def _take_name(temporary: Path, path: Path) -> None:
 
 
 def _remove_if_dead(path: Path) -> bool:
-    """Remove what is at `path` unless somebody listens there; tell whether it is gone."""
+    """Remove the file at `path` unless a process listens there; return whether it is gone."""
     aside = _hidden(path)
     try:
         os.rename(path, aside)
     except FileNotFoundError:
         return True
-    if is_live(aside):  # it came between the look at the name and the move
+    if is_live(aside):  # it was created between the check of the name and the move
         os.rename(aside, path)
         return False
     aside.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""How a call ends: gRPC's status codes, and the error of a call that did not go well."""
+"""The end of a call: gRPC's status codes, and the error of a failed call."""
 
 from enum import IntEnum
 
@@ -26,14 +26,14 @@ class Status(IntEnum):
 
 
 class RpcError(Exception):
-    """A call ended with another status than OK. Servicers raise it to refuse, calls of clients raise it."""
+    """A call ended with a status other than OK. Servicers raise it to refuse, clients' calls raise it."""
 
     def __init__(self, code: Status, details: str) -> None:
-        """`details` is the text that goes with the code."""
+        """Store the code, and `details`, the text for it."""
         super().__init__(code, details)
         self.code = code
         self.details = details
 
     def __str__(self) -> str:
-        """`FAILED_PRECONDITION: the text`."""
+        """Return `FAILED_PRECONDITION: the text`."""
         return f"{self.code.name}: {self.details}"

@@ -10,17 +10,18 @@ from netlink.connection import Connection, NetlinkError
 
 _INFO = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, prefix length, flags, scope, index
 _ADDRESS, _LOCAL, _LABEL, _BROADCAST, _FLAGS = 1, 2, 3, 4, 8
-_AS_THEY_ARE = (_BROADCAST, 9, 11)  # and the metric of its route, and who has given it
+_AS_THEY_ARE = (_BROADCAST, 9, 11)  # also the route's metric, and the address's origin
 _PERMANENT, _GLOBAL = 0x80, 0
-_GIVEN = 0x712  # flags that are nobody's but the giver's: nodad, home, mngtmpaddr, noprefixroute, autojoin
+# flags that only the program that adds an address sets: nodad, home, mngtmpaddr, noprefixroute, autojoin
+_GIVEN = 0x712
 
 
 def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int, dict[str, bytes]]:
-    """Return the addresses of all interfaces here, by their indices, each with its details. Raises `NetlinkError`.
+    """Return the addresses of all interfaces here, by index, each with its details. Raises `NetlinkError`.
 
-    Details are what was said of an address when it was given, for `add_address`: its peer, broadcast address, label,
-    flags, the metric of its route; empty for nothing. Of two that differ in these alone the last one counts.
-    `all_of_them`: also those of a DHCP lease, and link-local ones.
+    Details are the properties with which an address was added, for `add_address`: its peer, broadcast address, label,
+    flags, the metric of its route; empty for none. Of two addresses that differ only in these, the last one is
+    returned. `all_of_them`: also those of a DHCP lease, and link-local ones.
     """
     found: dict[int, dict[str, bytes]] = {}
     for each in connection.dump(nl.GETADDR, _INFO.pack(0, 0, 0, 0, 0)):
@@ -37,7 +38,7 @@ def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int,
 
 
 def add_address(connection: Connection, index: int, address: str, details: bytes = b"") -> None:
-    """Give an interface an address; one that it has is fine. Raises `NetlinkError`."""
+    """Add an address to an interface; an existing one is no error. Raises `NetlinkError`."""
     try:
         connection.request(nl.NEWADDR, _body(index, address, details), nl.EXCL_AND_CREATE)
     except NetlinkError as error:
@@ -46,7 +47,7 @@ def add_address(connection: Connection, index: int, address: str, details: bytes
 
 
 def remove_address(connection: Connection, index: int, address: str, details: bytes = b"") -> None:
-    """Take an address from an interface; one that it has not is fine. Raises `NetlinkError`."""
+    """Remove an address from an interface; a missing one is no error. Raises `NetlinkError`."""
     try:
         connection.request(nl.DELADDR, _body(index, address, details))
     except NetlinkError as error:
@@ -58,7 +59,7 @@ def _details(address: bytes, values: Mapping[int, bytes]) -> bytes:
     parts = [nl.attribute(x, values[x]) for x in _AS_THEY_ARE if x in values]
     if (peer := values.get(_ADDRESS, address)) != address:
         parts.append(nl.attribute(_ADDRESS, peer))
-    if b":" in (label := values.get(_LABEL, b"")):  # or else it is the interface's name
+    if b":" in (label := values.get(_LABEL, b"")):  # otherwise it is the interface's name
         parts.append(nl.attribute(_LABEL, label))
     if given := nl.number(values, _FLAGS) & _GIVEN:
         parts.append(nl.attribute(_FLAGS, given))

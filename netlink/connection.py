@@ -9,16 +9,17 @@ from typing import Self
 
 from netlink.messages import ACK, DONE, ERROR, INTERRUPTED, ROOT_AND_MATCH, Message, message, messages
 
-_ROOM = 1 << 18  # bytes of a datagram; the kernel sends at most 32 KiB at once, but for interfaces with hundreds of VFs
-_TIMEOUT = 5.0  # seconds; the kernel answers while the request is sent, once it has its lock
-_DUMPS = 10  # of something that changes while it is listed
+# bytes of a datagram; the kernel sends at most 32 KiB at once, except for interfaces with hundreds of VFs
+_ROOM = 1 << 18
+_TIMEOUT = 5.0  # seconds; the kernel answers during the call of send, once it has its lock
+_DUMPS = 10  # attempts to list something that changes meanwhile
 _ANSWER = struct.Struct("=i")
 _SOL_NETLINK = 270
 _CAP_ACK = 10  # NETLINK_CAP_ACK
 
 
 class NetlinkError(OSError):
-    """What the kernel refused, with its reason."""
+    """The kernel's refusal, with its reason."""
 
 
 class Connection:
@@ -45,13 +46,13 @@ class Connection:
         self._socket.close()
 
     def request(self, kind: int, body: bytes, flags: int = 0) -> list[Message]:
-        """Return the answer to a request for one thing, or to a change. Raises `NetlinkError`."""
+        """Return the answer to a request for one object, or to a change. Raises `NetlinkError`."""
         return self._ask(kind, body, flags | ACK)[:-1]
 
     def dump(self, kind: int, body: bytes, is_wanted: Callable[[bytes], bool] | None = None) -> list[Message]:
-        """Return all there is, at one moment; or what `is_wanted` of it, by its body.
+        """Return a consistent list of all objects, or of those for whose body `is_wanted` is true.
 
-        Raises `NetlinkError`, also where it changes each time it is listed.
+        Raises `NetlinkError`, also if the list changes during every attempt.
         """
         for _ in range(_DUMPS):
             answer = self._ask(kind, body, ROOT_AND_MATCH, is_wanted)
@@ -62,7 +63,7 @@ class Connection:
     def _ask(
         self, kind: int, body: bytes, flags: int, is_wanted: Callable[[bytes], bool] | None = None
     ) -> list[Message]:
-        """Return what is wanted of the answer, with the message that ends it."""
+        """Return the wanted messages of the answer, with the one that ends it."""
         self._sequence += 1
         self._socket.send(message(kind, flags, self._sequence, body))
         found: list[Message] = []

@@ -18,7 +18,7 @@ _NONE = (errno.ENODEV, errno.EOPNOTSUPP)
 
 
 def family(connection: Connection, name: str) -> int | None:
-    """Return the number of a family of generic netlink; None where this kernel has none. Raises `NetlinkError`."""
+    """Return the number of a family of generic netlink; None if this kernel lacks it. Raises `NetlinkError`."""
     try:
         (answer,) = connection.request(_CONTROL, _HEADER.pack(_GET_FAMILY, 1, 0) + nl.attribute(_FAMILY_NAME, name))
     except NetlinkError as error:
@@ -32,8 +32,8 @@ def family(connection: Connection, name: str) -> int | None:
 def running_versions(connection: Connection, devlink: int, address: str) -> dict[str, str] | None:
     """Return the versions that the PCI function at an address runs, `{"fw.app.name": "ICE OS Default Package"}`.
 
-    `connection` is to `GENERIC`, `devlink` the number of that family. None where the function's driver has no devlink,
-    or keeps it in another network namespace. Raises `NetlinkError`, also while the firmware is busy.
+    `connection` uses `GENERIC`, `devlink` is the number of that family. None if the function's driver has no devlink,
+    or has it in another network namespace. Raises `NetlinkError`, also while the firmware is busy.
     """
     body = _HEADER.pack(_INFO_GET, 1, 0) + nl.attribute(_BUS_NAME, "pci") + nl.attribute(_DEVICE_NAME, address)
     try:
@@ -46,7 +46,7 @@ def running_versions(connection: Connection, devlink: int, address: str) -> dict
 
 
 def decode(body: bytes) -> dict[str, str]:
-    """Return the running versions that a message tells."""
+    """Return the running versions in a message."""
     found: dict[str, str] = {}
     for kind, value in nl.each_attribute(body[_HEADER.size :]):
         if kind == _RUNNING:

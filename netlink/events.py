@@ -14,17 +14,17 @@ from netlink.messages import DELLINK, DELNSID, NEWLINK, NEWNSID, messages
 _LINKS, _NAMESPACES = 1, 28  # RTNLGRP_LINK, RTNLGRP_NSID
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
 _ROOM = 1 << 16
-_CHUNK = 64  # datagrams before the loop gets its turn
+_CHUNK = 64  # datagrams before the loop continues
 _BUFFER = 1 << 20
 
 OnLink = Callable[[Link | None], None]
 
 
 class LinkEvents:
-    """Calls `on_link` on the running loop with each interface of which something is said; None: look at everything."""
+    """Calls `on_link` on the running loop with each interface of an event; None: any interface might have changed."""
 
     def __init__(self, on_link: OnLink) -> None:
-        """Begin, in the network namespace of this thread. Raises OSError."""
+        """Start, in the network namespace of this thread. Raises OSError."""
         self._on_link = on_link
         self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
@@ -40,7 +40,7 @@ class LinkEvents:
             raise
 
     def close(self) -> None:
-        """End it."""
+        """Stop."""
         self._loop.remove_reader(self._socket)
         self._socket.close()
 

@@ -17,16 +17,16 @@ _EXT_MASK, _SKIP_STATISTICS = 29, 1 << 3
 _UP = 0x1
 _OPTIONS = {"dummy": (), "ifb": (), "ipvlan": (1, 2), "macvlan": (1, 2), "macvtap": (1, 2), "vlan": (1, 2, 5)}
 REMADE = frozenset(_OPTIONS)
-"""The kinds of which another one with the same options on the same lower interface is as good as the first."""
+"""The kinds that can be replaced by a new interface with the same options on the same lower interface."""
 
 
 class Link(Struct, frozen=True):
     """An interface.
 
-    `kind` is that of a virtual one (`veth`, `macvlan`), `data` the options with which it can be made again (`REMADE`);
-    empty for hardware. `lower` is the index of the one that it is made on, `lower_namespace` the number of that one's
-    network namespace where it is another. `parent` is the device that it is a port of, `pci/0000:3b:00.0`, and
-    `permanent` the hardware's own address: older kernels tell neither.
+    `kind` is the kind of a virtual interface (`veth`, `macvlan`), `data` the options with which it can be made again
+    (`REMADE`); both are empty for hardware. `lower` is the index of the interface that it is made on, `lower_namespace`
+    the number of that one's network namespace if it differs. `parent` is the device that it is a port of,
+    `pci/0000:3b:00.0`, and `permanent` the hardware's own address: older kernels report neither.
     """
 
     index: int
@@ -47,7 +47,7 @@ class Link(Struct, frozen=True):
 
 
 class LinkChange(Struct, frozen=True):
-    """What to change of an interface; None is for what stays."""
+    """Changes of an interface; None leaves a property unchanged."""
 
     name: str | None = None
     mtu: int | None = None
@@ -57,13 +57,13 @@ class LinkChange(Struct, frozen=True):
 
 
 def links(connection: Connection, namespace: int | None = None) -> list[Link]:
-    """Return all interfaces here, or of the network namespace of this number. Raises `NetlinkError`."""
+    """Return all interfaces here, or of the network namespace with this number. Raises `NetlinkError`."""
     body = _INFO.pack(0, 0, 0, 0, 0, 0) + _where(namespace) + nl.attribute(_EXT_MASK, _SKIP_STATISTICS)
     return [decode(each.body) for each in connection.dump(nl.GETLINK, body) if each.type == nl.NEWLINK]
 
 
 def link(connection: Connection, of: str | int, namespace: int | None = None) -> Link | None:
-    """Return the interface with this name or index; None where there is none, or no such namespace."""
+    """Return the interface with this name or index; None if it or the namespace does not exist."""
     index, name = (of, b"") if isinstance(of, int) else (0, nl.attribute(_NAME, of))
     body = _INFO.pack(0, 0, 0, index, 0, 0) + name + _where(namespace) + nl.attribute(_EXT_MASK, _SKIP_STATISTICS)
     try:
@@ -76,21 +76,21 @@ def link(connection: Connection, of: str | int, namespace: int | None = None) ->
 
 
 def change_link(connection: Connection, index: int, change: LinkChange) -> None:
-    """Change the interface with this index, all or nothing as far as the kernel can. Raises `NetlinkError`."""
+    """Change the interface with this index, atomically as far as the kernel can. Raises `NetlinkError`."""
     flags = 0 if change.is_up is None else _UP
     body = _INFO.pack(0, 0, 0, index, _UP if change.is_up else 0, flags) + _attributes(change)
     connection.request(nl.SETLINK, body)
 
 
 def add_link(connection: Connection, change: LinkChange, kind: str, data: bytes = b"", lower: int = 0) -> None:
-    """Make a virtual interface of a kind, with its options, on top of another one. Raises `NetlinkError`."""
+    """Create a virtual interface of a kind, with its options, on top of another one. Raises `NetlinkError`."""
     info = nl.attribute(_INFO_KIND, kind) + (nl.attribute(_INFO_DATA, data) if data else b"")
     body = _INFO.pack(0, 0, 0, 0, 0, 0) + _attributes(change) + nl.attribute(_LINKINFO, info)
     connection.request(nl.NEWLINK, body + (nl.attribute(_LINK, lower) if lower else b""), nl.EXCL_AND_CREATE)
 
 
 def decode(body: bytes) -> Link:
-    """Return what a message says of an interface."""
+    """Return the interface in a message."""
     _, _, _, index, flags, _ = _INFO.unpack_from(body.ljust(_INFO.size, b"\0"))
     found = nl.attributes(body[_INFO.size :])
     info = nl.attributes(found.get(_LINKINFO, b""))

@@ -1,4 +1,4 @@
-"""Netlink messages: a header, a fixed part, attributes that may hold attributes. In the machine's byte order."""
+"""Netlink messages: a header, a fixed part, attributes that can contain attributes. In native byte order."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ NEWNEXTHOP, GETNEXTHOP = 104, 106
 NEWNSID, DELNSID, GETNSID = 88, 89, 90
 ERROR, DONE = 2, 3
 REQUEST, ACK, ROOT_AND_MATCH, EXCL_AND_CREATE = 0x1, 0x4, 0x300, 0x600
-INTERRUPTED = 0x10  # NLM_F_DUMP_INTR: what is listed changed meanwhile, and something may be missing or come twice
+INTERRUPTED = 0x10  # NLM_F_DUMP_INTR: the list changed meanwhile; entries can be missing or duplicate
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
@@ -53,7 +53,7 @@ def attribute(kind: int, value: bytes | int | str) -> bytes:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Return attributes by type; of one that comes twice, the last."""
+    """Return attributes by type; the last one of each type."""
     return dict(each_attribute(data))
 
 
@@ -68,13 +68,13 @@ def each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def number(found: Mapping[int, bytes], kind: int) -> int:
-    """Return a number of 32 bits; 0 where there is none."""
+    """Return a number of 32 bits; 0 if it is absent."""
     value = found.get(kind, b"")
     return int(struct.unpack_from("=I", value)[0]) if len(value) >= 4 else 0
 
 
 def text(found: Mapping[int, bytes], kind: int) -> str:
-    """Return a text; empty where there is none."""
+    """Return a text; empty if it is absent."""
     return found.get(kind, b"").split(b"\0")[0].decode(errors="replace")
 
 

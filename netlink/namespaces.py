@@ -10,7 +10,7 @@ _ID = 1
 
 
 def namespaces(connection: Connection) -> list[int]:
-    """Return their numbers, good for `links`. A namespace that ends loses its number first. Raises `NetlinkError`."""
+    """Return their numbers, for `links`. A namespace that ends loses its number first. Raises `NetlinkError`."""
     answers = connection.dump(nl.GETNSID, _FAMILY.pack(0))
     found = (nl.attributes(each.body[_FAMILY.size :]) for each in answers if each.type == nl.NEWNSID)
     return sorted(nl.number(each, _ID) for each in found)

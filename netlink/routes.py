@@ -19,22 +19,22 @@ _MAIN = 254  # RT_TABLE_MAIN
 _OBJECT_INFO = struct.Struct("=BBBBI")  # struct nhmsg
 _OBJECT_ID, _OBJECT_GROUP, _OBJECT_INTERFACE = 1, 2, 5
 _MEMBER = struct.Struct("=IBBH")  # struct nexthop_grp: the number of an object, weight
-_UNICAST = 1  # RTN_UNICAST: one that leads somewhere
+_UNICAST = 1  # RTN_UNICAST: a route to a gateway or link
 
 
 class WaysOut(NamedTuple):
-    """The indices of the interfaces over which default routes lead: of the main table, and of others alone."""
+    """The indices of interfaces with default routes: those in the main table, and those only in others."""
 
     main: frozenset[int]
     others: frozenset[int]
 
 
 def ways_out(connection: Connection) -> WaysOut:
-    """Return the interfaces over which a default route leads. Raises `NetlinkError`."""
-    found: dict[bool, set[int]] = {True: set(), False: set()}  # whether of the main table
+    """Return the interfaces that have a default route. Raises `NetlinkError`."""
+    found: dict[bool, set[int]] = {True: set(), False: set()}  # the key: whether it is in the main table
     objects: dict[bool, set[int]] = {True: set(), False: set()}
     for family in (socket.AF_INET, socket.AF_INET6):
-        # a router has a million others, which would take more memory than all else
+        # filtered on arrival: a router has a million other routes, which would take too much memory
         for each in connection.dump(nl.GETROUTE, _INFO.pack(family, 0, 0, 0, 0, 0, 0, 0, 0), _is_default):
             if each.type == nl.NEWROUTE and _is_default(each.body):
                 values = nl.attributes(each.body[_INFO.size :])
@@ -54,7 +54,7 @@ def _is_default(body: bytes) -> bool:
 
 
 def _through_objects(connection: Connection, wanted: set[int]) -> Iterator[int]:
-    """Yield the interfaces of these objects, and of the members of those that are groups."""
+    """Yield the interfaces of these nexthop objects, and of the members of groups."""
     answers = connection.dump(nl.GETNEXTHOP, _OBJECT_INFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0))
     found = (nl.attributes(each.body[_OBJECT_INFO.size :]) for each in answers if each.type == nl.NEWNEXTHOP)
     objects = {nl.number(each, _OBJECT_ID): each for each in found}
@@ -65,7 +65,7 @@ def _through_objects(connection: Connection, wanted: set[int]) -> Iterator[int]:
 
 
 def _interfaces(values: Mapping[int, bytes]) -> Iterator[int]:
-    """Yield the interfaces that a route says."""
+    """Yield the interfaces that a route names."""
     yield nl.number(values, _INTERFACE)
     ways = values.get(_WAYS, b"")
     while len(ways) >= _WAY.size:

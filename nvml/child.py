@@ -29,20 +29,20 @@ from nvml.library import (
 )
 from nvml.report import SONAME, SWITCH, Gpu, Instance, Line, Problem, Report, Xid, encode
 
-_EVERYTHING = 0xFFFFFFFF  # the instance of an event that is of the whole GPU
+_EVERYTHING = 0xFFFFFFFF  # the instance of an event that concerns the whole GPU
 XID = 8  # nvmlEventTypeXidCriticalError
-UNCORRECTED_SINCE_LOADED = c_int(1), c_int(0)  # kind of memory errors, and which counter of them
-MOST_LINKS = 36  # of a GPU that there is
+UNCORRECTED_SINCE_LOADED = c_int(1), c_int(0)  # the kind of memory errors, and their counter
+MOST_LINKS = 36  # of any existing GPU
 TO_SWITCH = 2  # what is at the other end of a link
 _FAULTS: dict[type[NvmlError], str] = {
     GpuIsLostError: "it has fallen off the bus, or cannot be reached",
     GpuNeedsResetError: "it has to be reset before it can be used again",
 }
-_PAUSE = 1.0  # seconds; while a GPU is lost the library may wait for no event
+_PAUSE = 1.0  # seconds; while a GPU is lost the library might return at once instead of waiting
 
 
 def main() -> None:
-    """Ask until stdout is closed or the library fails."""
+    """Report until stdout is closed or the library fails."""
     seconds, path, *addresses = sys.argv[1:]
     try:
         _Gpus(Library(path), addresses).follow(float(seconds))
@@ -54,16 +54,16 @@ def main() -> None:
 
 
 class _Gpus:
-    """What the library says of GPUs."""
+    """The GPUs as the library reports them."""
 
     def __init__(self, library: Library, addresses: Sequence[str]) -> None:
         self._library = library
         self._addresses = addresses
         (self._events,) = library.ask("nvmlEventSetCreate", (), c_void_p)
-        self._registered: dict[int, str] = {}  # addresses, by handles
+        self._registered: dict[int, str] = {}  # addresses, by handle
 
     def follow(self, seconds: float) -> None:
-        """Write a report and wait for events, again and again."""
+        """Write reports, and events between them, for ever."""
         while True:
             handles: dict[str, Any] = {}
             _write(Report(tuple(self._gpus(handles))))
@@ -75,7 +75,7 @@ class _Gpus:
                     _write(event)
 
     def _gpus(self, handles: dict[str, Any]) -> Iterator[Gpu]:
-        """Yield what is said of each GPU that the library has, or has lost; note the `handles` of those that it has."""
+        """Yield each GPU that the library has or has lost; store the `handles` of those that it has."""
         for address in self._addresses:
             try:
                 (handle,) = self._library.ask("nvmlDeviceGetHandleByPciBusId_v2", (_as_nvml(address),), c_void_p)
@@ -84,11 +84,11 @@ class _Gpus:
             except (GpuIsLostError, GpuNeedsResetError) as error:
                 gpu = Gpu(address, faults=(_FAULTS[type(error)],), is_lost=True)
             except NvmlError:
-                continue  # it was never the library's, or is not for us to see
+                continue  # the library never had it, or access is denied
             yield gpu
 
     def _gpu(self, address: str, handle: Any) -> Gpu:
-        """Return what is said of a GPU. Raises `GpuIsLostError` and `GpuNeedsResetError`."""
+        """Return the data of a GPU. Raises `GpuIsLostError` and `GpuNeedsResetError`."""
         faults: list[str] = []
         memory = 0
         try:
@@ -121,7 +121,7 @@ class _Gpus:
         )
 
     def _ends_of_links(self, gpu: Any) -> Iterator[str]:
-        """Yield of each active link of NVLink where it leads: another GPU's address, or a switch."""
+        """Yield the other end of each active NVLink link: another GPU's address, or a switch."""
         for link in map(c_uint, range(MOST_LINKS)):
             active = self._maybe("nvmlDeviceGetNvLinkState", (gpu, link), c_uint)
             if active is None or not active.value:
@@ -139,7 +139,7 @@ class _Gpus:
         for index in range(most.value if most is not None else 0):
             handle = self._maybe("nvmlDeviceGetMigDeviceHandleByIndex", (gpu, c_uint(index)), c_void_p)
             if handle is None:
-                continue  # there could be one
+                continue  # there is no instance with this index now
             number = self._maybe("nvmlDeviceGetGpuInstanceId", (handle,), c_uint)
             compute = self._maybe("nvmlDeviceGetComputeInstanceId", (handle,), c_uint)
             if number is None or compute is None:
@@ -157,7 +157,7 @@ class _Gpus:
             )
 
     def _register(self, address: str, handle: Any) -> None:
-        """Have the driver tell of the GPU's errors, where it can."""
+        """Subscribe to the GPU's errors, if the driver supports that."""
         if address in self._registered.values():
             return
         supported = self._maybe("nvmlDeviceGetSupportedEventTypes", (handle,), c_ulonglong)
@@ -169,7 +169,7 @@ class _Gpus:
             self._registered[handle.value] = address
 
     def _event(self, seconds: float) -> Xid | None:
-        """Wait for the next error, for so long."""
+        """Wait at most so many seconds for the next error."""
         if not self._registered:
             time.sleep(seconds)
             return None
@@ -213,13 +213,13 @@ class _Gpus:
 
 
 def _written(pci: Pci) -> str:
-    """Write an address as sysfs does: 0000:81:00.0 of 00000000:81:00.0."""
+    """Return an address in sysfs' form: 0000:81:00.0 for 00000000:81:00.0."""
     domain, _, rest = pci.bus_id.decode(errors="replace").lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
 def _as_nvml(address: str) -> bytes:
-    """Write an address as the library does: 00000000:81:00.0 of 0000:81:00.0."""
+    """Return an address in the library's form: 00000000:81:00.0 for 0000:81:00.0."""
     domain, _, rest = address.partition(":")
     return f"{domain:0>8}:{rest}".upper().encode()
 

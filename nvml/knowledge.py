@@ -23,19 +23,22 @@ from hostdevices.readers.signals import ErrorCounter, Signals
 from nvml.report import SWITCH, Gpu, Instance, Report, Xid
 
 T = TypeVar("T")
-_MOST_XIDS = 16  # different ones that are remembered of a GPU
+_MOST_XIDS = 16  # different ones that are stored for a GPU
 _MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)
 
 
 class Knowledge(Struct, frozen=True):
-    """What is known; a value that later ones are made from."""
+    """An immutable state, from which later ones are derived."""
 
     gpus: Mapping[str, Gpu] = {}
     histories: Mapping[str, HealthHistory] = {}
     xids: Mapping[str, tuple[Xid, ...]] = {}
 
     def reported(self, report: Report, now: float) -> "Knowledge":
-        """Return it after a report; `now` in seconds of a clock that never goes back. GPUs it lacks stay known."""
+        """Return the state after a report; `now` in seconds of a monotonic clock.
+
+        GPUs missing in the report stay known.
+        """
         gpus, histories = dict(self.gpus), dict(self.histories)
         for gpu in report.gpus:
             gpus[gpu.address] = self.gpus.get(gpu.address, gpu) if gpu.is_lost else gpu
@@ -45,20 +48,20 @@ class Knowledge(Struct, frozen=True):
         return structs.replace(self, gpus=gpus, histories=histories)
 
     def failed(self, event: Xid, ignored: Collection[int]) -> "Knowledge":
-        """Return it after an error that the driver has reported."""
+        """Return the state after an error that the driver has reported."""
         known = self.xids.get(event.address, ())
         if event.number in ignored or event in known:
             return self
         return structs.replace(self, xids={**self.xids, event.address: (*known, event)[-_MOST_XIDS:]})
 
     def only(self, addresses: Collection[str]) -> "Knowledge":
-        """Return what is known of these GPUs."""
+        """Return the state of only these GPUs."""
         if self.gpus.keys() <= set(addresses):
             return self
         return Knowledge(_of(self.gpus, addresses), _of(self.histories, addresses), _of(self.xids, addresses))
 
     def added_to(self, inventory: Inventory) -> Inventory:
-        """Return the inventory, its GPUs with what is known of them."""
+        """Return the inventory, with what is known of its GPUs."""
         found: dict[str, Device] = {}
         links = _links(self.gpus)
         hives = _hives(links)
@@ -87,7 +90,7 @@ class Knowledge(Struct, frozen=True):
         return structs.replace(device, attributes=attributes, links=links)
 
     def _xid_words(self, address: str, numbers: tuple[AttributeValue | None, AttributeValue | None]) -> list[str]:
-        """Return what errors mean for a GPU, or for an instance: its own, those of its GPU instance, and the GPU's."""
+        """Return the errors that concern a GPU or an instance: its own, its GPU instance's, and the whole GPU's."""
         gpu_instance, compute_instance = numbers
         concerned = [
             x.number
@@ -102,7 +105,7 @@ class Knowledge(Struct, frozen=True):
 
 
 def _links(gpus: Mapping[str, Gpu]) -> dict[str, dict[str, int]]:
-    """Return how many links of NVLink join which GPUs: as many as one of two says, or as both have to switches."""
+    """Return how many NVLink links join which GPUs: the larger of both direct counts, and links through switches."""
     found: dict[str, dict[str, int]] = {address: {} for address in gpus}
     for (one, first), (other, second) in combinations(gpus.items(), 2):
         direct = max(first.links.get(other, 0), second.links.get(one, 0))
@@ -112,9 +115,9 @@ def _links(gpus: Mapping[str, Gpu]) -> dict[str, dict[str, int]]:
 
 
 def _hives(links: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
-    """Return which GPUs NVLink joins, directly or by way of others: of each the first one's address.
+    """Return the groups of GPUs that NVLink joins, directly or through others: for each GPU the first one's address.
 
-    A GPU that is joined with none of them has no hive.
+    A GPU without such links has no hive.
     """
     hives: dict[str, str] = {}
     for first in sorted(links):

@@ -17,7 +17,7 @@ _TEXT = 96  # bytes: the longest of names and UUIDs
 
 
 class NvmlError(Exception):
-    """What the library, or this GPU, says instead of an answer."""
+    """An error of the library, or of this GPU."""
 
 
 class GpuIsLostError(NvmlError):
@@ -25,15 +25,15 @@ class GpuIsLostError(NvmlError):
 
 
 class GpuNeedsResetError(NvmlError):
-    """The GPU says nothing before it is reset."""
+    """The GPU does not answer before it is reset."""
 
 
 class NoEventError(NvmlError):
-    """None came in the time that was waited for one."""
+    """No event came during the wait."""
 
 
 class Pci(Structure):
-    """nvmlPciInfo_t of the functions `_v3` and, of NvLink, `_v2`."""
+    """nvmlPciInfo_t of the functions `_v3` and, for NvLink, `_v2`."""
 
     _fields_ = (
         ("bus_id_of_before", c_char * 16),
@@ -53,7 +53,7 @@ class Memory(Structure):
 
 
 class Event(Structure):
-    """nvmlEventData_t; the instances are 0xFFFFFFFF where it is of the whole GPU."""
+    """nvmlEventData_t; the instances are 0xFFFFFFFF if the event concerns the whole GPU."""
 
     _fields_ = (
         ("device", c_void_p),
@@ -65,7 +65,7 @@ class Event(Structure):
 
 
 class GpuInstance(Structure):
-    """nvmlGpuInstanceInfo_t, its placement spread out."""
+    """nvmlGpuInstanceInfo_t, with its placement inlined."""
 
     _fields_ = (("device", c_void_p), ("id", c_uint), ("profile", c_uint), ("start", c_uint), ("size", c_uint))
 
@@ -74,24 +74,24 @@ class Library:
     """The library, initialised."""
 
     def __init__(self, path: str) -> None:
-        """Load it from `path`; empty where the loader knows it. Raises OSError; NvmlError where it has no driver."""
+        """Load it from `path`; empty: the loader finds it. Raises OSError; NvmlError if there is no driver."""
         self._library = ctypes.CDLL(path or SONAME)
         self.call("nvmlInitWithFlags", c_uint(0))
 
     def ask(self, function: str, arguments: tuple[Any, ...], *kinds: Any) -> list[Any]:
-        """Return what a function answers, one value of each of the ctypes `kinds`. Raises NvmlError."""
+        """Return the results of a function, one value of each of the ctypes `kinds`. Raises NvmlError."""
         answers = [kind() for kind in kinds]
         self.call(function, *arguments, *map(ctypes.byref, answers))
         return answers
 
     def text(self, function: str, handle: Any) -> str:
-        """Return the text that a function writes of a device. Raises NvmlError."""
+        """Return the text that a function writes for a device. Raises NvmlError."""
         buffer = ctypes.create_string_buffer(_TEXT)
         self.call(function, handle, buffer, c_uint(_TEXT))
         return buffer.value.decode(errors="replace")
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call a function. Raises NvmlError, also where this driver does not have it."""
+        """Call a function. Raises NvmlError, also if this driver does not have it."""
         called = getattr(self._library, function, None)
         code = FUNCTION_NOT_FOUND if called is None else called(*arguments)
         if code != 0:

@@ -33,15 +33,15 @@ from nvml.report import SONAME, Problem, Report, Xid, decode
 from userspace import nvidia
 
 _LONGEST = 1024 * 1024  # bytes of a line
-_END = 2.0  # seconds that a killed process has to end
+_END = 2.0  # seconds for a killed process to end
 log = logging.getLogger("nodeplug.nvml")
 
 
 class Timings(Struct, frozen=True):
-    """In seconds."""
+    """Time limits, in seconds."""
 
     interval: float = 5.0  # between reports
-    start: float = 60.0  # until the first word
+    start: float = 60.0  # until the first line
     silence: float = 30.0  # until the next one
     again: float = 60.0
     first: float = 10.0
@@ -51,14 +51,17 @@ _USUAL = Timings()
 
 
 class _Ended(Exception):
-    """Why the process is of no use any more, in words."""
+    """Why the process is no longer usable, in words."""
 
 
 class NvmlMonitor:
-    """Asks NVML while `run` runs. `enrich` is called in threads, the rest in the loop."""
+    """Asks NVML while `run` runs. `enrich` is called in threads, everything else in the loop."""
 
     def __init__(self, host: Host, driver_root: str, ignored: Collection[int], timings: Timings = _USUAL) -> None:
-        """Prepare, in the loop. The driver is below `driver_root` of the host; `ignored` XIDs say nothing of a GPU."""
+        """Prepare, in the loop.
+
+        The driver is below `driver_root` of the host; `ignored` XIDs do not affect a GPU's health.
+        """
         root = os.path.realpath(f"{host.root}/{driver_root}")
         self._root = "" if root == "/" else root
         self._driver_root = driver_root
@@ -66,19 +69,19 @@ class NvmlMonitor:
         self._timings = timings
         self._known = Knowledge()
         self._problem = ""
-        self._gpus: frozenset[tuple[str, str]] = frozenset()  # address and driver, as the host has them
-        self._heard = threading.Event()  # once something was said, or nothing will be
-        self._changed = asyncio.Event()  # the host has others
+        self._gpus: frozenset[tuple[str, str]] = frozenset()  # addresses and driver versions, as the host has them
+        self._heard = threading.Event()  # set after the first line, or when none will come
+        self._changed = asyncio.Event()  # the host's GPUs or driver have changed
         self._loop = asyncio.get_running_loop()
         self._process: Process | None = None  # the last one
         self._observe: Callable[[], None] = lambda: None
 
     def observe(self, changed: Callable[[], None]) -> None:
-        """Have `changed` called in the loop whenever `enrich` would say something else."""
+        """Call `changed` in the loop whenever the result of `enrich` changes."""
         self._observe = changed
 
     def enrich(self, inventory: Inventory) -> Inventory:
-        """Return the inventory, NVIDIA's GPUs with what the library says of them; without such GPUs it is not asked."""
+        """Return the inventory with the library's data of NVIDIA's GPUs; without such GPUs the library is not used."""
         gpus = frozenset(
             (str(x.attributes[PCI_BUS_ID]), str(x.attributes.get("driverVersion", ""))) for x in gpus_in(inventory)
         )
@@ -86,7 +89,7 @@ class NvmlMonitor:
             return inventory
         if gpus != self._gpus:
             self._gpus = gpus
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon is stopping
                 self._loop.call_soon_threadsafe(self._changed.set)
         if gpus:
             self._heard.wait(self._timings.first)
@@ -97,11 +100,11 @@ class NvmlMonitor:
         return known
 
     async def run(self) -> None:
-        """Ask until cancelled. Raises nothing of the library's."""
+        """Ask until cancelled. Raises no errors of the library."""
         try:
             await self._ask()
         finally:
-            self._heard.set()  # nobody waits for what will not be said
+            self._heard.set()  # no line will come any more
 
     async def _ask(self) -> None:
         drivers = {driver for _, driver in self._gpus}
@@ -110,7 +113,7 @@ class NvmlMonitor:
                 await self._changed.wait()
             self._changed.clear()
             now = {driver for _, driver in self._gpus}
-            # A driver that was loaded again has its GPUs reset.
+            # Loading a driver again resets its GPUs.
             self._known = self._known.only({address for address, _ in self._gpus}) if now <= drivers else Knowledge()
             drivers = now
             if not self._gpus:
@@ -124,7 +127,7 @@ class NvmlMonitor:
                     await self._changed.wait()
 
     async def _follow(self) -> None:
-        """Take what a process says until the host has other GPUs. Raises `_Ended`."""
+        """Process a process's lines until the host's GPUs change. Raises `_Ended`."""
         process = await self._start()
         assert process.stdout is not None
         others = asyncio.ensure_future(self._changed.wait())
@@ -158,12 +161,12 @@ class NvmlMonitor:
             self._process = await asyncio.create_subprocess_exec(
                 *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment, limit=_LONGEST
             )
-        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left to wait for its end
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is available to wait for its end
             raise _Ended(f"the process that asks NVIDIA's library cannot be started: {error}") from error
         return self._process
 
     def _library(self) -> str:
-        """Return where the library is; empty where the loader knows. Raises `_Ended`."""
+        """Return the library's path; empty if the loader finds it. Raises `_Ended`."""
         if not self._root:
             return ""
         root = Folder(self._root)
@@ -175,7 +178,7 @@ class NvmlMonitor:
         return f"{self._root}{path}"
 
     def _take(self, line: bytes) -> None:
-        """Take over a line. Raises `_Ended`."""
+        """Process a line. Raises `_Ended`."""
         if not line:
             raise _Ended("the process that asks NVIDIA's library has ended without a word")
         try:
@@ -205,7 +208,7 @@ class NvmlMonitor:
 
 
 async def read_once(host: Host, driver_root: str, ignored: Collection[int], inventory: Inventory) -> Inventory:
-    """Return an inventory as a monitor would have it after its first look."""
+    """Return an inventory as a monitor would after its first report."""
     monitor = NvmlMonitor(host, driver_root, ignored)
     asking = asyncio.ensure_future(monitor.run())
     try:
@@ -218,13 +221,13 @@ async def read_once(host: Host, driver_root: str, ignored: Collection[int], inve
 
 
 def _shown(known: Knowledge) -> object:
-    """Return what of it is to be seen in an inventory."""
+    """Return the parts of the state that appear in an inventory."""
     gpus = {x.address: (x.uuid, x.memory, x.instances, x.links, x.is_mig) for x in known.gpus.values()}
     return gpus, known.xids, {address: x.health for address, x in known.histories.items()}
 
 
 async def _end(process: Process) -> None:
-    """Kill a process, and wait for its end for a moment: a driver that hangs may keep it for good."""
+    """Kill a process, and wait briefly for its end: a hanging driver can keep it for ever."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     with contextlib.suppress(TimeoutError):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 SONAME = "libnvidia-ml.so.1"
 SWITCH = "switch"
-"""Where links of NVLink lead that go through switches (NVSwitch): all of a machine are one fabric."""
+"""The other end of NVLink links that go through switches (NVSwitch): all switches of a machine are one fabric."""
 
 
 class Instance(Struct, frozen=True):
@@ -22,14 +22,14 @@ class Instance(Struct, frozen=True):
     uuid: str = ""
     profile: str = ""  # "1g.10gb"
     memory: int = 0
-    placement: tuple[int, int] | None = None  # its first slice, and how many
+    placement: tuple[int, int] | None = None  # its first slice, and the number of slices
 
 
 class Gpu(Struct, frozen=True):
-    """A GPU by its PCI address as sysfs writes it. `memory` is in bytes.
+    """A GPU by its PCI address in sysfs' form. `memory` is in bytes.
 
-    `uncorrected` counts memory errors since the driver was loaded; None where the GPU has no ECC. One that `is_lost`
-    says nothing of itself any more. In MIG mode (`is_mig`) it has no use but by its instances.
+    `uncorrected` counts memory errors since the driver was loaded; None if the GPU has no ECC. A GPU that `is_lost`
+    reports nothing else. In MIG mode (`is_mig`) only its instances can be used.
     """
 
     address: str
@@ -38,19 +38,19 @@ class Gpu(Struct, frozen=True):
     uncorrected: int | None = None
     faults: tuple[str, ...] = ()  # in words
     instances: tuple[Instance, ...] = ()
-    links: Mapping[str, int] = {}  # how many active ones of NVLink lead where: addresses of GPUs, or SWITCH
+    links: Mapping[str, int] = {}  # number of active NVLink links by their other end: a GPU's address, or SWITCH
     is_lost: bool = False
     is_mig: bool = False
 
 
 class Report(Struct, frozen=True, tag_field="is", tag="report"):
-    """All GPUs that it was asked for and that the library has, or has lost."""
+    """All requested GPUs that the library has or has lost."""
 
     gpus: tuple[Gpu, ...]
 
 
 class Xid(Struct, frozen=True, tag_field="is", tag="xid"):
-    """An error that the driver has reported (XID); of a whole GPU where the instances are None."""
+    """An error that the driver has reported (XID); of a whole GPU if the instances are None."""
 
     address: str
     number: int
@@ -59,7 +59,7 @@ class Xid(Struct, frozen=True, tag_field="is", tag="xid"):
 
 
 class Problem(Struct, frozen=True, tag_field="is", tag="problem"):
-    """Why nothing can be said, in words."""
+    """Why the library cannot be used, in words."""
 
     text: str
 

@@ -36,7 +36,7 @@ EventKind: TypeAlias = Literal[
 WARNINGS: Final[frozenset[EventKind]] = frozenset(
     {"unplugged", "unhealthy", "evicted", "refused", "set-aside", "reload-refused"}
 )
-"""Of what somebody may have to do something about."""
+"""The kinds that an administrator might have to act on."""
 MOST: Final = 500
 LONGEST: Final = 500  # characters of each text
 
@@ -44,8 +44,8 @@ LONGEST: Final = 500  # characters of each text
 class Event(Struct, frozen=True, gc=False):
     """Something that happened. Names are a contract with scripts.
 
-    `time` is when, or when last, in seconds since the epoch. `device` is the device's id, or the unit's; several are
-    separated by commas, and after a few of them the message says how many there are. `holder` is as leases have it
+    `time` is when it happened (last), in seconds since the epoch. `device` is the id of the device or unit; several are
+    separated by commas, and if only a few are named the message has their number. `holder` is as in leases
     (`checkpoint/lease.py`), empty while unknown. `count`: how often it has happened.
     """
 
@@ -60,29 +60,29 @@ class Event(Struct, frozen=True, gc=False):
 
     @property
     def is_warning(self) -> bool:
-        """Tell whether somebody may have to do something about it."""
+        """Return whether an administrator might have to act on it."""
         return self.kind in WARNINGS
 
 
 class EventLog:
-    """The ring, and who waits for what comes next. Belongs to the loop."""
+    """The ring, and the tasks that wait for further events. Belongs to the loop."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Begin without any; `clock` returns seconds since the epoch."""
-        self.counts: Counter[EventKind] = Counter()  # of all there ever were
+        """Start empty; `clock` returns seconds since the epoch."""
+        self.counts: Counter[EventKind] = Counter()  # since the start
         self.latest = 0
         """The number of the latest event; 0 before the first."""
         self.began = clock()
-        """When the log did: another one's numbers mean other events."""
+        """When the log was created: the numbers are valid only together with this time."""
         self._clock = clock
         self._events: dict[object, Event] = {}  # in the order of their numbers
         self._listeners: list[Callable[[Event], None]] = []
-        self._lost = 0  # the number of the latest event that the ring has no more
-        self.waiting = 0  # how many wait for the next event
-        self._next: asyncio.Event | None = None  # set with the next event, if anybody waits
+        self._lost = 0  # the number of the latest event that was dropped from the ring
+        self.waiting = 0  # number of tasks that wait for the next event
+        self._next: asyncio.Event | None = None  # set with the next event, if any task waits
 
     def record(self, kind: EventKind, message: str, *, resource: str = "", device: str = "", holder: str = "") -> Event:
-        """Add an event to the ring, from which the oldest goes where it is full; return it."""
+        """Add an event to the ring, which drops its oldest one if it is full; return the event."""
         self.latest += 1
         self.counts[kind] += 1
         if len(message) + len(resource) + len(device) + len(holder) > LONGEST:
@@ -104,22 +104,22 @@ class EventLog:
         return event
 
     def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Have `listener` called with each event, which it must not take long over; return what ends that."""
+        """Call `listener` with each event; it must be fast. Return a function that ends that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def since(self, number: int) -> tuple[Event, ...]:
-        """Return what the ring has of the events after one, the oldest first; after 0 all of it."""
+        """Return the events in the ring after a number, the oldest first; after 0 all of them."""
         if number >= self.latest:
             return ()
         return tuple(event for event in self._events.values() if event.number > number)
 
     def lost_after(self, number: int) -> bool:
-        """Tell whether events after one are in the ring no more."""
+        """Return whether any events after a number were dropped from the ring."""
         return number < self._lost
 
     async def wait(self, number: int) -> None:
-        """Return once there is an event after one, or after `release`."""
+        """Wait for an event after a number, or for `release`."""
         if number >= self.latest:
             if self._next is None:
                 self._next = asyncio.Event()
@@ -130,7 +130,7 @@ class EventLog:
                 self.waiting -= 1
 
     def release(self) -> None:
-        """Have all that wait go on."""
+        """Let all waiting tasks continue."""
         if self._next is not None:
             self._next.set()
             self._next = None

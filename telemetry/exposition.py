@@ -11,7 +11,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metric(Struct, frozen=True):
-    """A metric with its samples by labels. Names and labels are ours; what labels hold can be anything."""
+    """A metric with its samples by labels. Names and label names are fixed; label values can be any text."""
 
     name: str
     type: Literal["gauge", "counter", "histogram"]

@@ -16,25 +16,25 @@ Attribute: TypeAlias = str | bool | int | float | Sequence[str]
 
 RESOURCE: Final = "nodeplug.resource"
 DEVICES: Final = "nodeplug.devices"
-"""What was asked for or given: unit ids of the device plugin API, devices of a pool in DRA."""
+"""The requested or allocated devices: unit ids of the device plugin API, devices of a pool in DRA."""
 CLAIMS: Final = "nodeplug.claims"
 """Namespaces and names."""
 CLAIM_UIDS: Final = "nodeplug.claim_uids"
 PODS: Final = "nodeplug.pods"
-"""For whom claims are reserved; the device plugin API says of no pod."""
+"""The pods for which claims are reserved; the device plugin API does not name pods."""
 
 
 class Span:
-    """Something that takes time, from `with` to its end. This one is kept by nobody."""
+    """An operation with a duration, from `with` to its end. This one is not recorded."""
 
     is_recorded: bool = False
-    """Whether anybody keeps it; else what costs something to say need not be said."""
+    """Whether it is recorded; if not, expensive attributes can be left out."""
 
     def set(self, name: str, value: Attribute) -> None:
-        """Say something of it."""
+        """Set an attribute."""
 
     def fail(self, why: str) -> None:
-        """Say that it has failed."""
+        """Record a failure."""
 
     def part(self, name: str) -> "Span":
         """Return a span that is a part of this one."""
@@ -42,16 +42,16 @@ class Span:
         return self
 
     def finish(self) -> None:
-        """End it now; a `with` does."""
+        """End the span now; `with` does that, too."""
 
     def __enter__(self) -> Self:
-        """Begin: it is the current one."""
+        """Start: this becomes the current span."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End; an error that comes through is why it has failed."""
+        """End; an exception is recorded as the failure."""
 
 
 NO_SPAN: Final = Span()
@@ -65,14 +65,14 @@ class KeptSpan(Span):
     _token: Token[Span] | None = None
 
     def __enter__(self) -> Self:
-        """Begin: it is the current one."""
+        """Start: this becomes the current span."""
         self._token = _CURRENT.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End; an error that comes through is why it has failed."""
+        """End; an exception is recorded as the failure."""
         if self._token is not None:
             _CURRENT.reset(self._token)
         if error is not None:
@@ -81,12 +81,12 @@ class KeptSpan(Span):
 
 
 def current() -> Span:
-    """Return the span that is under way here."""
+    """Return the current span of this task or thread."""
     return _CURRENT.get()
 
 
 def part(name: str) -> Span:
-    """Return a part of the span that is under way here; where there is none, it is nothing by itself either."""
+    """Return a part of the current span; without one, a span that is not recorded."""
     return _CURRENT.get().part(name)
 
 
@@ -96,15 +96,15 @@ class Tracer:
     def span(
         self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None, ago: float = 0.0
     ) -> Span:
-        """Return a span that is part of no other one here, and began so many seconds ago.
+        """Return a new span that is not a part of the current one, and that began `ago` seconds ago.
 
-        `parent` names a caller's, as the fields `traceparent` and `tracestate` of W3C's Trace Context.
+        `parent` identifies a caller's span, by the fields `traceparent` and `tracestate` of W3C's Trace Context.
         """
         del name, kind, parent, ago
         return NO_SPAN
 
     def call(self, service: str, method: str, parent: Mapping[str, str]) -> Span:
-        """Return the span of a gRPC call that has come, named as OpenTelemetry names them."""
+        """Return the span of an incoming gRPC call, with OpenTelemetry's names."""
         span = self.span(f"{service}/{method}", kind="server", parent=parent)
         if span.is_recorded:
             span.set("rpc.system", "grpc")

@@ -1,7 +1,7 @@
-"""A GPU driver's libraries and tools, which containers need beside its device nodes.
+"""A GPU driver's libraries and tools, which containers need besides its device nodes.
 
-A driver's libraries belong to its kernel module of the same version, so they cannot come with an image. Programs that
-share a GPU through NVIDIA's Multi-Process Service also need its control daemon.
+A driver's libraries must have the version of its kernel module, so an image cannot contain them. Programs that share a
+GPU through NVIDIA's Multi-Process Service also need its control daemon.
 """
 
 from userspace.gpus import NvidiaUserspace

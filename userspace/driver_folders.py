@@ -22,25 +22,26 @@ from hostdevices import DriverMount
 from userspace.nvidia import InstalledDriver
 
 _PREFIX, _NEW = "nvidia-", ".new-"
-_WHOLE = "/usr/local/nvidia"  # one mount has all below it
+_WHOLE = "/usr/local/nvidia"  # one mount contains everything below it
 _ROOM = 64 * 1024 * 1024  # bytes that stay free for leases
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.EROFS)
 
 
 class NoRoom(OSError):
-    """The disk has no room for a driver's files; says how much is needed."""
+    """The disk has no space for a driver's files; the text states how much is needed."""
 
 
 class DriverFolders:
-    """The folders below one of ours."""
+    """The driver folders in one of nodeplug's folders."""
 
     def __init__(self, path: Path) -> None:
-        """Prepare; nothing is touched yet."""
+        """Prepare; no file is touched yet."""
         self.path = path
-        self._holders: dict[str, frozenset[object]] = {}  # by a folder that nobody new is given
+        # leases that might use a folder that is not current, by its name
+        self._holders: dict[str, frozenset[object]] = {}
 
     def make(self, files: InstalledDriver) -> Path:
-        """Return the folder with these files, made if need be. Raises OSError."""
+        """Return the folder with these files, creating it if necessary. Raises OSError."""
         whole = self.path / f"{_PREFIX}{files.version}-{_digest(files)}"
         if whole.is_dir():
             return whole
@@ -54,21 +55,21 @@ class DriverFolders:
                 try:
                     os.rename(new, whole)
                 except OSError:
-                    if not whole.is_dir():  # another daemon was first
+                    if not whole.is_dir():  # another daemon was faster
                         raise
         finally:
             shutil.rmtree(new, ignore_errors=True)
         return whole
 
     def of_version(self, version: str) -> Path | None:
-        """Return the folder that was made last of a version; None where there is none."""
+        """Return the latest folder of a version; None if there is none."""
         found = [x for x in self._folders() if x.name.rpartition("-")[0] == f"{_PREFIX}{version}"]
         return max(found, key=lambda folder: folder.stat().st_ctime_ns, default=None)
 
     def fuller_than(self, files: InstalledDriver) -> Path | None:
-        """Return the last folder of a version if it has libraries of that version which are not among these files.
+        """Return the latest folder of a version if it has libraries of that version which are missing in these files.
 
-        They are being removed then, one package after the other: whoever gets the rest has half a driver.
+        That means that they are being removed, one package after another: the rest would be an incomplete driver.
         """
         if (made := self.of_version(files.version)) is None:
             return None
@@ -76,9 +77,9 @@ class DriverFolders:
         return made if any(x not in files.files and x not in files.links for x in libraries) else None
 
     def prune(self, current: Path | None, leases: Collection[object]) -> None:
-        """Remove the folders, but `current`, that no lease is left of, and what a crash left. Raises OSError.
+        """Remove folders, except `current`, that no lease uses any more, and half-made ones. Raises OSError.
 
-        `leases` tell apart all that there are now. All of a daemon's first time may be from when a folder was given.
+        `leases` are all current leases. At a daemon's first call any of them might use any folder.
         """
         now = frozenset(leases)
         for folder in self._folders():
@@ -126,7 +127,7 @@ class DriverFolders:
 
 @contextlib.contextmanager
 def _locked(folder: Path, option: int = 0) -> Iterator[None]:
-    """Have a folder for ourselves; with LOCK_NB raises `BlockingIOError` where another daemon has it."""
+    """Lock a folder; with LOCK_NB raises `BlockingIOError` if another daemon has locked it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | option)
@@ -136,7 +137,7 @@ def _locked(folder: Path, option: int = 0) -> Iterator[None]:
 
 
 def mounts(folder: Path) -> tuple[DriverMount, ...]:
-    """Return how a container is given a folder: what is for loaders and firmware each at its place."""
+    """Return the mounts of a folder for a container: files of loaders and firmware each at their own path."""
     return tuple(DriverMount(f"{folder}{inside}", inside) for inside in _mounted(folder))
 
 
@@ -152,11 +153,11 @@ def _copy(source: str, target: str) -> None:
     shutil.copyfile(source, target)
     os.chmod(target, os.stat(source).st_mode & 0o755)
     with open(target, "rb") as file:
-        os.fsync(file.fileno())  # a folder that is there is complete, also after a power cut
+        os.fsync(file.fileno())  # an existing folder must be complete, even after a power cut
 
 
 def _digest(files: InstalledDriver) -> str:
-    """Return what tells two packages of one version apart."""
+    """Return what distinguishes two packages of one version."""
     found = blake2b(digest_size=6)
     for inside, source in sorted(files.files.items()):
         status = os.stat(source)

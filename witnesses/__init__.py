@@ -1,4 +1,4 @@
-"""The witnesses of who holds a device: the kubelet's pod-resources API, its state files, the kernel, the API server.
+"""The witnesses of device holders: the kubelet's pod-resources API, its state files, the kernel, the API server.
 
 checkpoint/holdings.py decides what follows from their answers.
 """

@@ -18,15 +18,15 @@ from checkpoint.kubelet_json import KubeletFileError
 
 log = logging.getLogger("nodeplug.leases")
 T = TypeVar("T")
-# Bytes of a file whose checksum is computed, at half a microsecond each. The kubelet replaces the file as a whole.
+# Bytes up to which a file's checksum is computed, at half a microsecond each. The kubelet replaces the file as a whole.
 _MOST_VERIFIED = 65536
 
 
 class KubeletFiles:
-    """The files of one kubelet. Blocking: call from a thread, all but `mark`, which is quick; one at a time."""
+    """The files of one kubelet. Blocking: call from a thread, except `mark`, which is fast; one call at a time."""
 
     def __init__(self, device_plugins: Path, root: Path, serves: Callable[[str], bool], driver: str = "") -> None:
-        """Read in the kubelet's folders, for the resources that `serves` knows and the claims of `driver`."""
+        """Read in the kubelet's folders, for the resources that `serves` accepts and the claims of `driver`."""
         self._devices: _File[Mapping[tuple[str, str], UnitEntry]] = _File(
             device_plugins / kubelet_devices.FILE_NAME, lambda raw: _units(_devices(raw), serves)
         )
@@ -36,33 +36,33 @@ class KubeletFiles:
         self._marked: object = None
 
     def mark(self) -> None:
-        """Remember the device manager's file as it is: only one that is written later is fresh."""
+        """Record the current device manager's file: only a later version counts as fresh."""
         self._marked = self._devices.identity()
 
     def devices(self) -> DeviceFile | None:
-        """Return for whom the device manager's file names units; None where it cannot be read."""
+        """Return the entries of the device manager's file; None if it cannot be read."""
         units = self._devices.read()
         if units is None:
             return None
         return DeviceFile(units, is_fresh=self._devices.seen is None or self._devices.seen != self._marked)
 
     def claims(self) -> Mapping[str, ClaimEntry] | None:
-        """Return the claims of our driver in the DRA manager's file, by uid; None where it cannot be read."""
+        """Return the claims of this driver in the DRA manager's file, by uid; None if it cannot be read."""
         return self._claims.read()
 
 
 class _File(Generic[T]):
-    """A file that is decoded again only when it was written again."""
+    """A file that is decoded again only after it was written again."""
 
     def __init__(self, path: Path, decode: Callable[[bytes], T]) -> None:
         self._path = path
         self._decode = decode
         self._content: T | None = None
         self._problem = ""
-        self.seen: object = None  # the identity of what was decoded last; None: nothing, or it could not be read
+        self.seen: object = None  # identity of the last decoded content; None: nothing, or it could not be read
 
     def identity(self) -> object:
-        """Identify what is at the path now: the kubelet replaces the file each time; None where there is none."""
+        """Identify what is at the path now, which the kubelet replaces each time; None if there is no file."""
         try:
             status = self._path.stat()
         except OSError:

@@ -12,7 +12,7 @@ Wanted: TypeAlias = Callable[[Sequence[ClaimName]], Awaitable[Mapping[str, bool]
 
 
 class NodeWitnesses:
-    """What the reconciler asks (`checkpoint.reconciler.Witnesses`)."""
+    """All witnesses for the reconciler (`checkpoint.reconciler.Witnesses`)."""
 
     def __init__(
         self,
@@ -28,21 +28,21 @@ class NodeWitnesses:
         self._wanted = wanted
 
     def is_absent(self) -> bool:
-        """Tell whether there is no kubelet that could name anything."""
+        """Return whether no kubelet can name anything."""
         return self._pod_resources.is_absent()
 
     async def listed(self) -> Listed | None:
-        """Return what pod-resources lists; listing has the kubelet forget ended pods, in its memory alone."""
+        """Return what pod-resources lists; listing makes the kubelet forget ended pods, but only in its memory."""
         listed = await self._pod_resources.listed()
         self._files.mark()
         return listed
 
     async def device_file(self) -> DeviceFile | None:
-        """Return what the kubelet's device manager has on disk."""
+        """Return the file of the kubelet's device manager."""
         return await in_thread(self._files.devices)
 
     async def claim_file(self) -> Mapping[str, ClaimEntry] | None:
-        """Return what the kubelet's DRA manager has on disk."""
+        """Return the file of the kubelet's DRA manager."""
         return await in_thread(self._files.claims)
 
     async def pods(self) -> frozenset[str] | None:

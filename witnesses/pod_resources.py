@@ -18,8 +18,8 @@ from kubeletapi.podresources.v1 import api_pb2 as podresources
 from witnesses.threads import in_thread
 
 TIMEOUT = 5.0  # seconds
-LONGEST_LIST = 16 * 1024 * 1024  # bytes; what the kubelet's own client of this API takes
-_MOST_ON_THE_LOOP = 64 * 1024  # bytes of a list that is read there, for 2 ms
+LONGEST_LIST = 16 * 1024 * 1024  # bytes; the limit of the kubelet's own client of this API
+_MOST_ON_THE_LOOP = 64 * 1024  # bytes of a list that is converted on the loop, which takes 2 ms
 log = logging.getLogger("nodeplug.leases")
 _SERVICE = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
@@ -35,27 +35,28 @@ class PodResources:
         nodes: Sequence[str] = (),
         transport: Transport = "builtin",
     ) -> None:
-        """Ask at `socket` for the resources that `serves` knows and the claims of `driver`.
+        """Ask at `socket` for the resources that `serves` accepts and the claims of `driver`.
 
-        `nodes` are this node's names: without one no pod passes for the API server's, for it might be a static one.
+        `nodes` are this node's names: without any name no pod counts as the API server's, because it could be a static
+        one.
         """
         self._socket = socket
         self._serves = serves
         self._driver = driver
         self._transport: Transport = transport
         self._suffixes = tuple(f"-{node}" for node in nodes if node)
-        self._knowing: object = None  # the kubelet that knew its pods
+        self._knowing: object = None  # the kubelet that has listed a pod of the API server
         self.problem = ""
 
     def is_absent(self) -> bool:
-        """Tell whether there is no socket, and so no kubelet that could list anything; where nobody can tell, no."""
+        """Return whether the socket is absent, which means that no kubelet is running; False if that is unknown."""
         try:
             return not is_there(self._socket)
         except OSError:
             return False
 
     async def listed(self) -> Listed | None:
-        """Return what the kubelet lists; None where it does not answer, with the reason in `problem`."""
+        """Return what the kubelet lists; None if it does not answer, with the reason in `problem`."""
         kubelet = self._kubelet()
         if kubelet is None:
             self._report(f"pod-resources socket {self._socket} not found: devices of ended pods are not released")
@@ -65,13 +66,13 @@ class PodResources:
             channel = connect(self._socket, max_message=LONGEST_LIST, transport=self._transport)
             async with asyncio.timeout(TIMEOUT), channel:
                 answer: podresources.ListPodResourcesResponse = await Client(channel, _SERVICE).call("List", request)
-        except Exception as error:  # whatever the other side sends, we go on without its word
+        except Exception as error:  # whatever the other side sends, this witness only becomes silent
             details = error.details if isinstance(error, RpcError) else str(error) or f"no answer within {TIMEOUT:g} s"
             self._report(f"pod-resources does not answer: {details}")
             return None
         self._report("")
         if self._kubelet() != kubelet:
-            kubelet = None  # another one listens there since: who of the two has answered nobody knows
+            kubelet = None  # another kubelet listens now: which of the two answered is unknown
         elif self._suffixes and any(not pod.name.endswith(self._suffixes) for pod in answer.pod_resources):
             self._knowing = kubelet
         knows_its_pods = kubelet is not None and self._knowing == kubelet
@@ -79,7 +80,7 @@ class PodResources:
         return (await in_thread(listed) if answer.ByteSize() > _MOST_ON_THE_LOOP else None) or listed()
 
     def _kubelet(self) -> object:
-        """Identify the kubelet by its socket, which each start makes; None where there is none."""
+        """Identify the kubelet by its socket, which each start creates again; None if there is no socket."""
         try:
             status = self._socket.stat()
         except OSError:
@@ -95,7 +96,7 @@ class PodResources:
 def listed_in(
     answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool], driver: str, *, knows_its_pods: bool
 ) -> Listed:
-    """Return what an answer lists of the resources that `serves` knows and the claims of `driver`; of none without."""
+    """Return what an answer lists of the resources that `serves` accepts and the claims of `driver` (empty: none)."""
     return Listed(units=_units(answer, serves), claims=_claims(answer, driver), knows_its_pods=knows_its_pods)
 
 

@@ -8,11 +8,12 @@ T = TypeVar("T")
 
 
 async def in_thread(question: Callable[[], T | None]) -> T | None:
-    """Return what is answered; None where no thread is left to ask in, which says nothing of who holds what."""
+    """Return the result of `question`; None if no thread is available, which is no evidence about holders."""
     is_wanted = True
 
     def answer() -> T | None:
-        return question() if is_wanted else None  # an executor keeps what it had no thread for, and asks beside others
+        # an executor keeps calls that it had no thread for, and would run this one beside a later one
+        return question() if is_wanted else None
 
     try:
         return await asyncio.to_thread(answer)

@@ -1,1 +1,1 @@
-"""Claims made ready: planned, leased, described to the runtime, and undone."""
+"""Prepares claims: plans, leases, describes them to the runtime, and undoes all that."""

@@ -21,11 +21,11 @@ from resources.resource import DriverBinding
 
 _DRIVERS = "/sys/bus/pci/drivers"
 _FUNCTIONS = "/sys/bus/pci/devices"
-_OF_BRIDGES = (None, "pcieport", "pci-stub", "shpchp")  # they leave the memory of others alone
+_OF_BRIDGES = (None, "pcieport", "pci-stub", "shpchp")  # these do not access the memory of other devices
 
 
 def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: DriverBinding) -> Binding:
-    """Return how the functions of `device` get the driver; `parts` are they and what is on them, as scanned.
+    """Return how the functions of `device` get the driver; `parts` are the functions and what is on them, as scanned.
 
     Raises `BindRefused`.
     """
@@ -49,7 +49,7 @@ def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: Driv
 
 
 def why_not_here(host: Host, bind: DriverBinding) -> str:
-    """Return what the host lacks to bind anything, and what to do; empty where it has all."""
+    """Return what the host lacks to bind any device, and what to do; empty if nothing is missing."""
     if not host.exists(f"{_DRIVERS}/{bind.driver}"):
         return f"the kernel has no driver {bind.driver}; load it (modprobe {bind.driver})"
     node, module = ("/dev/iommu", "iommufd") if bind.iommufd else ("/dev/vfio/vfio", "vfio")

@@ -10,11 +10,11 @@ from hostdevices import Device
 
 
 class BindRefused(DraPluginError):
-    """A device cannot get the driver that its claim is to have, or not yet; says which one, why, and what to do."""
+    """A device cannot get the driver that its claim needs, or not yet; names the device, the reason and what to do."""
 
 
 class BoundFunction(Struct, frozen=True):
-    """A PCI function with the driver that it had, empty for none, and its `driver_override`, empty for none."""
+    """A PCI function with its driver and its `driver_override` before the change; empty for none."""
 
     address: str
     driver: str
@@ -24,8 +24,8 @@ class BoundFunction(Struct, frozen=True):
 class Binding(Struct, frozen=True):
     """All functions of an IOMMU group, bound to `driver` together.
 
-    `devices` are they and all that was on them, as offered: while they are bound the kernel shows others. With
-    `iommufd` containers get the nodes for that, else the group's.
+    `devices` are the functions and everything that was on them, as offered: while they are bound the kernel shows other
+    devices. With `iommufd` containers get the nodes for it, otherwise those of the group.
     """
 
     driver: str

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ClaimBindings:
-    """Belongs to the loop."""
+    """Binds and restores the devices of claims. Belongs to the loop."""
 
     def __init__(self, host: Host, presence: Presence, work: HostWork) -> None:
         """Prepare; nothing is bound yet."""
@@ -36,7 +36,7 @@ class ClaimBindings:
         self._followed: tuple[Binding, ...] = ()  # of all claims; replaced, never changed
 
     @property
-    def _drivers(self) -> "Drivers":  # asked for on the loop alone: two would not know of each other's writes
+    def _drivers(self) -> "Drivers":  # only on the loop: two objects would not know of each other's blocked writes
         if self._made is None:
             from dra_plugin.preparing.driver_binding import Drivers
 
@@ -44,7 +44,7 @@ class ClaimBindings:
         return self._made
 
     async def plan(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> Bindings:
-        """Return how the devices of these results get their drivers, by their names.
+        """Return how the devices of these results get their drivers, by device name.
 
         Raises `BindRefused` and `HostExhausted`.
         """
@@ -62,30 +62,33 @@ class ClaimBindings:
         return found
 
     async def apply(self, record: Record) -> None:
-        """Have the functions of a claim bound to its driver. Raises `BindRefused` and `HostExhausted`."""
+        """Bind the functions of a claim to its driver. Raises `BindRefused` and `HostExhausted`."""
         for binding in bindings_of(record).values():
             await self._work.wait(partial(certainly, partial(self._drivers.take, binding)))
 
     async def restore(self, record: Record) -> None:
-        """Have the functions of a claim as they were. Raises `BindRefused` while one is used, and `HostExhausted`."""
+        """Restore the drivers of a claim's functions. Raises `BindRefused` while one is used, and `HostExhausted`."""
         for binding in bindings_of(record).values():
             await self._work.wait(partial(certainly, partial(self._drivers.give_back, binding)))
 
     def nodes(self, binding: Binding) -> tuple[Devnode, ...]:
-        """Return the nodes that containers get of what is bound, as they are now; none while it is not. Any thread."""
+        """Return the nodes that containers get of a bound device, as they are now; none while it is unbound.
+
+        Thread-safe.
+        """
         from dra_plugin.preparing.driver_binding import bound_nodes
 
         return bound_nodes(self._host, binding)
 
     def follow(self, records: Iterable[Record]) -> None:
-        """Have scans find the devices of these claims as they were, from before they are bound, and of no others."""
+        """Let scans report the devices of exactly these claims as they were; call it before binding them."""
         self._followed = tuple(x for each in records for x in bindings_of(each).values())
 
     def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
-        """Return the devices of a scan, with those of claims as they were when they were bound; any thread may.
+        """Return the devices of a scan, with those of claims as they were before they were bound. Thread-safe.
 
-        They are what they were to selectors, slices and leases, and what the kernel shows of them meanwhile (the IOMMU
-        group) is nobody's to offer. What was unplugged is gone.
+        For selectors, slices and leases they are unchanged, and the devices that the kernel shows meanwhile (the IOMMU
+        group) are not offered. A device that was unplugged is gone.
         """
         if not self._followed:
             return devices
@@ -96,7 +99,7 @@ class ClaimBindings:
 
 
 def bindings_of(record: Record) -> dict[str, Binding]:
-    """Return what is bound for a claim, by the names of its devices."""
+    """Return the bindings of a claim, by device name."""
     return {x.name: x.binding for x in record.allocated if x.binding is not None}
 
 

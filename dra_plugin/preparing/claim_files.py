@@ -15,23 +15,23 @@ from dra_plugin.preparing.claim_record import Record
 from dra_plugin.preparing.metadata_files import MetadataFolder
 from hostdevices import HostDevicesError
 
-_OWNER = "dra"  # of the files in the CDI directory
+_OWNER = "dra"  # the owner's name in the names of files in the CDI directory
 _FAILURES = (OSError, DraPluginError, cdi.CdiError, HostDevicesError)
 Describe: TypeAlias = Callable[[Record], cdi.Spec | None]
 
 
 class ClaimFiles:
-    """What the claims of one driver have on this host."""
+    """The files on this host of one driver's claims."""
 
     def __init__(self, driver: str, cdi_directory: Path, metadata: MetadataFolder | None, describe: Describe) -> None:
-        """Prepare; nothing is touched yet. `describe` says how a runtime finds a claim's devices now."""
+        """Prepare; no file is touched yet. `describe` returns the CDI spec of a claim's devices as they are now."""
         self._metadata = metadata
         self._driver = driver
         self._cdi = cdi.CdiDirectory(cdi_directory, _OWNER)
         self._describe = describe
 
     def check(self, claim: ClaimRef) -> None:
-        """Raise OSError, `MetadataError` or `CdiError` for a claim whose files could be neither made nor removed."""
+        """Raise OSError, `MetadataError` or `CdiError` for a claim whose files could be neither written nor removed."""
         paths = [self._cdi.file(name) for name in self._names(claim.uid)]
         for path in [*paths, self._metadata.file(claim.uid, "any")] if self._metadata is not None else paths:
             try:
@@ -40,9 +40,9 @@ class ClaimFiles:
                 continue
 
     def write(self, record: Record, *, rewrite: bool = False) -> None:
-        """Put a claim's files in place. Raises OSError, `MetadataError`, `CdiError`, and as `claim_spec`.
+        """Write a claim's files. Raises OSError, `MetadataError`, `CdiError`, and the errors of `claim_spec`.
 
-        Metadata that is there stays; with `rewrite` it is what the record says.
+        Existing metadata stays; with `rewrite` it is replaced by the record's.
         """
         self._write_metadata(record, rewrite)
         for name, spec in self._specs(record).items():
@@ -50,9 +50,9 @@ class ClaimFiles:
         self.describe(record)
 
     def describe(self, record: Record) -> None:
-        """Make the description of a claim's devices true again after one of them has moved, come or gone.
+        """Update the CDI spec of a claim's devices after one of them has moved, come or gone.
 
-        As `write`.
+        Raises the errors of `write`.
         """
         name, spec = self._names(record.claim.uid)[0], self._describe(record)
         if spec is None:
@@ -61,33 +61,33 @@ class ClaimFiles:
             self._cdi.write(name, spec)
 
     def remove(self, uid: str) -> None:
-        """Remove a claim's files; none is fine. Raises OSError or `CdiError`."""
+        """Remove a claim's files, if there are any. Raises OSError or `CdiError`."""
         for name in self._names(uid):
             self._cdi.remove(name)
         if self._metadata is not None:
             self._metadata.remove(uid)
 
     def concerns(self, entry: str) -> bool:
-        """Tell whether a file of this name in the CDI directory is one of ours."""
+        """Return whether a file of this name in the CDI directory belongs to this driver."""
         return self._cdi.is_ours(entry)
 
     def touched(self, changed: Iterable[str]) -> set[str]:
-        """Return the uids of claims of which somebody has changed a CDI spec, of what has `changed` in the directory.
+        """Return the uids of the claims whose CDI specs another program has changed, from the `changed` names.
 
-        A name that holds no uid, for its length, is passed over.
+        Names that are too long to contain the uid are ignored.
         """
         kinds = [f"{each}~" for each in self._names("")]
         names = [name for name in map(self._cdi.name_of, changed) if self._cdi.is_touched(name)]
         return {name.removeprefix(kind) for name in names for kind in kinds if name.startswith(kind)}
 
     def are_touched(self, uid: str) -> bool:
-        """Tell whether somebody has changed or removed a CDI spec of a claim."""
+        """Return whether another program has changed or removed a CDI spec of a claim."""
         return any(map(self._cdi.is_touched, self._names(uid)))
 
     def sync(self, records: Sequence[Record], kept: Collection[str] | None) -> list[str]:
-        """Put the files of these claims in place, and remove those of all but the claims `kept`; None: of nobody.
+        """Write the files of these claims, and remove those of all claims not in `kept`; None: remove nothing.
 
-        Returns what went wrong, in words; the rest is done all the same.
+        Returns the problems, in words; a problem does not stop the rest.
         """
         problems: list[str] = []
         for record in records:

@@ -15,42 +15,42 @@ from hostdevices.presence import Presence
 
 
 class ClaimHardware:
-    """Belongs to the loop."""
+    """Changes and restores the hardware of claims. Belongs to the loop."""
 
     def __init__(self, host: Host, presence: Presence, work: HostWork, runtime: str, moved: Callable[[], None]) -> None:
-        """Prepare. `runtime` is the setting `ociRuntime`; `moved` is called when an interface may be somewhere else."""
+        """Prepare. `runtime` is the setting `ociRuntime`; `moved` is called when an interface might have moved."""
         self.interfaces = ClaimInterfaces(host, presence, work, runtime, moved)
         self.bindings = ClaimBindings(host, presence, work)
 
     async def apply(self, record: Record) -> None:
-        """Have all as the claim is to find it. Raises `InterfaceRefused` and `BindRefused`."""
+        """Make the hardware as the claim needs it. Raises `InterfaceRefused` and `BindRefused`."""
         await self.bindings.apply(record)
         await self.interfaces.apply(record)
 
     async def restore(self, record: Record) -> None:
-        """Have all as it was. Raises `InterfaceRefused` and `BindRefused` while somebody still has something."""
+        """Restore the hardware. Raises `InterfaceRefused` and `BindRefused` while something is still in use."""
         await self.interfaces.restore(record)
         await self.bindings.restore(record)
 
     def follow(self, records: Sequence[Record]) -> None:
-        """Keep scans and events true to what these claims of this boot have from now on, and no others."""
+        """Let scans and events cover what exactly these claims have; all of them are of this boot."""
         self.interfaces.follow(records)
         self.bindings.follow(records)
 
     def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
-        """Return the devices of a scan, with those of claims as they were; any thread may."""
+        """Return the devices of a scan, with those of claims as they were. Thread-safe."""
         return self.interfaces.with_lent(self.bindings.with_lent(devices))
 
     def where(self, record: Record) -> object:
-        """Return what the description of a claim's devices depends on."""
+        """Return the state that the description of a claim's devices depends on."""
         bound = tuple(map(self.bindings.nodes, bindings_of(record).values()))
         return self.interfaces.places(record), bound
 
     def close(self) -> None:
-        """Hear of nothing any more."""
+        """Stop listening to events."""
         self.interfaces.close()
 
 
 def changes(record: Record) -> bool:
-    """Tell whether something changes for a claim."""
+    """Return whether a claim changes any hardware."""
     return is_moving(record) or bool(bindings_of(record))

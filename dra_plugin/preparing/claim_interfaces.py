@@ -32,10 +32,10 @@ log = logging.getLogger("nodeplug.dra")
 
 
 class ClaimInterfaces:
-    """Belongs to the loop."""
+    """Moves and restores the interfaces of claims. Belongs to the loop."""
 
     def __init__(self, host: Host, presence: Presence, work: HostWork, runtime: str, moved: Callable[[], None]) -> None:
-        """Prepare. `runtime` is the setting `ociRuntime`; `moved` is called when an interface may be somewhere else."""
+        """Prepare. `runtime` is the setting `ociRuntime`; `moved` is called when an interface might have moved."""
         self._host = host
         self._presence = presence
         self._work = work
@@ -46,7 +46,7 @@ class ClaimInterfaces:
         self._followed: Mapping[str, Interface] = {}  # of all claims, by device; replaced, never changed
 
     @property
-    def _interfaces(self) -> "Interfaces":  # asked for on the loop alone: two would not know of each other's places
+    def _interfaces(self) -> "Interfaces":  # only on the loop: two objects would not know of each other's places
         if self._made is None:
             from dra_plugin.preparing.interface_moves import Interfaces
             from dra_plugin.preparing.oci_runtime import OciRuntime
@@ -55,9 +55,9 @@ class ClaimInterfaces:
         return self._made
 
     async def links(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> "Links | None":
-        """Return all interfaces, where one of these results is to move.
+        """Return all interfaces if one of these results moves, otherwise None.
 
-        Raises `InterfaceRefused` where none can be moved, and `HostExhausted` where that is not known now.
+        Raises `InterfaceRefused` if no interface can be moved, and `HostExhausted` if that cannot be determined now.
         """
         found = [find(x.device) for x in results if not x.admin_access]
         moving = [x.device for x in found if x is not None and x.resource.dra.interface is not None]
@@ -65,11 +65,12 @@ class ClaimInterfaces:
             return None
         nics = [nic for device in moving for nic in nics_of(device, self._presence)]
         links = await self._ask(partial(self._interfaces.all, nics))
-        on_others = (x for x in self._followed.values() if x.lower and x.kind != "veth")  # that one's is its peer
+        # the `lower` of a veth is its peer
+        on_others = (x for x in self._followed.values() if x.lower and x.kind != "veth")
         return structs.replace(links, carrying={x.lower: x.home.name for x in on_others})
 
     def check_names(self, plan: Plan, others: Iterable[Lease]) -> None:
-        """Refuse interfaces that would have one name in their pod; `others` are the leases of other claims.
+        """Refuse interfaces that would have the same name in their pod; `others` are the leases of other claims.
 
         Raises `InterfaceRefused`.
         """
@@ -79,25 +80,25 @@ class ClaimInterfaces:
         check_names(plan.record, [record for record in records if record is not None])
 
     async def apply(self, record: Record) -> None:
-        """Find the interfaces of a claim; set up those at home for its pod. Raises `InterfaceRefused`."""
+        """Find the interfaces of a claim; configure those at home for its pod. Raises `InterfaceRefused`."""
         if is_moving(record):
             await self._ask(partial(self._interfaces.apply, record))
 
     async def restore(self, record: Record) -> None:
-        """Have the interfaces of a claim as they were. Raises `InterfaceRefused` while one is away."""
+        """Restore the interfaces of a claim. Raises `InterfaceRefused` while one is away."""
         if is_moving(record):
             await self._ask(partial(self._interfaces.restore, record))
 
     def place(self, interface: Interface) -> Place:
-        """Return where an interface was when it was looked for last; at home before. Any thread may."""
+        """Return where an interface was when it was last searched; before that, at home. Thread-safe."""
         return self._made.place(interface) if self._made is not None else Place.HOME
 
     def places(self, record: Record) -> tuple[Place, ...]:
-        """Return where the interfaces of a claim were when they were looked for last."""
+        """Return where the interfaces of a claim were when they were last searched."""
         return tuple(self.place(x.interface) for x in record.allocated if x.interface is not None)
 
     def kept(self, record: Record) -> Kept:
-        """Return the interfaces that a claim has, and whether they are away."""
+        """Return the interfaces of a claim, each with whether it is away."""
         return {
             (x.request, x.name): (x.interface, self.place(x.interface) is not Place.HOME)
             for x in record.allocated
@@ -105,7 +106,7 @@ class ClaimInterfaces:
         }
 
     def follow(self, records: Sequence[Record]) -> None:
-        """Hear of the interfaces of these claims from now on, before they can move, and of no others."""
+        """Receive events of the interfaces of exactly these claims; call it before the interfaces can move."""
         self._followed = {
             x.interface.device.id: x.interface for each in records for x in each.allocated if x.interface is not None
         }
@@ -120,16 +121,16 @@ class ClaimInterfaces:
                 log.warning("no events of interfaces (%s): where they are waits for a scan", error)
 
     def close(self) -> None:
-        """Hear of nothing any more."""
+        """Stop receiving events."""
         if self._events is not None:
             self._events.close()
             self._events = None
 
     def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
-        """Return the devices of a scan, with the interfaces of claims as these found them; any thread may.
+        """Return the devices of a scan, with the interfaces of claims as they were when planned. Thread-safe.
 
-        They are the node's, in a pod, too, and what is set up for a pod is nobody else's business: slices stay as they
-        are.
+        They stay the node's devices even inside a pod, and their configuration for the pod is not published: slices do
+        not change.
         """
         if not self._followed:
             return devices
@@ -155,5 +156,5 @@ class ClaimInterfaces:
 
 
 def is_moving(record: Record) -> bool:
-    """Tell whether a claim has an interface that moves."""
+    """Return whether a claim has an interface that moves."""
     return any(x.interface is not None for x in record.allocated)

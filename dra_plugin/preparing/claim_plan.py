@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 Find: TypeAlias = Callable[[str], Offered | None]
 Kept: TypeAlias = Mapping[tuple[str, str], tuple[Interface, bool]]
-"""By request and device, an interface that a claim has already, and whether it is away from home."""
+"""By request and device: an interface that the claim has already, and whether it is away from home."""
 Bindings: TypeAlias = Mapping[str, Binding]
-"""How devices get their drivers, by their names."""
+"""How devices get their drivers, by device name."""
 Attributes: TypeAlias = Callable[[Offered], Mapping[str, v1.DeviceAttribute]]
 
 
 class ClaimRefused(DraPluginError):
-    """A claim's devices cannot be had as it asks for them; says which one, why, and what to do."""
+    """A claim cannot have its devices as requested; the text names the device, the reason and what to do."""
 
 
 class DeviceChanged(ClaimRefused):
-    """A device is another one than at the last scan; the next one tells which."""
+    """A device differs from the last scan; the next scan shows how."""
 
 
 class _Choice(Struct, frozen=True):
-    """An allocation's result, what it names here, and what holds for it."""
+    """An allocation result, the offered device that it names, and the settings for it."""
 
     result: v1.DeviceRequestAllocationResult
     offered: Offered
@@ -66,7 +66,7 @@ class _Choice(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """What is to be done for a claim; `resets` are the devices to reset first, `pods` the uids of those that use it."""
+    """What to do for a claim; `resets` are the devices to reset first, `pods` the uids of the pods that use it."""
 
     record: Record
     devices: Mapping[str, tuple[str, frozenset[str], frozenset[str]]]  # by unit: resource, exclusive, shared
@@ -74,7 +74,7 @@ class Plan(Struct, frozen=True):
     pods: frozenset[str]
 
     def leases(self, phase: Phase, boot_id: str, now: float) -> list[Lease]:
-        """Return the claim's leases, one for each unit; `now` in seconds of the Unix clock."""
+        """Return the claim's leases, one for each unit; `now` is in seconds of the Unix clock."""
         claim, record = self.record.claim, encode(self.record)
         return [
             Lease(
@@ -96,7 +96,7 @@ class Plan(Struct, frozen=True):
 
 
 class Planner:
-    """Plans claims against what is offered now."""
+    """Plans claims on the basis of what is offered now."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Planner:
         self._allowed_mounts = allowed_mounts
 
     def results(self, claim: v1.ResourceClaim) -> list[v1.DeviceRequestAllocationResult]:
-        """Return what the claim got from our driver. Raises `ClaimRefused` for what is not this node's."""
+        """Return the claim's results for this driver. Raises `ClaimRefused` for those of another node."""
         if claim.status.allocation is None:
             raise ClaimRefused(f"claim {claim.metadata.namespace}/{claim.metadata.name} is not allocated")
         found = [x for x in claim.status.allocation.devices.results if x.driver == self._driver]
@@ -142,12 +142,12 @@ class Planner:
         kept: Kept | None = None,
         bindings: Bindings | None = None,
     ) -> Plan:
-        """Return what to do for the claim's `results`; a device that is `in_use` already need not be healthy.
+        """Return what to do for the claim's `results`; a device that is already `in_use` need not be healthy.
 
-        `links` are all interfaces, for devices whose interface moves; of those in `kept` it is the claim's already, and
-        may be in its pod. `bindings` are how devices get their drivers.
+        `links` are all interfaces, for devices whose interface moves. Those in `kept` are the claim's already, and can
+        be in its pod. `bindings` are how devices get their drivers.
 
-        Raises `DraPluginError` or `CdiError` for what cannot be.
+        Raises `DraPluginError` or `CdiError` if the claim cannot be prepared.
         """
         assert claim.status.allocation is not None, "or it would have no results"
         configs = read_configs(claim.status.allocation.devices, self._driver, self._allowed_mounts)
@@ -181,19 +181,20 @@ class Planner:
         if offered.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
             raise ClaimRefused(f"{where}: `vhostNet` needs {path}, which is not here; load its kernel module")
         if in_use and not self._presence.is_there(offered.device.id):
-            raise ClaimRefused(f"{where} is gone")  # it is offered for another claim's sake, and no scan changes that
+            # it is offered only because a claim holds it; a scan does not change that
+            raise ClaimRefused(f"{where} is gone")
         if (changed := self._presence.why_changed(offered.device)) and not is_away:
             raise DeviceChanged(f"{where} changed since it was published: {changed}; it is tried again")
         return offered
 
     def _interface(self, choice: _Choice, uid: str, links: "Links | None") -> Interface | None:
-        """Return how the interface of a device moves; None where it does not."""
+        """Return how the interface of a device moves; None if it does not."""
         moves, config = choice.offered.resource.dra.interface, choice.settings.interface
         where = f"request {choice.result.request}: device {choice.result.device}"
         if moves is None or choice.is_admin or links is None:
             check_allowed(config, None, where)
             return None
-        from dra_plugin.preparing.interface_plan import plan_interface  # for those who have any
+        from dra_plugin.preparing.interface_plan import plan_interface  # on first use: most claims have no interface
 
         nics = nics_of(choice.offered.device, self._presence)
         if len(nics) != 1:
@@ -210,7 +211,7 @@ class Planner:
         mounted = {x.request: cdi_device_id(self._driver, ref.uid, x.request) for x in metadata}
         devices = []
         for choice, name in zip(choices, device_names(self._driver, ref, chosen), strict=True):
-            # the first device of a request brings its metadata: a file must not be mounted twice
+            # only for the first device of a request: a file must not be mounted twice
             names = (name, mounted.pop(base_request(choice.result.request), ""), *_foreign_names(choice))
             devices.append(
                 PreparedDevice(
@@ -238,7 +239,7 @@ class Planner:
             request=choice.result.request,
             name=choice.offered.name,
             resource=choice.offered.resource.name,
-            seen=self._presence.seen(choice.offered.device),  # as it is now: it was checked
+            seen=self._presence.seen(choice.offered.device),  # its current identity, which was checked above
             permissions=choice.offered.resource.permissions,
             settings=choice.settings,
             partition=choice.offered.partition,
@@ -262,7 +263,7 @@ class Planner:
 
 
 def nics_of(device: Device, presence: Presence) -> list[Device]:
-    """Return the network interfaces that a device is, or has."""
+    """Return the network interfaces that a device is or has."""
     found = (presence.get(i) for i in sorted(device.ids))
     return [x for x in found if x is not None and x.kind == "nic"]
 
@@ -273,22 +274,22 @@ def ref_of(claim: v1.ResourceClaim) -> ClaimRef:
 
 
 def unit_of(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
-    """Return how a lease names what a result gives: a device, a share of it, or an administrator's access to it."""
+    """Return a lease's name for a result: a device, a share of it, or an administrator's access to it."""
     if result.admin_access:
         return f"{result.device}@{uid}"
     return f"{result.device}/{result.share_id}" if result.share_id else result.device
 
 
 def name_of(unit: str) -> str:
-    """Return the name under which what a unit is of, or was, is offered (see `unit_of`)."""
+    """Return the name under which the device of a unit is or was offered (see `unit_of`)."""
     return unit.partition("@")[0].partition("/")[0]
 
 
 def devices_of(unit: str, offered: Offered | None) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the devices that whoever has a unit has exclusively, and those of which it has a part.
+    """Return the devices that the holder of a unit has exclusively, and those of which it has a part.
 
-    A share is one also where its device is offered whole today, and the other way round. What is not offered any more
-    is known by its name alone.
+    A share stays a share if its device is offered whole today, and the other way round. A device that is no longer
+    offered is known only by its name.
     """
     name, _, share = unit.partition("/")
     ids, near = (offered.device.ids, offered.shared) if offered is not None else (frozenset((name,)), frozenset())
@@ -307,7 +308,7 @@ def _leased(choice: _Choice, uid: str) -> tuple[str, frozenset[str], frozenset[s
 
 
 def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:
-    """Return what the claim takes of devices that others can have a part of, by the devices' ids."""
+    """Return what the claim takes of devices that others can have a part of, by device id."""
     found: dict[str, Holding] = {}
     for each in choices:
         layout, resource = each.offered.layout, each.offered.resource
@@ -328,13 +329,13 @@ def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:
 
 
 def _sum(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-    """Add quantities by their names."""
+    """Add quantities by name."""
     both = {name: str(Quantity.parse(one[name]) + Quantity.parse(other[name])) for name in one.keys() & other.keys()}
     return {**one, **other, **both}
 
 
 def _check_edits(choices: Sequence[_Choice]) -> None:
-    """Refuse what a container could not be told apart, or told at all. Raises `ClaimRefused`."""
+    """Refuse devices that a container could not distinguish, or could not describe. Raises `ClaimRefused`."""
     requests: dict[str, list[Device]] = {}
     for choice in choices:
         request, device = choice.result.request, choice.offered.device
@@ -352,7 +353,7 @@ def _check_edits(choices: Sequence[_Choice]) -> None:
 
 
 def _foreign_names(choice: _Choice) -> tuple[str, ...]:
-    """Return the CDI devices of others that go with a device; an administrator's may be one that nobody else gets."""
+    """Return the CDI devices of other vendors for a device. Raises `ClaimRefused` if there are none for it."""
     names, device = choice.offered.resource.cdi_devices, choice.offered.device
     if why := why_no_name(names, device):
         raise ClaimRefused(f"request {choice.result.request}: device {choice.result.device} cannot be had: {why}")
@@ -360,7 +361,7 @@ def _foreign_names(choice: _Choice) -> tuple[str, ...]:
 
 
 def _resets(choices: Sequence[_Choice]) -> list[Device]:
-    """Return the devices to reset. Raises `ClaimRefused` where that would hit somebody else."""
+    """Return the devices to reset. Raises `ClaimRefused` if a reset would affect another holder."""
     found: dict[str, Device] = {}
     for each in choices:
         if each.is_admin or not each.settings.reset:

@@ -22,12 +22,12 @@ from resourceapi.objects import format_time, v1
 
 
 class AllocatedDevice(Struct, frozen=True):
-    """A device that a claim got, under the `name` that slices give it, as it was then, and what holds for it.
+    """A device that a claim got, under the `name` that slices give it, as it was then, with its settings.
 
-    `partition` names the part of it that this is; empty for the whole. `consumed` are amounts of the device's
-    capacities, `facts` what its variables name of it, as text. An administrator's access is beside whoever has
-    the device, and never changes it. `interface` is what of it moves into the pod; with
-    `vhost_net` containers get these nodes, too. `binding` is which driver it has for the claim.
+    `partition` names the part of the device; empty for a whole device. `consumed` are amounts of the device's
+    capacities, `facts` the attributes that its variables name, as text. An administrator's access is independent of the
+    device's holder, and never changes the device. `interface` is the interface that moves into the pod; with
+    `vhost_net` containers also get these nodes. `binding` is the driver that the device has for the claim.
     """
 
     request: str
@@ -47,7 +47,7 @@ class AllocatedDevice(Struct, frozen=True):
 
 
 class Holding(Struct, frozen=True):
-    """What a claim has of a device: it `takes` quantities of what the device `has`; `maximum` holders, 0 for any."""
+    """What a claim has of a device: it `takes` quantities of what the device `has`; `maximum` holders, 0: no limit."""
 
     has: Mapping[str, str]
     takes: Mapping[str, str]
@@ -57,10 +57,10 @@ class Holding(Struct, frozen=True):
 class Record(Struct, frozen=True, kw_only=True, tag_field="version", tag="2"):
     """A prepared claim.
 
-    `pod_claim` is the name that its pod has for it, if it comes from a template. `results` are the allocation's results
-    that it answers: request, device, share id and whether the access is an administrator's. `allocated_at` tells apart
-    two allocations of one claim. `shared` is what the claim has of devices that others can have a part of, by their
-    ids. `status` are the entries of the claim's status.devices.
+    `pod_claim` is the pod's name for a claim from a template. `results` are the allocation results that it answers:
+    request, device, share id and whether it is an administrator's access. `allocated_at` distinguishes two allocations
+    of one claim. `shared` is what the claim has of devices that others can have a part of, by device id. `status` are
+    the entries of the claim's status.devices.
     """
 
     claim: ClaimRef
@@ -74,30 +74,30 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="version", tag="2"):
     status: tuple[Mapping[str, Any], ...] = ()
 
     def answers(self, claim: v1.ResourceClaim, results: Sequence[v1.DeviceRequestAllocationResult]) -> bool:
-        """Tell whether this is about the claim's present allocation; a claim can be allocated again without a word."""
+        """Return whether this answers the claim's current allocation: a claim can be allocated again unnoticed."""
         at = allocated_at(claim)
         return self.results == identity(results) and (not at or not self.allocated_at or at == self.allocated_at)
 
 
 def identity(results: Sequence[v1.DeviceRequestAllocationResult]) -> tuple[tuple[str, str, str, bool], ...]:
-    """Return what makes results those of one allocation."""
+    """Return what identifies the results of one allocation."""
     return tuple((x.request, x.device, x.share_id or "", bool(x.admin_access)) for x in results)
 
 
 def allocated_at(claim: v1.ResourceClaim) -> str:
-    """Return when the claim was allocated; empty where the server does not say."""
+    """Return when the claim was allocated; empty if the server does not report it."""
     allocation = claim.status.allocation
     moment = allocation.allocation_timestamp if allocation else None
     return format_time(moment) if moment else ""
 
 
 def record_of(lease: Lease) -> Record | None:
-    """Return what a lease keeps; None where this version of ours cannot read it."""
+    """Return the record in a lease; None if this version of nodeplug cannot read it."""
     return _decode(lease.record)
 
 
 def encode(record: Record) -> bytes:
-    """Return the bytes that the leases keep; the same for the same record."""
+    """Return the bytes that the leases store; equal records have equal bytes."""
     return msgspec.json.encode(record)
 
 

@@ -42,8 +42,8 @@ from resources.resource import Mount, NodeAccess, Resource
 API_VERSION, KIND = "nodeplug.dev/v1", "DeviceConfig"
 MOST_BYTES = 10 * 1024  # the API's own limit for parameters
 MOST_ENV = 32 * 1024
-"""Bytes of all variables of a device, as they are written."""
-_DEEPEST = 16  # levels; ours has four
+"""The most bytes of all variables of a device, as configured."""
+_DEEPEST = 16  # levels of nesting; a DeviceConfig has four
 _LONGEST_WORDS = 300
 _GROUP_BITS = 0o060
 _MODE = re.compile(r"0?[0-7]{3}")
@@ -53,10 +53,10 @@ _Owner = Annotated[int, Meta(ge=0, le=2**32 - 2)]
 
 
 class InvalidConfig(DraPluginError):
-    """Configuration that we refuse; `problems` has everything that is wrong with it, each with the field's path."""
+    """Configuration that is refused; `problems` has everything that is wrong with it, each with the field's path."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        """Keep what is wrong."""
+        """Store the problems."""
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
 
@@ -66,7 +66,7 @@ class _Object(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", k
 
 
 class Access(_Object, frozen=True, kw_only=True):
-    """Who owns the device nodes inside the container; `mode` is octal text. What is not said stays as it is."""
+    """Owner and mode of the device nodes inside the container; `mode` is octal text. Fields not set change nothing."""
 
     uid: _Owner | UnsetType = UNSET
     gid: _Owner | UnsetType = UNSET
@@ -80,7 +80,7 @@ class Sharing(_Object, frozen=True, kw_only=True):
 
 
 class MountConfig(_Object, frozen=True, kw_only=True):
-    """A host path that containers see, at the same path unless another is given."""
+    """A host path that containers see, at the same path unless `container_path` is set."""
 
     host_path: str
     container_path: str = ""
@@ -88,7 +88,7 @@ class MountConfig(_Object, frozen=True, kw_only=True):
 
 
 class DeviceConfig(_Object, frozen=True, kw_only=True):
-    """The opaque parameters of a claim or class that are ours."""
+    """The opaque parameters of a claim or class for this driver."""
 
     api_version: str
     kind: str
@@ -101,10 +101,10 @@ class DeviceConfig(_Object, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True):
-    """What holds for one device of a claim. `env` are templates; `maximum` 0: as many as there are shares.
+    """The effective settings of one device of a claim. `env` are templates; `maximum` 0: as many as there are shares.
 
-    `grants_group`: processes get the group that owns the nodes, for the administrator has said so. `with_driver`:
-    containers get the driver's files.
+    `grants_group`: processes get the group that owns the nodes, because the administrator has configured it.
+    `with_driver`: containers get the driver's files.
     """
 
     env: Mapping[str, str] = {}
@@ -118,16 +118,16 @@ class Settings(Struct, frozen=True):
 
 
 class Configs(Struct, frozen=True):
-    """The configuration of an allocation that is ours, each with where it applies, in the order of precedence."""
+    """The configuration of an allocation for this driver, each part with where it applies, in order of precedence."""
 
     items: tuple[tuple[v1.DeviceAllocationConfiguration, DeviceConfig], ...] = ()
 
     def settings(self, resource: Resource, result: v1.DeviceRequestAllocationResult) -> Settings:
-        """Return what holds for a device of `resource` that a request got: the resource's own word, then ours.
+        """Return the effective settings of a request's device of `resource`: the resource's, changed by these parts.
 
         Raises `InvalidConfig` for too many variables.
         """
-        access = granted = resource.access or NodeAccess()  # the second without what claims say
+        access = granted = resource.access or NodeAccess()  # the second without what claims configure
         env, reset, maximum = dict(resource.env), resource.reset, 0
         mounts = {mount.container_path: mount for mount in resource.mounts}
         interface = InterfaceConfig()
@@ -164,16 +164,16 @@ class Configs(Struct, frozen=True):
 def process_group(access: NodeAccess) -> int:
     """Return the group that a process needs to open nodes with this owner; 0 for none.
 
-    Without an owner the runtime gives the nodes to the process's own user, so the group only matters with one.
+    If no owner is set, the runtime makes the process's own user the owner, and no group is needed.
     """
     opens = access.mode is None or access.mode & _GROUP_BITS
     return access.gid if access.uid is not None and access.gid and opens else 0
 
 
 def read_configs(allocation: v1.DeviceAllocationResult, driver: str, allowed_mounts: Sequence[str]) -> Configs:
-    """Return the configuration for `driver`; other drivers' is not ours to judge.
+    """Return the configuration for `driver`; other drivers' configuration is not checked.
 
-    Raises `InvalidConfig`, which names each one by its place in `status.allocation.devices.config`.
+    Raises `InvalidConfig`, which names each part by its index in `status.allocation.devices.config`.
     """
     found: list[tuple[v1.DeviceAllocationConfiguration, DeviceConfig]] = []
     problems: list[str] = []
@@ -196,9 +196,9 @@ def read_configs(allocation: v1.DeviceAllocationResult, driver: str, allowed_mou
 
 
 def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = ()) -> DeviceConfig:
-    """Return a configuration from a plain JSON value, or from JSON text, where members that come twice are seen.
+    """Return a configuration from a plain JSON value, or from JSON text, in which duplicate members are detected.
 
-    Env values come back with the attributes' full names. Raises `InvalidConfig`.
+    Values of `env` are returned with the full names of attributes. Raises `InvalidConfig`.
     """
     if isinstance(parameters, bytes | str):
         parameters = _parsed(parameters)
@@ -236,7 +236,7 @@ def _parsed(text: bytes | str) -> Any:
 
 
 def _check_form(value: Any) -> None:
-    """Refuse what is deep or large, before anything recurses into it."""
+    """Refuse deep or large values before any recursion into them."""
     level = [value]
     for _ in range(_DEEPEST):
         level = [
@@ -257,7 +257,7 @@ def _check_form(value: Any) -> None:
 
 
 def _twice(value: Any, path: str) -> Iterator[str]:
-    """Yield the paths of members that come twice; only `Members` know of them."""
+    """Yield the paths of duplicate members; only `Members` preserve them."""
     if isinstance(value, dict):
         seen = set()
         for name, item in value.pairs if isinstance(value, Members) else value.items():
@@ -272,7 +272,7 @@ def _twice(value: Any, path: str) -> Iterator[str]:
 
 def _converted(value: dict[str, Any]) -> DeviceConfig:
     env = value.get("env")
-    if isinstance(env, dict):  # the library would not say which one
+    if isinstance(env, dict):  # msgspec would not name the variable
         wrong = [name for name, text in env.items() if not isinstance(text, str)]
         if wrong:
             raise InvalidConfig([f"parameters.env.{_in_event(str(name))}: must be text in quotes" for name in wrong])

@@ -24,15 +24,18 @@ from resourceapi.objects import Condition, DecodeError, to_dict, v1
 
 READY, REASON = "Ready", "Prepared"
 MOST_BYTES = 10 * 1024  # of an entry's data
-LATER = 0.5  # seconds; what waits for its claims comes first, and a claim that is over by then needs no status
+LATER = 0.5  # seconds: preparing claims comes first, and a claim that has ended by then needs no status
 ATTEMPTS = 8
-_AT_ONCE = 2  # requests: claims that wait to be prepared come first
-_NOT_OURS_TO_CHANGE = (403, 404, 409, 422)  # asking again gives the same answer
+_AT_ONCE = 2  # requests: preparing claims has priority
+_NOT_OURS_TO_CHANGE = (403, 404, 409, 422)  # repeating the request gives the same answer
 log = logging.getLogger("nodeplug.dra")
 
 
 def device_status(driver: str, pool: str, devices: Sequence[ClaimDevice], now: float) -> tuple[dict[str, Any], ...]:
-    """Return the entries for a claim's devices, one for each device and share. `now` in seconds of the Unix clock."""
+    """Return the entries for a claim's devices, one for each device and share.
+
+    `now` is in seconds of the Unix clock.
+    """
     moment = datetime.fromtimestamp(now, UTC)
     found: dict[tuple[str, str | None], dict[str, Any]] = {}
     for each in devices:
@@ -58,7 +61,7 @@ def device_status(driver: str, pool: str, devices: Sequence[ClaimDevice], now: f
 
 
 def network_data(device: Device | None, interface: Interface | None = None) -> v1.NetworkDeviceData | None:
-    """Return how a NIC is known on the network, to the pod if it moves there; None for other devices."""
+    """Return a NIC's network data, as the pod sees it if the interface moves there; None for other devices."""
     if interface is not None:
         inside = interface.inside
         return v1.NetworkDeviceData(interface_name=inside.name, ips=inside.addresses, hardware_address=inside.mac)
@@ -76,17 +79,20 @@ class StatusWriter:
         claims: AsyncAnyVersion[v1.ResourceClaim],
         wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Prepare. `driver` owns what is written to `claims`; `wait` lets seconds pass."""
+        """Prepare.
+
+        The field manager is `driver`, and claims are written through `claims`; `wait` waits some seconds.
+        """
         self._driver = driver
         self._claims = claims
         self._wait = wait
-        self._waiting: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}  # before `run`
+        self._waiting: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}  # queued before `run`
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self) -> None:
-        """Write what is asked for; what is not written when this is cancelled is written by the next instance."""
+        """Write queued entries. Entries not written at the cancellation are written by the next instance."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 for uid, work in self._waiting.items():
@@ -97,16 +103,16 @@ class StatusWriter:
             self._group = None
 
     def write(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
-        """Begin to write the entries of a claim's devices."""
+        """Start writing the entries of a claim's devices."""
         self._begin(claim, partial(self._write, claim, devices))
 
     def write_missing(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
-        """Begin to write them where the server has none of ours: a crash came between."""
+        """Start writing them if the server has no entry of this driver: a crash prevented the write."""
         if devices:
             self._begin(claim, partial(self._write_missing, claim, devices))
 
     def forget(self, uid: str) -> None:
-        """Give up what is not written yet of a claim."""
+        """Cancel writing the entries of a claim."""
         self._waiting.pop(uid, None)
         task = self._writing.pop(uid, None)
         if task is not None:
@@ -154,7 +160,8 @@ class StatusWriter:
 
     async def _apply(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
         value = {
-            "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},  # no later one
+            # uid: never a later claim of the same name
+            "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
             "status": {"devices": [dict(each) for each in devices]},
         }
         await self._claims.apply(value, self._driver, force=True, subresource="status")

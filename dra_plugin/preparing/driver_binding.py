@@ -29,37 +29,37 @@ from hostdevices.readers.pci import is_on
 from hostdevices.readers.sysfs import devnodes, hexadecimal, shared_node
 from hostdevices.usage import why_in_use
 
-PATIENCE = 5.0  # seconds that a write may take; the kubelet asks again
+PATIENCE = 5.0  # seconds that a write may take; the kubelet repeats the call
 _BUS = "/sys/bus/pci"
 _NOT_FOR_US = (errno.EROFS, errno.EACCES, errno.EPERM)
 _NOT_NOW = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _MODEL = ("vendor", "device")
-_UNSET = "(null)"  # what the kernel writes for no driver_override
+_UNSET = "(null)"  # what the kernel shows for no driver_override
 log = logging.getLogger("nodeplug.dra")
 
 
 def driver_of(host: Host, address: str) -> str | None:
-    """Return the driver that a function has; None for none."""
+    """Return the driver of a function; None for none."""
     return host.link(f"{_BUS}/devices/{address}/driver")
 
 
 def override_of(host: Host, address: str) -> str:
-    """Return the only driver that a function may get; empty where any may."""
+    """Return the only driver that can bind to a function; empty if there is no such restriction."""
     text = host.read(f"{_BUS}/devices/{address}/driver_override") or ""
     return "" if text == _UNSET else text
 
 
 class Drivers:
-    """Binds and unbinds. One thread per claim at a time."""
+    """Binds and restores. One thread per claim at a time."""
 
     def __init__(self, host: Host, patience: float = PATIENCE) -> None:
-        """Prepare; nothing is asked yet. `patience` is in seconds, see `PATIENCE`."""
+        """Prepare; nothing is read yet. `patience` is in seconds, see `PATIENCE`."""
         self._host = host
         self._patience = patience
-        self._blocked: dict[str, threading.Thread] = {}  # by address: a write that has not come back
+        self._blocked: dict[str, threading.Thread] = {}  # by address: a write that has not returned
 
     def take(self, binding: Binding) -> None:
-        """Have all functions bound to the driver. Raises `BindRefused` where one is not, and `HostExhausted`."""
+        """Bind all functions to the driver. Raises `BindRefused` if one is not bound, and `HostExhausted`."""
         for each in binding.functions:
             with self._words(each.address):
                 self._take(each, binding)
@@ -70,7 +70,7 @@ class Drivers:
             )
 
     def give_back(self, binding: Binding) -> None:
-        """Have all functions as they were. Raises `BindRefused` while one is still used, and `HostExhausted`."""
+        """Restore all functions. Raises `BindRefused` while one is still used, and `HostExhausted`."""
         for each in binding.functions:
             with self._words(each.address):
                 self._give_back(each, binding.driver)
@@ -79,7 +79,7 @@ class Drivers:
         address, driver = was.address, binding.driver
         now = driver_of(self._host, address)
         if now == driver == was.driver:
-            return  # it had it before
+            return  # it had this driver before
         self._check_there(address)
         if now not in (None, driver):
             self._check_free(address, binding)
@@ -96,7 +96,7 @@ class Drivers:
     def _give_back(self, was: BoundFunction, driver: str) -> None:
         host, address = self._host, was.address
         if was.driver == driver:
-            return  # it had it before
+            return  # it had this driver before
         if not host.exists(f"{_BUS}/devices/{address}"):
             log.warning("a function of a claim is gone: it keeps no driver", extra={"device": address})
             return
@@ -122,9 +122,9 @@ class Drivers:
             raise BindRefused(f"the function {address} is gone; delete the pod")
 
     def _check_free(self, address: str, binding: Binding) -> None:
-        """Raise `BindRefused` where the node uses a function by now, or another one is there.
+        """Raise `BindRefused` if the node uses a function by now, or another card is there.
 
-        Since it was planned a daemon may have died, or somebody has exchanged the card.
+        Since the planning the daemon might have crashed, or the card might have been exchanged.
         """
         function = self._host.resolve(f"{_BUS}/devices/{address}") or ""
         got = next((x.attributes for x in binding.devices if x.kind == "pci" and x.name == address), {})
@@ -135,7 +135,7 @@ class Drivers:
             raise BindRefused(f"{address} is in use: {why}")
 
     def _check_unblocked(self, address: str) -> None:
-        """Raise `BindRefused` while a write to a function has not come back: what comes of it is not known."""
+        """Raise `BindRefused` while a write to a function has not returned: its result is unknown."""
         if (blocked := self._blocked.get(address)) is None:
             return
         if blocked.is_alive():
@@ -145,7 +145,7 @@ class Drivers:
         del self._blocked[address]
 
     def _write(self, address: str, file: str, text: str) -> None:
-        """Write to a file of the bus, for as long as we have patience.
+        """Write to a file of the bus, waiting at most `patience` seconds.
 
         Raises `BindRefused`, `HostExhausted` and OSError.
         """
@@ -161,7 +161,7 @@ class Drivers:
         thread = threading.Thread(target=write, name=f"driver of {address}", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+        except RuntimeError as error:  # the process, its cgroup or the node has reached its limit of threads
             raise HostExhausted(f"the driver of {address} cannot be changed: {error}") from error
         thread.join(self._patience)
         if thread.is_alive():

@@ -37,24 +37,24 @@ from resources.resource import VHOST_NET, Mount
 from resources.template import named, render
 
 MOST_ENVIRONMENT = 256 * 1024
-"""Bytes of all variables that a claim's devices bring: an eighth of what a program can be started with (ARG_MAX)."""
+"""The most bytes of all variables of a claim's devices: an eighth of a program's limit (ARG_MAX)."""
 
 
 class TooManyVariables(DraPluginError):
-    """The variables of a claim's devices have more bytes together than a container can be given."""
+    """The variables of a claim's devices together exceed the limit for a container."""
 
 
 class ClaimDevice(Struct, frozen=True):
-    """A device that a claim got, and what it is now; None where it is not there."""
+    """A device that a claim got, and its current state; None if it is not there."""
 
     allocated: AllocatedDevice
     device: Device | None
 
 
 def device_names(driver: str, claim: ClaimRef, devices: Sequence[ClaimDevice]) -> tuple[str, ...]:
-    """Return the CDI device of each: a name for what it is, never for where its nodes are; empty without any edits.
+    """Return the CDI device of each, named after the device and not after its nodes; empty without any edits.
 
-    Raises `CdiError` for what can have no CDI name.
+    Raises `CdiError` if there is no valid CDI name.
     """
     names: list[str] = []
     requests: set[str] = set()
@@ -74,14 +74,14 @@ def claim_spec(
     place: Callable[[Interface], Place] = lambda _: Place.HOME,
     bound: Callable[[Binding], tuple[Devnode, ...]] = lambda _: (),
 ) -> cdi.Spec | None:
-    """Describe the devices of a prepared claim as they are now; None where nothing is there to describe.
+    """Describe the devices of a prepared claim as they are now; None if there is nothing to describe.
 
-    `place` says where an interface is, `bound` which nodes there are of what has another driver for the claim.
+    `place` returns where an interface is, `bound` the nodes of a device that has another driver for the claim.
 
-    A device that is gone has no description: a runtime refuses a container that asks for it, rather than to give it
-    whatever has taken its place. Nor has a request of which an interface is nowhere: runtimes look for interfaces by
-    their names, and another one may have that name now. Raises `ValueTooLong` or `FieldMissing` for a variable,
-    `TooManyVariables` for all of them together.
+    A device that is gone is left out: a runtime then refuses the container instead of using another device in its
+    place. A request with a lost interface is left out, too: runtimes find interfaces by name, and another one might
+    have that name now. Raises `ValueTooLong` or `FieldMissing` for a variable, `TooManyVariables` for all of them
+    together.
     """
     devices = [ClaimDevice(each, _there(each, presence, bound)) for each in record.allocated]
     lost = {
@@ -102,7 +102,7 @@ def claim_spec(
             together = [x for x in devices if base_request(x.allocated.request) == request]
             found = _with_request(found, record, request, together, place)
         name = _unit(record.claim, each.allocated)
-        edits[name] = cdi.Device.of(name, found)  # two results may name the same thing: an administrator's, twice
+        edits[name] = cdi.Device.of(name, found)  # an administrator's two results can name the same device
     size = sum(len(text.encode(errors="surrogatepass")) for x in edits.values() for text in x.container_edits.env)
     if size > MOST_ENVIRONMENT:
         raise TooManyVariables(
@@ -116,12 +116,13 @@ def claim_spec(
 def _there(
     allocated: AllocatedDevice, presence: Presence, bound: Callable[[Binding], tuple[Devnode, ...]]
 ) -> Device | None:
-    """Return a device as it is now; None where it is not there, or not with the driver's files that go with it.
+    """Return a device as it is now; None if it is not there, or without the driver's files that its containers need.
 
-    What its variables name and it does not say any more is as it was when the claim got it.
+    Attributes that its variables name and that it no longer has keep the values from when the claim got it.
     """
     device, moved = presence.find(allocated.seen), allocated.interface
-    if device is None and moved is not None:  # in its pod, or not scanned since it is back: without it nothing starts
+    # in its pod, or back and not scanned yet: without it no container would start
+    if device is None and moved is not None:
         device = structs.replace(allocated.seen.device, attributes=moved.device.attributes)
     if device is not None and allocated.binding is not None:
         nodes = bound(allocated.binding)
@@ -136,7 +137,7 @@ def _there(
 
 
 def variable(claim: str, request: str) -> str:
-    """Return the variable that tells a container which devices a base request of a claim got."""
+    """Return the name of the variable that lists the devices of a claim's base request."""
     return f"NODEPLUG_{_capitals(claim)}__{_capitals(request)}"
 
 
@@ -179,7 +180,7 @@ def _with_request(
     devices: Sequence[ClaimDevice],
     place: Callable[[Interface], Place],
 ) -> cdi.ContainerEdits:
-    """Add what concerns all devices of a request."""
+    """Add the edits that concern all devices of a request."""
     env = _configured(request, devices) | _facts(variable(record.pod_claim or record.claim.name, request), devices)
     mounts = {mount.container_path: mount for each in devices for mount in each.allocated.settings.mounts}
     return cdi.ContainerEdits(
@@ -196,7 +197,7 @@ def _with_request(
 
 
 def _configured(request: str, devices: Sequence[ClaimDevice]) -> dict[str, str]:
-    """Fill the configured variables with the facts of the devices that they are for."""
+    """Fill the configured variables with the attributes of their devices."""
     templates = {name: template for each in devices for name, template in each.allocated.settings.env.items()}
     env = {}
     for name, template in templates.items():

@@ -14,27 +14,28 @@ from typing import TypeVar
 
 from hostdevices.threads import in_thread
 
-_AT_ONCE = 8  # calls of either kind: in threads that is mostly waiting
-QUICK = 0.002  # seconds; threads write while calls take longer, by a moving average over about `_LATELY`
+_AT_ONCE = 8  # calls of either kind; in threads they mostly wait
+QUICK = 0.002  # seconds; above this moving average (over about `_LATELY` calls) threads write
 _LATELY = 8
 
 T = TypeVar("T")
 
 
 class HostWork:
-    """Does it. Belongs to the loop."""
+    """Runs this work. Belongs to the loop."""
 
     def __init__(self, quick: float = QUICK) -> None:
-        """Prepare; a thread is there from the first call that needs one. `quick` in seconds, see `QUICK`."""
+        """Prepare; threads start with the first call that needs one. `quick` in seconds, see `QUICK`."""
         self._quick = quick
         self._threads = ThreadPoolExecutor(2 * _AT_ONCE, "claims")
         self._waits = asyncio.Semaphore(_AT_ONCE)
-        self._writes = asyncio.Semaphore(_AT_ONCE)  # who has them all writes alone, whatever device is waited for
-        self._seconds_lately = 0.0  # that a call takes alone
-        self._under_way = 0  # calls that write
+        # holding all of them excludes other writers, whatever the devices do
+        self._writes = asyncio.Semaphore(_AT_ONCE)
+        self._seconds_lately = 0.0  # moving average of a call's duration
+        self._under_way = 0  # writing calls
 
     async def write(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, which writes or removes a few files. Raises that, and `HostExhausted`."""
+        """Run `call`, which writes or removes a few files. Raises its errors, and `HostExhausted`."""
         async with self._writes:
             self._under_way += 1
             try:
@@ -42,34 +43,34 @@ class HostWork:
                     result, seconds = _timed(call)
                 else:
                     result, seconds = await self.in_thread(lambda: _timed(call))
-                    seconds /= self._under_way  # they take turns with the interpreter
+                    seconds /= self._under_way  # threads take turns with the interpreter
             finally:
                 self._under_way -= 1
             self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
             return result
 
     async def wait(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, which may take its time. Raises what it raises, and `HostExhausted`."""
+        """Run `call` in a thread; it can take long. Raises its errors, and `HostExhausted`."""
         async with self._waits:
             return await self.in_thread(call)
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Have no files written but by the caller itself, with `in_thread`."""
+        """Prevent all other writes; the caller itself writes with `in_thread`."""
         async with AsyncExitStack() as slots:
             for _ in range(_AT_ONCE):
                 await slots.enter_async_context(self._writes)
             yield
 
     async def close(self) -> None:
-        """Return when nothing is done any more, also for callers that are gone."""
+        """Wait until all work has ended, also that of cancelled callers."""
         try:
             await asyncio.to_thread(self._threads.shutdown)
-        except RuntimeError:  # no thread is left to wait in
+        except RuntimeError:  # no thread is available to wait in
             self._threads.shutdown()
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns. Raises what it raises, and `HostExhausted` where no thread is left."""
+        """Run `call` in a thread. Raises its errors, and `HostExhausted` if no thread is available."""
         return await in_thread(call, self._threads)
 
 

@@ -20,17 +20,17 @@ from resources.resource import InterfaceMoves
 
 MOST_ADDRESSES = 8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
-_TAKEN = ("all", "default", "eth0", "lo")  # names of sysctls; the pod's own interfaces
+_TAKEN = ("all", "default", "eth0", "lo")  # names of sysctls, and the pod's own interfaces
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _MULTICAST = 0x01
 
 
 class InterfaceRefused(DraPluginError):
-    """An interface cannot move into a pod as it is asked for; says which one, why, and what to do."""
+    """An interface cannot move into a pod as requested; the text names the interface, the reason and what to do."""
 
 
 class InterfaceConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """How an interface looks in the pod. A field that is not set changes nothing."""
+    """The interface inside the pod. A field that is not set changes nothing."""
 
     name: str = ""
     mtu: Annotated[int, Meta(ge=68, le=65535)] | None = None
@@ -39,7 +39,7 @@ class InterfaceConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 def merged(before: InterfaceConfig, later: InterfaceConfig) -> InterfaceConfig:
-    """Return what holds when something is said later."""
+    """Return `before` with the fields that `later` sets."""
     return InterfaceConfig(
         name=later.name or before.name,
         mtu=before.mtu if later.mtu is None else later.mtu,
@@ -49,7 +49,7 @@ def merged(before: InterfaceConfig, later: InterfaceConfig) -> InterfaceConfig:
 
 
 def problems(config: InterfaceConfig) -> Iterator[str]:
-    """Yield what is wrong with a configuration whatever the node, each with the field's path."""
+    """Yield problems of a configuration that are independent of the node, each with the field's path."""
     place = "parameters.interface"
     if config.name and (why := why_not_a_name(config.name)):
         yield f"{place}.name: {why}"
@@ -72,24 +72,24 @@ def problems(config: InterfaceConfig) -> Iterator[str]:
 
 
 def canonical(config: InterfaceConfig) -> InterfaceConfig:
-    """Return a good configuration with its addresses as the kernel and the API write them."""
+    """Return a valid configuration with its addresses as the kernel and the API write them."""
     return structs.replace(config, addresses=tuple(str(ipaddress.ip_interface(x)) for x in config.addresses))
 
 
 def why_not_a_name(name: str) -> str:
-    """Return why an interface cannot have this name inside a pod; empty where it can."""
+    """Return why an interface cannot have this name inside a pod; empty if it can."""
     if not _NAME.fullmatch(name):
         return f"{shown(name)} cannot be the name of an interface: letters, digits, dots and dashes, at most 15"
     return f"{name} is taken in every pod; choose another one" if name in _TAKEN else ""
 
 
 def is_unicast(mac: str) -> bool:
-    """Tell whether an address can be that of one interface."""
+    """Return whether an address can belong to one interface."""
     return not int(mac[:2], 16) & _MULTICAST and mac.strip("0:") != ""
 
 
 def check_allowed(config: InterfaceConfig, moves: InterfaceMoves | None, where: str) -> None:
-    """Raise `InterfaceRefused` for what the resource does not let a claim choose; `where` names the device."""
+    """Raise `InterfaceRefused` for a choice that the resource does not allow; `where` names the device."""
     if config == InterfaceConfig():
         return
     if moves is None:
@@ -116,7 +116,7 @@ def _why_not_an_address(address: "ipaddress.IPv4Interface | ipaddress.IPv6Interf
         "a multicast address": ip.is_multicast,
         "a loopback address": ip.is_loopback,
         "no address": ip.is_unspecified or ip.is_reserved,
-        "a link-local address": ip.is_link_local,  # of no global scope: it does not move
+        "a link-local address": ip.is_link_local,  # not of global scope: it does not move
         "its network's own address": ip in (network.network_address, network.broadcast_address)
         and ip.version == 4
         and network.prefixlen < 31,

@@ -50,7 +50,7 @@ from netlink import (
     ways_out,
 )
 
-PATIENCE = 3.0  # seconds for an interface to come back; the kubelet asks again
+PATIENCE = 3.0  # seconds for an interface to come back; the kubelet repeats the call
 _STEP = 0.05
 _NO_LINK = LinkChange()
 _NOT_NOW = (
@@ -58,7 +58,7 @@ _NOT_NOW = (
     errno.EBUSY,
     errno.EINTR,
     errno.ENOBUFS,
-    errno.ENODEV,  # it goes just now: what has become of it is seen next time
+    errno.ENODEV,  # it is going right now: the next attempt finds where it went
     errno.ENOMEM,
     errno.ETIMEDOUT,
 )
@@ -67,24 +67,24 @@ log = logging.getLogger("nodeplug.dra")
 
 
 class Interfaces:
-    """The interfaces of all claims. Any thread may ask for a `place`; what blocks is for one thread per claim."""
+    """The interfaces of all claims. `place` is thread-safe; blocking methods are for one thread per claim."""
 
     def __init__(self, host: Host, runtime: OciRuntime, patience: float = PATIENCE) -> None:
-        """Prepare; nothing is asked yet. `patience` is how long, in seconds, an interface may need to come back."""
+        """Prepare; the kernel is not asked yet. `patience` is the time for an interface to come back, in seconds."""
         self._patience = patience
         self._host = host
         self._runtime = runtime
-        self._seen: dict[str, tuple[int, int]] = {}  # where an interface was last: namespace, index there
+        self._seen: dict[str, tuple[int, int]] = {}  # by device: network namespace and index where it was last
         self._places: dict[str, Place] = {}
 
     def place(self, interface: Interface) -> Place:
-        """Return where an interface was when it was looked for last; at home before: a container then waits for it."""
+        """Return where an interface was when last searched; before that, at home, so that a container waits for it."""
         return self._places.get(interface.device.id, Place.HOME)
 
     def all(self, nics: Iterable[Device]) -> Links:
-        """Return what there is, and what /sys says of `nics`.
+        """Return all interfaces, and what /sys shows of `nics`.
 
-        Raises `InterfaceRefused` where nothing can be moved, or changed and brought back.
+        Raises `InterfaceRefused` if no interface can be moved, or changed and brought back.
         """
         if why := self._runtime.why_not():
             raise InterfaceRefused(why)
@@ -105,7 +105,7 @@ class Interfaces:
             return Links(found, addresses(kernel), shown, uplinks(self._host), had, talking, ways)
 
     def apply(self, record: Record) -> None:
-        """Set up what is at home for its pod. Raises `InterfaceRefused`."""
+        """Configure the interfaces at home for their pod. Raises `InterfaceRefused`."""
         with Connection() as kernel:
             for each in _interfaces_of(record):
                 found = self._find(kernel, each)
@@ -115,15 +115,15 @@ class Interfaces:
                     wanted = structs.replace(each.inside, name=each.home.name)
                     try:
                         _set_up(kernel, found, wanted)
-                    except InterfaceRefused:  # to runtimes it is lost until it is as its pod is to get it
+                    except InterfaceRefused:  # runtimes must not use it until it has the pod's configuration
                         self._places[each.device.id] = Place.LOST
                         raise
-                    # runtimes look for it by its name: whoever has that now must not be moved in its stead
+                    # runtimes find it by name: another interface with that name must not be moved instead
                     has_its_name = found.name == wanted.name or _is_named(kernel, found, wanted.name)
                     self._places[each.device.id] = Place.HOME if has_its_name else Place.LOST
 
     def restore(self, record: Record) -> None:
-        """Have all interfaces of a claim as they were. Raises `InterfaceRefused` while one is still away."""
+        """Restore all interfaces of a claim. Raises `InterfaceRefused` while one is still away."""
         with Connection() as kernel:
             until = time.monotonic() + self._patience
             for each in _interfaces_of(record):
@@ -135,7 +135,7 @@ class Interfaces:
                 self._seen.pop(each.device.id, None)
 
     def _why_not_restored(self, kernel: Connection, each: Interface) -> str:
-        """Set an interface back; return why that cannot be done yet."""
+        """Restore an interface; return why that is not possible yet."""
         found = self._find(kernel, each)
         if self.place(each) is Place.AWAY:
             return f"the interface {each.home.name} is still in the network namespace of its pod"
@@ -153,12 +153,12 @@ class Interfaces:
         return ""
 
     def _is_there(self, each: Interface) -> bool:
-        """Tell whether an interface's hardware has a driver, so that it has an interface somewhere."""
+        """Return whether an interface's hardware has a driver, so that it has an interface somewhere."""
         hardware = each.device.syspath.partition("/net/")[0]
         return self._host.exists(f"{hardware}/driver")
 
     def _find(self, kernel: Connection, each: Interface) -> Link | None:
-        """Return an interface if it is at home; note where it is."""
+        """Return an interface if it is at home; record where it is."""
         for name in (each.home.name, each.inside.name):
             if (found := link(kernel, name)) is not None and each.is_it(found):
                 self._places[each.device.id] = Place.HOME
@@ -169,7 +169,7 @@ class Interfaces:
                 self._places[each.device.id] = Place.AWAY
                 return None
         found, place = self._search(kernel, each)
-        if place is Place.LOST:  # or between two network namespaces: who changes nothing waits for what changes now
+        if place is Place.LOST:  # or between two namespaces: an empty change waits in the kernel for the move to end
             change_link(kernel, _LOOPBACK, _NO_LINK)
             found, place = self._search(kernel, each)
         self._places[each.device.id] = place
@@ -182,7 +182,7 @@ class Interfaces:
             try:
                 there = links(kernel, namespace)
             except NetlinkError as error:
-                if error.errno != errno.EINVAL:  # or it has ended meanwhile
+                if error.errno != errno.EINVAL:  # EINVAL: the namespace has ended meanwhile
                     raise
                 continue
             found = next((x for x in there if each.is_it(x)), None)
@@ -193,9 +193,9 @@ class Interfaces:
 
 
 def is_replaced(each: Interface, here: Iterable[Link], host: Host) -> bool:
-    """Tell whether among those `here` one has the place of an interface at its hardware: that one is gone for good.
+    """Return whether one of those `here` has taken an interface's place at its hardware: it is gone for good then.
 
-    Virtual functions that were made again, or whose driver was, may have other addresses than before.
+    Virtual functions that were created again, or bound again, can have other addresses than before.
     """
     port = [str(each.device.attributes.get(x, "")) for x in ("devPort", "physPort")]
 
@@ -212,13 +212,13 @@ def _interfaces_of(record: Record) -> list[Interface]:
 
 
 def _can_be_made(kernel: Connection, each: Interface) -> bool:
-    """Tell whether an interface is a virtual one that is as good when made again, on one that is there."""
+    """Return whether an interface is of a virtual kind that can be made again, and what it is made on is present."""
     is_founded = link(kernel, each.lower) is not None if each.lower else not each.data  # a dummy is made on nothing
     return each.kind in REMADE and is_founded
 
 
 def _made_again(kernel: Connection, each: Interface) -> Link | None:
-    """Return a virtual interface that ended with its pod, made again; None where it cannot be yet."""
+    """Return a virtual interface that ended with its pod, made again; None if that is not possible yet."""
     lower = link(kernel, each.lower) if each.lower else None
     try:
         made = LinkChange(name=each.home.name, mtu=each.home.mtu, mac=each.home.mac or None)
@@ -230,7 +230,7 @@ def _made_again(kernel: Connection, each: Interface) -> Link | None:
 
 
 def _set_up(kernel: Connection, found: Link, state: LinkState) -> None:
-    """Make an interface at home what `state` says. Raises `InterfaceRefused`."""
+    """Change an interface at home to `state`. Raises `InterfaceRefused`."""
     try:
         for _, change in _changes(kernel, found, state):
             change()
@@ -239,9 +239,10 @@ def _set_up(kernel: Connection, found: Link, state: LinkState) -> None:
 
 
 def _set_back(kernel: Connection, found: Link, home: LinkState) -> None:
-    """Make an interface what it was, as far as the kernel takes that. Raises `InterfaceRefused` where it may yet."""
+    """Restore an interface as far as the kernel allows. Raises `InterfaceRefused` if a retry can succeed."""
     try:
-        change_link(kernel, _LOOPBACK, _NO_LINK)  # who may change nothing at all has not tried
+        # fails without permission for any change: then no error below would mean a refusal
+        change_link(kernel, _LOOPBACK, _NO_LINK)
         for what, change in _changes(kernel, found, home, is_up=home.is_up):
             try:
                 change()
@@ -256,7 +257,7 @@ def _set_back(kernel: Connection, found: Link, home: LinkState) -> None:
 def _changes(
     kernel: Connection, found: Link, state: LinkState, *, is_up: bool = False
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what makes an interface what `state` says, and what that is, in an order that the kernel takes."""
+    """Yield the changes that bring an interface to `state`, with descriptions, in an order that the kernel accepts."""
     wanted = {
         f"MTU {state.mtu}": (found.mtu == state.mtu, LinkChange(mtu=state.mtu)),
         f"hardware address {state.mac}": (found.mac == state.mac, LinkChange(mac=state.mac)),
@@ -274,8 +275,8 @@ def _changes(
             f"addresses alone, it keeps {address}",
             partial(remove_address, kernel, found.index, address, has[address]),
         )
-    has = addresses(kernel).get(found.index, {})  # the first one of a network may have taken the others along
-    for address in state.addresses:  # in this order: the first one is what programs find first
+    has = addresses(kernel).get(found.index, {})  # removing a network's first address can remove its others
+    for address in state.addresses:  # in this order: programs use the first one
         if address not in has:
             details = state.details.get(address, b"")
             yield f"address {address}", partial(add_address, kernel, found.index, address, details)

@@ -28,12 +28,12 @@ _MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
 
 
 class Links(Struct, frozen=True):
-    """All interfaces at one moment: by name, the addresses that stay (with details) by index, the indices in /sys.
+    """All interfaces at one moment: by name, the permanent addresses (with details) by index, the indices in /sys.
 
-    `had`: all addresses, also by DHCP, by index; `connected`: those of them over which the node has connections.
-    `ways_out`: the indices of those over which a default route leads, also as one of several, or of another table.
-    `carrying`: the names of those on which an interface of a claim is made, each with that one's name: it may be in its
-    pod, and nobody sees it here.
+    `had`: all addresses, also by DHCP, by index. `connected`: those over which the node has connections. `ways_out`:
+    the indices of interfaces with a default route, also one of several routes, or in another table. `carrying`: the
+    names of interfaces on which a claim's interface is made, each with that interface's name: it can be in its pod,
+    where it is not visible here.
     """
 
     links: Mapping[str, Link]
@@ -49,7 +49,7 @@ class Links(Struct, frozen=True):
 def plan_interface(
     nic: Device, config: InterfaceConfig, moves: InterfaceMoves, links: Links, uid: str, where: str
 ) -> Interface:
-    """Return how the interface of `nic` moves for the claim `uid`. Raises `InterfaceRefused`, with `where` it is."""
+    """Return how the interface of `nic` moves for the claim `uid`. Raises `InterfaceRefused`, which names `where`."""
     check_allowed(config, moves, where)
     link = links.links.get(nic.name)
     if link is None or links.shown.get(nic.name) != str(link.index):
@@ -61,12 +61,12 @@ def plan_interface(
     addresses = links.addresses.get(link.index, {})
     if len(addresses) > _MOST_KEPT:
         raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MOST_KEPT} can move")
-    # One that was left behind by a claim says itself how it was: its addresses are that claim's.
+    # An interface left behind by a claim states in its alias how it was before; its addresses are that claim's.
     left = marked(link.alias)
     if left is not None and not _can_have_been(left, link):
-        left = None  # a pod has written it
+        left = None  # a pod has written the alias
     if left is not None and left.name != link.name and left.name in links.links:
-        left = structs.replace(left, name=link.name)  # another one has that name now
+        left = structs.replace(left, name=link.name)  # another interface has that name now
     details = {text: x for text, x in addresses.items() if x}
     home = left or LinkState(link.name, link.mtu, link.mac, link.alias, tuple(addresses), link.is_up, details)
     inside = LinkState(
@@ -93,13 +93,13 @@ def plan_interface(
 
 
 def _can_have_been(state: LinkState, link: Link) -> bool:
-    """Tell whether an interface can have been so: whoever may change interfaces inside a pod may write any mark."""
+    """Return whether an interface could have been so: a pod with permission to change interfaces can write any mark."""
     is_address = len(state.mac) == len(link.mac) and (len(state.mac) != _ETHERNET or is_unicast(state.mac))
     return is_address and link.min_mtu <= state.mtu <= (link.max_mtu or state.mtu)
 
 
 def check_names(record: Record, others: Sequence[Record]) -> None:
-    """Raise `InterfaceRefused` where two would have one name in a pod; `others` are of its other claims."""
+    """Raise `InterfaceRefused` if two interfaces had the same name in a pod; `others` are the pod's other claims."""
     seen: dict[str, str] = {}
     for each in (*others, record):
         for moved in (x.interface for x in each.allocated if x.interface is not None):

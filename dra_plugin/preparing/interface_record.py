@@ -23,7 +23,7 @@ _MARK = re.compile(rf"{MARK}([^,/:\s]+),([0-9]{{1,9}}),((?:[0-9a-f]{{2}}(?::[0-9
 
 
 class Place(Enum):
-    """Where an interface is: here, in the network namespace of a pod, or nowhere to be seen (yet)."""
+    """Where an interface is: here, in the network namespace of a pod, or (for now) not found anywhere."""
 
     HOME = "home"
     AWAY = "away"
@@ -31,9 +31,9 @@ class Place(Enum):
 
 
 class LinkState(Struct, frozen=True):
-    """How an interface is set up. `addresses` are those that stay and are of global scope; only they can move.
+    """The configuration of an interface. `addresses` are the permanent ones of global scope; only they can move.
 
-    `details` are what was said of them when they were given, of those of which something was (`netlink.addresses`).
+    `details` are the properties of those addresses that have any (`netlink.addresses`).
     """
 
     name: str
@@ -46,10 +46,10 @@ class LinkState(Struct, frozen=True):
 
 
 class Interface(Struct, frozen=True):
-    """An interface of a claim: `home` is how it was, and will be again, `inside` how the pod gets it.
+    """An interface of a claim: `home` is its state before and afterwards, `inside` its state in the pod.
 
-    `device` is it as it was offered, `alias` the one that it had then. `parent` and `permanent` are the kernel's names
-    for the hardware, see `netlink.Link`; `kind`, `data` and `lower` (a name) say what a virtual one is made of.
+    `device` is the device as offered, `alias` its alias at that time. `parent` and `permanent` are the kernel's names
+    of the hardware, see `netlink.Link`; `kind`, `data` and `lower` (a name) describe a virtual interface.
     """
 
     device: Device
@@ -63,7 +63,7 @@ class Interface(Struct, frozen=True):
     lower: str = ""
 
     def is_it(self, link: "Link") -> bool:
-        """Tell whether `link`, of any network namespace, is this interface."""
+        """Return whether `link`, of any network namespace, is this interface."""
         if self.parent:
             ours = not (self.permanent and link.permanent) or self.permanent == link.permanent
             return link.parent == self.parent and ours
@@ -73,12 +73,12 @@ class Interface(Struct, frozen=True):
 
 
 def mark(name: str, mtu: int, mac: str, uid: str) -> str:
-    """Return the alias of an interface that a claim has: how it was, and the claim's uid."""
+    """Return the alias of a claim's interface: its previous state, and the claim's uid."""
     return f"{MARK}{name},{mtu},{mac},{uid}"
 
 
 def marked(alias: str) -> LinkState | None:
-    """Return how an interface was before it got this alias; None where it is not a mark of ours."""
+    """Return an interface's state before it got this alias; None if the alias is not a mark of nodeplug."""
     found = _MARK.fullmatch(alias)
     if found is None or found[1] in (".", "..") or len(found[1].encode()) > _LONGEST_NAME:
         return None

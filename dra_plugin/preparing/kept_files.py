@@ -13,13 +13,13 @@ from typing import Final
 from dra_plugin.preparing.prepare import Preparer
 from folderwatch import FolderWatch, FolderWatcher
 
-_AGAIN: Final = 1.0  # seconds until claims are looked at again that somebody works for
+_AGAIN: Final = 1.0  # seconds until busy claims are checked again
 
 log = logging.getLogger("nodeplug.dra")
 
 
 class KeptFiles:
-    """Has claims repaired of which somebody has changed a CDI spec."""
+    """Triggers a repair when another program changes CDI specs of claims."""
 
     def __init__(self, preparer: Preparer, folder: Path, watcher: FolderWatcher, repair: Callable[[], None]) -> None:
         """Prepare; `repair` is called on the loop."""
@@ -28,12 +28,12 @@ class KeptFiles:
         self._watcher = watcher
         self._repair = repair
         self._watch: FolderWatch | None = None
-        self._is_logged = False  # that somebody changes them, who may go on with it
-        self._busy: set[str] = set()  # claims of which some were changed, and for which we work
+        self._is_logged = False  # that specs are being changed; it can recur
+        self._busy: set[str] = set()  # uids of claims with changed specs whose turn was taken
         self._again: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Watch the folder, and look at all claims first: the repair at the start may be some time ago."""
+        """Watch the folder, and check all claims first: the repair at the start might be some time ago."""
 
         def changed() -> None:
             self._check(None if watch.names is None else self._preparer.claims_of(watch.names))

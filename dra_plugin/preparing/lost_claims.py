@@ -38,7 +38,7 @@ class LostClaims:
         find: Find,
         write: Callable[[Record], Awaitable[None]],
     ) -> None:
-        """Prepare. `find` says what is offered under a name, `write` writes a claim's files."""
+        """Prepare. `find` returns what is offered under a name, `write` writes a claim's files."""
         self._driver = driver
         self._ledger = ledger
         self._planner = planner
@@ -48,15 +48,15 @@ class LostClaims:
         self._write = write
 
     def has(self, claim: v1.ResourceClaim, uid: str, units: Set[str]) -> bool:
-        """Tell whether this is the claim from which pods have the units; `uid` is empty where it is not known."""
+        """Return whether this is the claim from which pods have the units; `uid` is empty if it is unknown."""
         if claim.status.allocation is None or uid not in ("", claim.metadata.uid):
             return False
         return {name_of(unit) for unit in units} <= {x.device for x in self._planner.results(claim)}
 
     async def restore(self, claim: v1.ResourceClaim) -> None:
-        """Lease again what a claim has and was lost, as it is: it is in use, so nothing is reset.
+        """Lease again what a claim holds, as it is; nothing is reset, because it is in use.
 
-        Raises `DeviceChanged` before the next scan, and what `prepare` says in words.
+        Raises `DeviceChanged` until the next scan, and the errors that `prepare` reports.
         """
         ref, results = ref_of(claim), self._planner.results(claim)
         async with self._turns.take([ref.uid]):
@@ -68,7 +68,7 @@ class LostClaims:
                 plan = self._planner.plan(claim, results, time.time(), in_use=True, links=links, bindings=bindings)
             except DeviceChanged:
                 raise
-            except (DraPluginError, CdiError) as error:  # a device of it is not there, or its settings are refused now
+            except (DraPluginError, CdiError) as error:  # a device is missing, or its settings are refused today
                 units = [unit_of(x, ref.uid) for x in results if not x.admin_access]
                 await self._keep(ClaimName(ref.namespace, ref.name, ref.uid), units, str(error))
                 return
@@ -78,22 +78,23 @@ class LostClaims:
             await self._write(plan.record)
 
     async def keep(self, claim: ClaimName, units: Set[str]) -> None:
-        """Lease what pods have of a claim that is over to the API server: nobody else gets it until they end.
+        """Lease what pods hold of a claim that the API server does not have: no other holder gets it until they end.
 
-        One that has leases by now is left as it is, for they say more. What else the claim had nobody can tell.
-        Raises `LeaseRefused` and `LedgerUnavailable`.
+        A claim that has leases by now is left unchanged, because they have more details. Other devices of the claim are
+        unknown. Raises `LeaseRefused` and `LedgerUnavailable`.
         """
         uid = claim.uid or uid_by_name(claim)
-        shared = {name_of(unit) for unit in units if "/" in unit}  # not every kubelet's file names the shares
+        shared = {name_of(unit) for unit in units if "/" in unit}  # not every kubelet's file has the shares
         async with self._turns.take([uid]):
             if not self._ledger.of_owner(claim_owner(uid)):
                 unknown = "the API server does not know it"
                 await self._keep(structs.replace(claim, uid=uid), sorted(units - shared), unknown)
 
     async def _keep(self, claim: ClaimName, units: Sequence[str], why: str) -> None:
-        """Lease what a claim has without a record of it: it cannot be prepared again as it is."""
+        """Lease the units of a claim without a record: it cannot be prepared again as it is."""
         refusal: LeaseRefused | None = None
-        for unit in units:  # an administrator's access looks like any: it must not cost the claim its others
+        # one by one: an administrator's access is not recognizable, and its refusal must not cost the claim the others
+        for unit in units:
             offered = self._find(name_of(unit))
             exclusive, shared = devices_of(unit, offered)
             lease = Lease(
@@ -121,5 +122,5 @@ class LostClaims:
 
 
 def uid_by_name(claim: ClaimName | ClaimRef) -> str:
-    """Return what stands for the uid of a claim of which the witnesses tell the name alone (`LostClaims.keep`)."""
+    """Return the substitute for the uid of a claim that the witnesses know only by name (`LostClaims.keep`)."""
     return f"{claim.namespace}.{claim.name}"

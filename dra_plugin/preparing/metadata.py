@@ -27,11 +27,11 @@ _MOST_ATTRIBUTES = 32
 
 
 class MetadataError(DraPluginError):
-    """Metadata that cannot be read, written or found; says which and why."""
+    """Metadata that cannot be read, written or found; the text names it and the reason."""
 
 
 class DeviceEntry(Record, frozen=True):
-    """What is said of one device."""
+    """The metadata of one device."""
 
     driver: str = ""
     pool: str = ""
@@ -48,7 +48,10 @@ class RequestEntry(Record, frozen=True):
 
 
 class DeviceMetadata(Record, frozen=True):
-    """One object of the stream. `metadata` is the claim's name, namespace and uid, and a generation that counts up."""
+    """One object of the stream.
+
+    `metadata` has the claim's name, namespace and uid, and a generation that is incremented.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
     pod_claim_name: str = ""
@@ -56,13 +59,13 @@ class DeviceMetadata(Record, frozen=True):
 
 
 def encode(metadata: Mapping[str, Any]) -> bytes:
-    """Return the content of a file that says this of a request: a `DeviceMetadata` as a plain value."""
+    """Return the content of a file with this metadata of a request: a `DeviceMetadata` as a plain value."""
     objects = ({"kind": KIND, "apiVersion": f"{GROUP}/{version}", **metadata} for version in VERSIONS)
     return b"".join(msgspec.json.format(msgspec.json.encode(each), indent=2) + b"\n" for each in objects)
 
 
 def read_stream(text: str, *, validate: bool = True) -> DeviceMetadata:
-    """Return the first object of a stream in a version that we know; the rest is not read. Raises `MetadataError`.
+    """Return the first object of a stream in a known version; the rest is not read. Raises `MetadataError`.
 
     With `validate` names and numbers must be within the API's limits.
     """
@@ -88,7 +91,7 @@ def read_stream(text: str, *, validate: bool = True) -> DeviceMetadata:
 
 
 def read_file(path: str | Path, *, validate: bool = True) -> DeviceMetadata:
-    """Return what a file says. Raises `MetadataError` with its path."""
+    """Return the metadata in a file. Raises `MetadataError` with its path."""
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeError) as error:
@@ -100,9 +103,9 @@ def read_file(path: str | Path, *, validate: bool = True) -> DeviceMetadata:
 
 
 def read_request_folder(folder: Path) -> DeviceMetadata:
-    """Return what all drivers say of one request: a container's `<claim>/<request>/` has a file of each.
+    """Return the metadata of all drivers for one request: a container's `<claim>/<request>/` has a file of each.
 
-    Requests of the same name become one, with the devices in the order of the files. Raises `MetadataError`.
+    Requests of the same name are merged, with the devices in the order of the files. Raises `MetadataError`.
     """
     files = sorted(folder.glob("*-metadata.json"))
     if not files:
@@ -118,7 +121,7 @@ def read_request_folder(folder: Path) -> DeviceMetadata:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """Yield the values of a stream one by one, so that what follows the first good one does not matter."""
+    """Yield the values of a stream lazily, so that errors after the first usable one do not matter."""
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     at = 0
     while rest := text[at:].lstrip():
@@ -135,7 +138,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _version(value: Any) -> str:
-    """Return an object's apiVersion, once it is certain that it has a kind, too."""
+    """Return an object's apiVersion after checking that it also has a kind."""
     if not isinstance(value, dict):
         raise MetadataError(f"decode metadata object: cannot unmarshal {type(value).__name__} into an object")
     version, kind = value.get("apiVersion"), value.get("kind")

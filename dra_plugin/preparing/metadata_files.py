@@ -33,30 +33,30 @@ from resourceapi.objects import ObjectMeta, to_dict, v1
 from resourceapi.objects.names import dns_label
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of generated claims: the name that the pod has for the claim."""
+"""The annotation of generated claims: the pod's name for the claim."""
 
 _IN_CONTAINERS = "/var/run/kubernetes.io/dra-device-attributes"
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 class RequestMetadata(Struct, frozen=True):
-    """What is said of the devices of one base request, for a claim's lease to keep: `content` is a `DeviceMetadata`."""
+    """The metadata of one base request, as a claim's lease stores it: `content` is a `DeviceMetadata`."""
 
     request: str
     content: Mapping[str, Any]
 
 
 def pod_claim_name(claim: v1.ResourceClaim) -> str:
-    """Return the name that the pod has for a generated claim; empty for others.
+    """Return the pod's name for a generated claim; empty for other claims.
 
-    Anybody may annotate a claim: what cannot be the name of a pod's claim is none.
+    Any user can annotate a claim: a value that is not a valid name is ignored.
     """
     name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
     return name if name and not dns_label(name) else ""
 
 
 def describe(claim: v1.ResourceClaim, devices: Sequence[tuple[str, DeviceEntry]]) -> tuple[RequestMetadata, ...]:
-    """Return what is said of a claim's `devices`, which come with the names of their requests."""
+    """Return the metadata of a claim's `devices`, which come with the names of their requests."""
     metadata = ObjectMeta(
         name=claim.metadata.name, namespace=claim.metadata.namespace, uid=claim.metadata.uid, generation=1
     )
@@ -80,7 +80,7 @@ def base_request(request: str) -> str:
 
 
 def cdi_device_id(driver: str, uid: str, request: str) -> str:
-    """Return the CDI device that mounts the file of a base request. Raises `CdiError` for what can have no name."""
+    """Return the CDI device that mounts the file of a base request. Raises `CdiError` if the name is invalid."""
     return cdi.qualified_name(_kind(driver), _device_name(uid, request))
 
 
@@ -88,40 +88,40 @@ class MetadataFolder:
     """The metadata files of one driver below `<plugin data folder>/dra-device-metadata`."""
 
     def __init__(self, path: Path, driver: str) -> None:
-        """Prepare; nothing is touched yet."""
+        """Prepare; no file is touched yet."""
         self._path = os.fspath(path)
         self._driver = driver
 
     def file(self, uid: str, request: str) -> str:
-        """Return where a claim's metadata of a base request lies. Raises `MetadataError` for names that are none."""
+        """Return the path of a claim's metadata for a base request. Raises `MetadataError` for invalid names."""
         for name in (uid, request):
             if not name or "/" in name or "\0" in name or name.startswith("."):
                 raise MetadataError(f"claim {uid}: {name!r} cannot be a part of a path")
         return f"{self._path}/{uid}~{request}.json"
 
     def write(self, uid: str, metadata: RequestMetadata) -> None:
-        """Put a request's file in place. Raises `MetadataError` with the request and the cause."""
+        """Write a request's file. Raises `MetadataError` with the request and the cause."""
         try:
-            # the claim's lease has it, too, and puts it back if a power cut has made it unreadable
+            # not synced: the claim's lease has the content and restores it if a power cut makes the file unreadable
             cdi.replace_file(self.file(uid, metadata.request), encode(metadata.content))
         except OSError as error:
             raise MetadataError(f'write metadata for request "{metadata.request}": {error}') from error
 
     def read(self, uid: str, request: str) -> DeviceMetadata | None:
-        """Return what a file says; None where there is none or it cannot be read."""
+        """Return the metadata in a file; None if there is no file or it cannot be read."""
         try:
             return read_file(self.file(uid, request), validate=False)
         except MetadataError:
             return None
 
     def remove(self, uid: str) -> None:
-        """Remove a claim's files; none is fine. Raises OSError."""
+        """Remove a claim's files, if there are any. Raises OSError."""
         for name in self._names():
             if _uid_in(name) == uid:
                 self._remove(name)
 
     def keep(self, uids: Collection[str]) -> None:
-        """Remove all files but those of these claims. Raises OSError."""
+        """Remove all files except those of these claims. Raises OSError."""
         for name in self._names():
             if _uid_in(name) not in uids:
                 self._remove(name)
@@ -153,7 +153,7 @@ class MetadataFolder:
             raise
 
     def _remove(self, name: str) -> None:
-        with suppress(FileNotFoundError, IsADirectoryError):  # a folder is nothing that we have made
+        with suppress(FileNotFoundError, IsADirectoryError):  # nodeplug creates no folders here
             os.unlink(f"{self._path}/{name}")
 
 
@@ -166,5 +166,5 @@ def _device_name(uid: str, request: str) -> str:
 
 
 def _uid_in(name: str) -> str:
-    """Return the claim of a file by its name; a `~` is in no uid."""
+    """Return the claim's uid from a file's name; no uid contains `~`."""
     return name.partition("~")[0]

@@ -29,18 +29,18 @@ _NOT_A_PROGRAM = (errno.EACCES, errno.ENOENT, errno.ENOEXEC, errno.EPERM)
 
 
 class OciRuntime:
-    """The program at `path`; with an empty one, all that are found in `folders`."""
+    """The program at `path`; if that is empty, all runtimes found in `folders`."""
 
     def __init__(self, path: str = "", folders: Sequence[str] = _FOLDERS) -> None:
-        """Prepare; nothing is looked at yet."""
+        """Prepare; nothing is run yet."""
         self._path = path
         self._folders = folders
-        self._answers: dict[str, tuple[object, str]] = {}  # by path: of which file, and why it cannot
+        self._answers: dict[str, tuple[object, str]] = {}  # by path: the file's identity, and why it cannot
 
     def why_not(self) -> str:
-        """Return why interfaces cannot be moved, or why that is not known; empty where they can.
+        """Return why interfaces cannot be moved, or why that is unknown; empty if they can.
 
-        Blocks. Raises OSError where nobody can be asked now.
+        Blocks. Raises OSError if a runtime cannot be run now.
         """
         if self._path == UNCHECKED:
             return ""
@@ -60,7 +60,7 @@ class OciRuntime:
             file = os.stat(path)
         except OSError as error:
             return f"settings.ociRuntime: {path}: {error.strerror}"
-        identity = (file.st_dev, file.st_ino, file.st_mtime_ns)  # an upgrade is another file
+        identity = (file.st_dev, file.st_ino, file.st_mtime_ns)  # an upgrade replaces the file
         known, why = self._answers.get(path, (None, ""))
         if known != identity:
             answer = _ask([path, "features"])
@@ -72,7 +72,7 @@ class OciRuntime:
 
 
 def _found(folders: Sequence[str]) -> list[str]:
-    """Return the runtimes that are there, each once: /usr/sbin may be /usr/bin."""
+    """Return the runtimes that are present, each once: /usr/sbin can be a link to /usr/bin."""
     paths = (f"{folder}/{name}" for folder in folders for name in _NAMES)
     found = {os.path.realpath(path): path for path in paths if os.access(path, os.X_OK)}
     return list(found.values())

@@ -98,9 +98,9 @@ class Preparer:
     ) -> None:
         """Prepare. `driver` is the driver's name, `pool` its pool on this node.
 
-        `find` says what is offered under a name, `attributes` what slices say of it. Mounts from device classes must
-        lie below one of `allowed_mounts`. `statuses` writes what is ready into the claims. `runtime` is where the OCI
-        runtime is that moves interfaces.
+        `find` returns what is offered under a name, `attributes` its attributes in slices. Mounts from device classes
+        must be below one of `allowed_mounts`. `statuses` writes the status of ready devices into the claims. `runtime`
+        is the setting `ociRuntime`: the runtime that moves interfaces.
         """
         self._host = host
         self._presence = presence
@@ -126,14 +126,14 @@ class Preparer:
         )
         self._statuses = statuses
         self.lost = LostClaims(driver, ledger, self._planner, self.hardware, turns, find, self._write)
-        self._described: dict[str, object] = {}  # by claim: where its devices were when they were described last
-        self._undone: set[str] = set()  # claims whose files we remove, or have removed, while their leases are there
+        self._described: dict[str, object] = {}  # by claim: where its devices were when last described
+        self._undone: set[str] = set()  # claims whose files are removed or being removed, while they still have leases
         self._problems: list[str] = []  # of the last repair, in words
-        self._has_old_files = True  # perhaps: what was left from before is not removed yet
+        self._has_old_files = True  # possibly: old files have not been removed yet
         self._follow()
 
     async def run(self) -> None:
-        """Keep what runtimes find of prepared claims true, whenever devices have moved (`update`)."""
+        """Update the CDI specs of prepared claims whenever devices have moved (`update`)."""
         while True:
             await self._moved.wait()
             self._moved.clear()
@@ -142,24 +142,24 @@ class Preparer:
                     await self._describe(record)
 
     async def close(self) -> None:
-        """Return when no file is written any more, also for callers that are gone: they may be another instance's."""
+        """Wait until no file is being written, even for cancelled callers: then another instance can own the files."""
         self.hardware.close()
         await self._work.close()
 
     def update(self) -> None:
-        """Take note of a scan: devices of claims may be somewhere else now."""
+        """Process a scan: devices of claims might have moved."""
         self._moved.set()
 
     def concerns(self, entry: str) -> bool:
-        """Tell whether a file of this name in the CDI directory is one of ours."""
+        """Return whether a file of this name in the CDI directory belongs to this driver."""
         return self._files.concerns(entry)
 
     def claims_of(self, changed: Iterable[str]) -> set[str]:
-        """Return the uids of claims of which somebody has changed a CDI spec, of what has `changed` there."""
+        """Return the uids of claims whose CDI specs another program has changed, from the `changed` names there."""
         return self._files.touched(changed)
 
     def touched_files(self, uids: Collection[str] | None = None) -> tuple[bool, set[str]]:
-        """Tell whether others have changed CDI specs of these claims, None: of any; and of which we work for now."""
+        """Return whether others changed CDI specs of idle claims among these (None: all), and the changed busy ones."""
         leases = self._dra_leases() if uids is None else self._leases_of(uids)
         records = (x for x in _records(leases) if x.claim.uid not in self._undone)
         touched = [x.claim.uid for x in records if self._files.are_touched(x.claim.uid)]
@@ -167,17 +167,17 @@ class Preparer:
         return len(busy) < len(touched), busy
 
     async def repair(self) -> bool:
-        """Undo what is half done, put back the files of what is done, remove old ones; tell whether all of it worked.
+        """Undo half-finished claims, restore files of finished ones, remove old files; return whether all succeeded.
 
-        At start, and while calls come once a lost ledger is restored or a disk has refused; one at a time. A disk that
-        refuses is logged. While the ledger cannot be read nobody knows whose files these are. Files of claims without
-        a lease are removed once: those that come later are another daemon's, which shares the folder.
+        Runs at the start, when a lost ledger is restored, and after a disk error; one at a time. Disk errors are
+        logged. While the ledger is unreadable the owners of files are unknown. Files of claims without a lease are
+        removed once: later ones belong to another daemon that shares the folder.
         """
         try:
             await self._ledger.load()
         except CheckpointError as error:
             log.error("claims are repaired later: %s", error)
-            return True  # whoever reads it at last is told (`Ledger.observe`)
+            return True  # `Ledger.observe` reports when it becomes readable
         self._follow()
         is_done = True
         for uid in dict.fromkeys(claim_of(lease).uid for lease in self._dra_leases()):
@@ -191,27 +191,30 @@ class Preparer:
         return is_done and not problems and not any(_is_without_uid(x) for x in self._dra_leases())
 
     async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
-        """Make the devices of allocated claims ready; return every claim's outcome by uid."""
+        """Make the devices of allocated claims ready; return the outcome of every claim by uid."""
         wanted = {claim.metadata.uid: claim for claim in claims}
         outcomes = await together([self._prepare(claim) for claim in wanted.values()])
         return dict(zip(wanted, outcomes, strict=True))
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
-        """Undo `prepare`, without the claim objects; return every claim's outcome by uid. Unknown claims are done."""
+        """Undo `prepare`, without the claim objects; return the outcome of every claim by uid.
+
+        Unknown claims succeed.
+        """
         wanted = {claim.uid: claim for claim in claims}
         outcomes = await together([self._unprepare(claim) for claim in wanted.values()])
         return dict(zip(wanted, outcomes, strict=True))
 
     async def known(self) -> None:
-        """Return once leases that were lost are there again, or cannot be in time (`Driver.known`).
+        """Wait until lost leases are restored, or cannot be in time (`Driver.known`).
 
-        Who would wait for that with a claim's turn would keep the claim from being restored.
+        Must not be called within a claim's turn: that would keep the claim from being restored.
         """
         with suppress(CheckpointError):
             await self._ledger.known()
 
     async def end(self, claim: ClaimName, unless_answered_since: float) -> None:
-        """Unprepare a claim that is over, unless somebody works for it, or was answered since then."""
+        """Unprepare a claim that is over, unless work for it is under way or it was answered after that time."""
         if self._turns.is_busy(claim.uid):
             return
         async with self._turns.take([claim.uid]):
@@ -243,9 +246,10 @@ class Preparer:
         return True
 
     async def _sync(self) -> list[str]:
-        """Have the files that leases say, while nobody writes any; return what went wrong, in words.
+        """Write the files that leases require, and remove old ones, without any other writer; return the problems.
 
-        Who has a claim's turn cares for its files. Leases come before files: what has none by now has no file to keep.
+        Claims whose turn is taken are left to its holder. Leases come before files: a claim without a lease by now has
+        no file to keep.
         """
         async with self._work.alone():
             leases, kept = self._dra_leases(), None
@@ -270,14 +274,14 @@ class Preparer:
         return await self._outcome_of(claim, "unprepared", self._undo(claim))
 
     async def _outcome_of(self, claim: ClaimRef, done: str, work: Awaitable[T]) -> T | ClaimFailed:
-        """Return what comes of `work`; what goes wrong is said in words, and concerns this claim alone."""
+        """Return the result of `work`, or its error as a ClaimFailed, which concerns only this claim."""
         try:
             return await work
         except _REFUSALS as error:
             reason = _in_words(error)
             log.warning("claim is not %s: %s", done, reason, extra={"claim": str(claim)})
             return ClaimFailed(reason, "not-ready" if isinstance(error, _NOT_READY) else "state-unavailable")
-        except Exception as error:  # a defect of ours: the other claims of the call must not suffer from it
+        except Exception as error:  # a bug: the other claims of the call must not fail with it
             log.exception("claim is not %s", done, extra={"claim": str(claim)})
             return ClaimFailed(f"nodeplug failed: {error!r}; its log says where", "defect")
 
@@ -316,7 +320,7 @@ class Preparer:
     async def _prepared_before(
         self, claim: v1.ResourceClaim, ref: ClaimRef, results: Sequence[v1.DeviceRequestAllocationResult]
     ) -> tuple[Record | None, tuple[Lease, ...]]:
-        """Return what is done for the claim already, once everything else of it is undone."""
+        """Return the valid preparation of the claim, if any; undo an outdated one first."""
         await self._ledger.load()
         leases = self._ledger.of_owner(claim_owner(ref.uid))
         if not leases:
@@ -325,8 +329,9 @@ class Preparer:
         is_done = all(lease.phase == "done" for lease in leases)
         if record is not None and is_done and record.answers(claim, results):
             return record, leases
-        if any(lease.record for lease in leases):  # or pods have it, and what is not prepared must not cost them that
-            await self._undo(ref)  # half done, or what the claim had before it was allocated again
+        # without a record: held by pods; a failed preparation must not end these leases
+        if any(lease.record for lease in leases):
+            await self._undo(ref)  # half-finished, or from a previous allocation
         return None, ()
 
     async def _carry_out(self, plan: Plan, before: Record | None, in_use: Set[str]) -> None:
@@ -334,7 +339,7 @@ class Preparer:
         claim, boot_id = plan.record.claim, self._ledger.boot_id
         check = partial(_check, record=plan.record)
         self._files.check(claim)
-        # a reboot has undone what was changed: how everything is now is on record before it changes again
+        # after a reboot the previous state is recorded again before it is changed again
         begins = before is None or (changes(plan.record) and not self._is_current(claim))
         try:
             if begins:
@@ -347,11 +352,11 @@ class Preparer:
             await self._write(plan.record, rewrite=True)
             if before is not None or plan.resets:
                 await self._ledger.grant(plan.leases("done", boot_id, time.time()), check=check)
-            # a device may belong to another resource now
+            # the resource of a device can have changed
             leased = self._ledger.of_owner(claim_owner(claim.uid))
             if old := [x for x in leased if plan.devices.get(x.unit, ("",))[0] != x.resource]:
                 await self._ledger.end(old)
-        except Exception:  # whatever it was: what was there before is put back, and it is said by whoever called
+        except Exception:  # whatever the error: restore the previous state; the caller reports the error
             await self._put_back(claim, None if begins else before)
             raise
 
@@ -366,7 +371,7 @@ class Preparer:
             log.error("claim is half prepared until it can be undone: %s", reason, extra={"claim": str(claim)})
 
     async def _undo(self, claim: ClaimRef) -> None:
-        """Remove what a claim has: files, then leases."""
+        """Remove a claim's files, then its leases."""
         await self._ledger.load()
         if self._statuses is not None:
             self._statuses.forget(claim.uid)
@@ -388,7 +393,7 @@ class Preparer:
         self._undone.discard(claim.uid)
 
     async def _describe(self, record: Record) -> None:
-        """Have a runtime find the devices of a prepared claim where they are now."""
+        """Update a claim's CDI spec for where its devices are now."""
         async with self._turns.take([record.claim.uid]):
             leases = self._ledger.of_owner(claim_owner(record.claim.uid))
             if not leases or record_of(leases[0]) != record:
@@ -396,7 +401,7 @@ class Preparer:
             try:
                 if self._is_of_this_boot(leases):
                     await self.hardware.apply(record)
-            except _REFUSALS as error:  # it is described all the same, for nobody may start without it
+            except _REFUSALS as error:  # describe it nevertheless: containers must not start without it
                 log.error(
                     "hardware of a claim: %s; it is tried again", _in_words(error), extra={"claim": record.claim.uid}
                 )
@@ -428,18 +433,18 @@ class Preparer:
             self._statuses.write(record.claim, record.status)
 
     def _where(self, record: Record) -> object:
-        """Return what the description of a claim's devices depends on."""
+        """Return the state that the description of a claim's devices depends on."""
         found = (self._presence.find(each.seen) for each in record.allocated)
         devices = tuple((device.devnodes, device.driver_files) if device is not None else None for device in found)
         return devices, self.hardware.where(record)
 
     def _follow(self, *records: Record) -> None:
-        """Keep scans and events true to what claims have, `records` among them; a reboot has undone what they had."""
+        """Let scans and events cover what claims of this boot have, and `records`."""
         current = [record for record in self._records() if self._is_current(record.claim)]
         self.hardware.follow([*current, *records])
 
     def _is_current(self, claim: ClaimRef) -> bool:
-        """Tell whether a claim was prepared since the node has booted."""
+        """Return whether a claim was prepared since the node's last boot."""
         return self._is_of_this_boot(self._ledger.of_owner(claim_owner(claim.uid)))
 
     def _is_of_this_boot(self, leases: Sequence[Lease]) -> bool:
@@ -459,13 +464,13 @@ class Preparer:
 
 
 def _records(leases: Iterable[Lease]) -> list[Record]:
-    """Return what is done of what these leases are for."""
+    """Return the records of finished claims among these leases."""
     done = {lease.owner: lease for lease in leases if lease.phase == "done"}
     return [record for record in map(record_of, done.values()) if record is not None]
 
 
 def _check(book: Book, record: Record, *, is_new: bool = False) -> None:
-    """Raise `LeaseRefused` where a claim cannot have its devices as things stand now, which may not be as planned."""
+    """Raise `LeaseRefused` if a claim cannot have its devices now; the state may have changed since the planning."""
     check_shares(book, record.claim.uid, record.shared)
     for each in record.allocated if is_new else ():
         device = each.seen.device
@@ -482,13 +487,13 @@ def _ref(lease: Lease) -> ClaimRef:
 
 
 def _is_without_uid(lease: Lease) -> bool:
-    """Tell whether a lease is of a claim of which the witnesses told the name alone."""
+    """Return whether the claim of a lease is known to the witnesses only by name."""
     claim = claim_of(lease)
     return claim.uid == uid_by_name(claim)
 
 
 def _has_other_files(lease: Lease) -> bool:
-    """Tell whether the files of a lease's claim may have other names than we would give them."""
+    """Return whether the files of a lease's claim might have other names than this version uses."""
     return _is_without_uid(lease) or (bool(lease.record) and record_of(lease) is None)
 
 

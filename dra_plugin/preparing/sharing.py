@@ -15,11 +15,11 @@ from checkpoint.lease import Book, claim_owner
 from dra_plugin.preparing.claim_record import Holding, record_of
 from resourceapi.objects import Quantity
 
-_NAMED = 5  # holders
+_NAMED = 5  # holders that a text names
 
 
 def check_shares(book: Book, uid: str, holdings: Mapping[str, Holding]) -> None:
-    """Raise `LeaseRefused` where a claim cannot have parts of devices, by their ids; what it has already it keeps."""
+    """Raise `LeaseRefused` if a claim cannot have parts of devices, by device id; what it has already it keeps."""
     owner = claim_owner(uid)
     for device, own in holdings.items():
         others: dict[str, Holding] = {}
@@ -29,7 +29,7 @@ def check_shares(book: Book, uid: str, holdings: Mapping[str, Holding]) -> None:
                 pods += 1
             elif lease.owner != owner and (record := record_of(lease)) is not None and device in record.shared:
                 others[lease.owner] = record.shared[device]
-        if not book.of_owner(owner):  # or it has what it has, though there may be less now
+        if not book.of_owner(owner):  # a claim keeps what it has, even if the capacity is smaller now
             _check_amounts(device, own, others)
         _check_limits(device, owner, own, others, pods)
 

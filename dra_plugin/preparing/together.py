@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what all of `works` return, in their order. Raises the first error that comes, as `asyncio.gather`."""
+    """Return the results of all `works`, in their order. Raises the first error, as `asyncio.gather`."""
     if len(works) == 1:
         return [await works[0]]
     return await asyncio.gather(*works)

@@ -11,15 +11,15 @@ from weakref import WeakValueDictionary
 
 
 class Turn:
-    """The turn with some claims, from `async with` to its end, or to the end of whoever it is handed on to."""
+    """The turn of some claims, from `async with` to its end, or to the end of the turn that it is handed on to."""
 
     def __init__(self, locks: Sequence[asyncio.Lock]) -> None:
-        """Prepare; nobody waits yet."""
+        """Prepare; nothing is locked yet."""
         self._locks = locks
         self._held: list[asyncio.Lock] = []
 
     async def __aenter__(self) -> Self:
-        """Wait for it."""
+        """Wait for the turn."""
         try:
             for lock in self._locks:
                 await lock.acquire()
@@ -32,11 +32,11 @@ class Turn:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End it, unless it was handed on."""
+        """End the turn, unless it was handed on."""
         self._end()
 
     def hand_on(self) -> "Turn":
-        """Return the same turn for somebody else, whose `async with` ends it."""
+        """Return the same turn for another task, whose `async with` ends it."""
         other = Turn(())
         other._held, self._held = self._held, []
         return other
@@ -47,21 +47,21 @@ class Turn:
 
 
 class ClaimTurns:
-    """One lock per claim uid, for as long as somebody wants it."""
+    """One lock per claim uid, which exists while any task uses it."""
 
     def __init__(self) -> None:
-        """Nobody works for any claim."""
+        """Start without locks."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def is_busy(self, uid: str) -> bool:
-        """Tell whether somebody works for the claim now, or waits to."""
+        """Return whether a task holds the claim's turn."""
         lock = self._locks.get(uid)
         return lock is not None and lock.locked()
 
     def take(self, uids: Iterable[str]) -> Turn:
-        """Return the turn with all of these claims, to be waited for.
+        """Return the turn of all these claims, to be awaited with `async with`.
 
-        All callers go by one order, so that no two wait for each other.
+        All callers lock in the same order, so that no two wait for each other.
         """
         return Turn([self._lock(uid) for uid in sorted(uids)])
 

@@ -1,1 +1,1 @@
-"""What DRA offers: devices as ResourceSlices name them, and the slices kept so on the API server."""
+"""What DRA offers: devices as ResourceSlices name them, and the controller that keeps the slices on the API server."""

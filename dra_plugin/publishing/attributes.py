@@ -19,23 +19,23 @@ from resources.shares import shares_of
 from resources.template import missing, render, sole_attribute
 
 MOST_TOGETHER = 32
-"""Attributes and capacities of one device."""
+"""The most attributes and capacities of one device together."""
 
 RESOURCE, KIND, PARTITION_TYPE, SHARES = "resource", "kind", "partitionType", "shares"
 OWN_ATTRIBUTES = frozenset({RESOURCE, KIND, PARTITION_TYPE})
-"""What a configuration cannot say of a partition."""
+"""Attributes that a configuration cannot set on a partition."""
 
-MEMORY = "memory"  # an attribute of readers in bytes, which is what DRA calls a capacity
+MEMORY = "memory"  # a reader's attribute, in bytes; DRA publishes it as a capacity
 
-_VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")  # as readers write them
+_VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")  # the form that readers write
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _STANDARD = frozenset(STANDARD.values())
 
 
 def describe(name: str, resource: Resource, device: Device, partition: Partition | None = None) -> v1.Device:
-    """Return a device of `resource`, or the part of it that `partition` is, as a slice has it under `name`.
+    """Return a device of `resource`, or its part `partition`, as a slice describes it under `name`.
 
-    Taints and counters are not of the device alone: pool.py adds them.
+    Taints and counters depend on other devices and holders: pool.py adds them.
     """
     amounts = partition.capacity if partition is not None else capacities(resource, device)
     return v1.Device(
@@ -62,7 +62,7 @@ def _attributes(
 
 
 def _configured(name: str, resource: Resource, device: Device) -> dict[str, AttributeValue]:
-    """Return what the configuration says; nothing of a device that lacks a fact of it, which is unavailable."""
+    """Return the configured attributes, without those whose template names a fact that the device lacks."""
     fixed = resource.dra.attributes
     return {
         key: _filled(value, name, device) if isinstance(value, str) else value
@@ -72,23 +72,24 @@ def _configured(name: str, resource: Resource, device: Device) -> dict[str, Attr
 
 
 def _filled(template: str, name: str, device: Device) -> AttributeValue:
-    """Return what a template says; one that is an attribute and no more has its type, which CEL and constraints see."""
+    """Fill a template. One that is a single attribute keeps that attribute's type, which CEL and constraints see."""
     known = device.attributes.get(sole_attribute(template), "")
     return render(template, [name], [device]) if isinstance(known, str) else known
 
 
 def capacities(resource: Resource, device: Device) -> dict[str, Capacity]:
-    """Return how much of what a whole device of `resource` has, and what of it can be asked for."""
+    """Return the capacities of a whole device of `resource`, and how much of each a claim can request."""
     found = dict(resource.dra.capacity)
     memory = device.attributes.get(MEMORY)
     if resource.is_shared:
         shares = shares_of(resource, device)
         if shares.memory_each and isinstance(memory, int):
             found[MEMORY] = Capacity(str(memory), default=str(min(memory, shares.memory_each)))
-        if shares.count == 1:  # servers take no step that leads beyond the last value
+        if shares.count == 1:  # a range is not possible: API servers refuse a step that leads beyond the maximum
             return {**found, SHARES: Capacity("1", default="1", valid_values=("1",))}
         return {**found, SHARES: Capacity(str(shares.count), default="1", minimum="1", step="1")}
-    if isinstance(memory, int) and memory > 0:  # of a device with shares the first claim would take all of it
+    # not with shares: without a request policy the first claim would take all of it
+    if isinstance(memory, int) and memory > 0:
         found.setdefault(MEMORY, Capacity(str(memory)))
     return found
 
@@ -112,10 +113,11 @@ def capacity(entry: Capacity) -> v1.DeviceCapacity:
 
 @lru_cache(maxsize=1024)
 def is_name(name: str) -> bool:
-    """Tell whether attributes and capacities can have this name: an identifier, also with a domain in front."""
+    """Return whether attributes and capacities can have this name: an identifier, optionally with a domain in front."""
     errors = ErrorList()
     qualified_name(errors, "", name)
-    return not errors and name.count("/") <= 1  # the API takes more slashes, and nobody could select by them
+    # the API allows more slashes, but no selector could name such an attribute
+    return not errors and name.count("/") <= 1
 
 
 def _attribute(value: AttributeValue) -> v1.DeviceAttribute | None:
@@ -131,5 +133,5 @@ def _attribute(value: AttributeValue) -> v1.DeviceAttribute | None:
 
 
 def fits(text: str) -> bool:
-    """Tell whether an attribute can hold a text; what readers give is cut already."""
+    """Return whether an attribute can hold a text; texts from readers are cut already."""
     return len(text.encode()) <= TEXT_LIMIT

@@ -12,10 +12,10 @@ from msgspec import Struct
 from hostdevices import device_id
 from resourceapi.objects import Quantity, v1
 
-MOST_SETS = 2  # that one device draws on
-MOST_COUNTERS = 32  # of one set
+MOST_SETS = 2  # that one device can draw on
+MOST_COUNTERS = 32  # in one set
 ALL = 65536
-"""The value of a counter for an id: more than anything has parts."""
+"""The value of the counter for an id: larger than the number of parts of any device."""
 
 _ALL, _ONE = v1.Counter(value=Quantity.of(ALL)), v1.Counter(value=Quantity.of(1))
 _Pair: TypeAlias = frozenset[str]
@@ -26,17 +26,17 @@ class Excluding(Protocol):
 
     @property
     def exclusive(self) -> frozenset[str]:
-        """Return the ids that it takes whole."""
+        """Return the ids that the device takes as a whole."""
         ...
 
     @property
     def shared(self) -> frozenset[str]:
-        """Return the ids that it takes a part of."""
+        """Return the ids that the device takes a part of."""
         ...
 
     @property
     def partition(self) -> str:
-        """Return which part of a device it is, which draws on the counters of its layout, too; empty for a whole."""
+        """Return the partition that the device is, which also draws on its layout's counters; empty for a whole one."""
         ...
 
 
@@ -49,7 +49,7 @@ class Counters(Struct, frozen=True):
 
 
 def exclusion(devices: Mapping[str, Excluding]) -> Counters:
-    """Return the counters for all devices, by name, that exclude each other; most have none."""
+    """Return the counters for all devices that exclude each other, by name; most devices have none."""
     exclusive, shared = _by_id(devices)
     contested = {i: [*names, *shared.get(i, ())] for i, names in exclusive.items() if len(names) > 1 or i in shared}
     if not contested:
@@ -84,7 +84,10 @@ def _by_id(devices: Mapping[str, Excluding]) -> tuple[dict[str, list[str]], dict
 
 
 def _needed(contested: Mapping[str, Sequence[str]], exclusive: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the ids that are enough to keep all apart: two devices need one counter, however many ids they share."""
+    """Return the ids that keep all devices apart.
+
+    Two devices need one counter, however many ids they have in common.
+    """
     apart: set[_Pair] = set()
     needed: list[str] = []
     for i in sorted(contested, key=lambda i: (-len(contested[i]), i)):
@@ -96,8 +99,8 @@ def _needed(contested: Mapping[str, Sequence[str]], exclusive: Mapping[str, Sequ
 
 
 def _sets(ids: Iterable[str], contested: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    """Yield the ids in sets, those together that have a device in common; none larger than a set may be."""
-    group_of: dict[str, list[str]] = {}  # by device: the ids that are together with its own
+    """Yield the ids in sets: ids with a device in common are together, and no set exceeds the limit."""
+    group_of: dict[str, list[str]] = {}  # by device: the ids in the same group as the device's own
     for i in ids:
         merged = [i]
         for group in _distinct(group_of[device] for device in contested[i] if device in group_of):
@@ -110,5 +113,5 @@ def _sets(ids: Iterable[str], contested: Mapping[str, Sequence[str]]) -> Iterato
 
 
 def _distinct(groups: Iterable[list[str]]) -> list[list[str]]:
-    """Return each list once that is named several times: the same one, not an equal one."""
+    """Return each list object once. Equal lists that are different objects stay."""
     return list({id(group): group for group in groups}.values())

@@ -22,7 +22,7 @@ from hostdevices import HEALTHY, Device, Health, device_id
 from resourceapi.objects import Quantity, v1
 from resources.resource import Partition, Resource
 
-MOST_DEVICES = 64  # of one slice, because of their taints and counters; 128 without any
+MOST_DEVICES = 64  # of one slice, because they can have taints and counters; without these the limit is 128
 MOST_COUNTER_SETS = 8
 
 _GONE = "it is gone"
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class Offered(Struct, frozen=True):
     """One device under the name that ResourceSlices give it.
 
-    `partition` names the layout's partition when this is a part of the device; empty for the whole of it.
+    `partition` is the name of the layout's partition if this is a part of the device; empty for a whole device.
     """
 
     name: str
@@ -44,25 +44,25 @@ class Offered(Struct, frozen=True):
 
     @property
     def exclusive(self) -> frozenset[str]:
-        """Return the ids that a lease of it takes whole; a share of a device takes none (see `shared`)."""
+        """Return the ids that a lease of it takes as a whole; a share of a device takes none (see `shared`)."""
         if self.resource.is_shared:
             return frozenset()
         return frozenset((self.name,)) if self.partition else self.device.ids
 
     @property
     def shared(self) -> frozenset[str]:
-        """Return the ids that a lease of it takes a part of, or that nobody else may have whole beside it."""
+        """Return the ids that a lease of it takes a part of, or that no other holder can have exclusively meanwhile."""
         parts = self.device.ids if self.partition or self.resource.is_shared else frozenset[str]()
         return parts | frozenset((*self.device.parents, *self.device.sriov_peers))
 
     @property
     def layout(self) -> Partition | None:
-        """Return what the configuration says of the partition; None for a whole device."""
+        """Return the configured partition; None for a whole device."""
         return next((x for x in self.resource.dra.partitions if x.name == self.partition), None)
 
 
 class Offers:
-    """What is offered now, by name. It belongs to the loop."""
+    """What is offered now, by name. Belongs to the loop."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class Offers:
         remembered: Callable[[Set[str], Iterable[Resource]], Mapping[str, Offered]] = lambda *_: {},
         is_there: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """Offer nothing yet; of `resources` those count that are offered through DRA.
+        """Offer nothing yet. Of `resources`, those that are offered through DRA count.
 
-        `holder` says which lease keeps a device from claims although the scheduler thinks that it is free,
-        `remembered` what claims hold under names that were never offered here, `is_there` whether a device is on the
-        host, whoever offers it.
+        `holder` returns the lease that keeps a device from claims although the scheduler sees it as free. `remembered`
+        returns what claims hold under names that were never offered by this process. `is_there` returns whether a
+        device is present on the host, whether or not it is offered.
         """
         self.configure(resources)
         self._holder = holder
@@ -84,7 +84,7 @@ class Offers:
         self._offered: dict[str, Offered] = {}
         self._present: Set[str] = frozenset()
         self._in_use: dict[str, Lease] = {}
-        self._names: Mapping[str, Sequence[str]] = {}  # of what needs an id
+        self._names: Mapping[str, Sequence[str]] = {}  # names of what is offered, by each id that it needs
         self._gone: Set[str] = frozenset()
         self._uncounted: Set[str] = frozenset()
         self._left_out: dict[str, str] = {}
@@ -95,12 +95,12 @@ class Offers:
         self.counter_slices: tuple[tuple[v1.CounterSet, ...], ...] = ()
 
     def __iter__(self) -> Iterator[Offered]:
-        """Iterate over what is offered at this moment, in the order of the names; any thread may."""
-        offered = self._offered  # which is replaced, and never changed
+        """Iterate over what is offered now, in the order of the names. Thread-safe."""
+        offered = self._offered  # replaced as a whole, never changed
         return (offered[name] for name in sorted(offered))
 
     def __len__(self) -> int:
-        """Count what is offered."""
+        """Return how many devices are offered."""
         return len(self._offered)
 
     def configure(self, resources: Iterable[Resource]) -> None:
@@ -109,27 +109,27 @@ class Offers:
         self._seen: tuple[object, ...] = ()
 
     def find(self, name: str) -> Offered | None:
-        """Return what is offered under `name`; None where nothing is."""
+        """Return what is offered under `name`; None if nothing is."""
         return self._offered.get(name)
 
     def in_use(self, name: str) -> Lease | None:
-        """Return the lease that keeps the device from claims although the scheduler thinks that it is free."""
+        """Return the lease that keeps the device from claims although the scheduler sees it as free."""
         return self._in_use.get(name)
 
     def is_gone(self, name: str) -> bool:
-        """Tell whether the device is offered only because a claim holds it: nobody else must get it, in no case."""
+        """Return whether the device is offered only because a claim holds it: no other claim must get it."""
         return name in self._gone
 
     def is_counted(self, name: str) -> bool:
-        """Tell whether counters say what a device excludes; of what a claim holds there may be too many for them."""
+        """Return whether counters state what a device excludes; a device that a claim holds can exceed their limits."""
         return name not in self._uncounted
 
     def described(self, offered: Offered) -> v1.Device:
-        """Return what slices say of the device itself, which is the same whatever its health and whoever has it."""
+        """Return the device as slices describe it, without taints and counters, which depend on health and holders."""
         return self._described[offered.name]
 
     def attributes(self, offered: Offered) -> Mapping[str, v1.DeviceAttribute]:
-        """Return the attributes that slices give the device, or gave it when it was offered."""
+        """Return the attributes that slices give the device, or gave it while it was offered."""
         described = self._described.get(offered.name) or self._description(offered)
         return described.attributes
 
@@ -143,22 +143,23 @@ class Offers:
         leased: Set[str] = frozenset(),
         changed_ids: Iterable[str] | None = None,
     ) -> bool:
-        """Take over which devices each resource has now; tell whether that changed anything.
+        """Store which devices each resource has now; return whether anything changed.
 
         `assigned` has the devices of all resources, also of those that are not offered here. `leased` are names that
-        claims hold: they stay when their devices are gone. `changed_ids` are the devices whose leases changed, if it
-        is only leases that may have changed since the last time.
+        claims hold: they stay offered when their devices are gone. `changed_ids` are the devices whose leases changed,
+        if nothing but leases can have changed since the last call.
         """
         devices = {name: tuple(found) for name, found in assigned.items()}
         there = frozenset(name for name in self._gone if self._is_on_host(self._offered[name].device))
         changed = False
-        if (devices, leased - self._present, there) != self._seen:  # every lease leads here, few change any of this
+        # every change of a lease leads here, and few of them change what is offered
+        if (devices, leased - self._present, there) != self._seen:
             changed = self._renew(devices, leased)
             self._seen = (devices, leased - self._present, there)
         return self.find_in_use(None if changed else changed_ids) or changed
 
     def find_in_use(self, ids: Iterable[str] | None) -> bool:
-        """Ask again who keeps devices from claims, of these ids or of all; tell whether that changed anything."""
+        """Find again the leases that keep devices from claims, of these ids or of all; return whether they changed."""
         near = self._offered if ids is None else dict.fromkeys(x for i in ids for x in self._names.get(i, ()))
         before = self._in_use
         kept = {} if ids is None else {name: held for name, held in before.items() if name not in near}
@@ -166,7 +167,7 @@ class Offers:
         return self._in_use != before
 
     def _renew(self, assigned: Mapping[str, Sequence[Device]], leased: Set[str]) -> bool:
-        """Work out what is offered; tell whether that changed anything."""
+        """Compute what is offered; return whether anything changed."""
         offered, left_out = self._candidates(assigned)
         present = frozenset(offered)
         gone = self._kept(offered, leased)
@@ -189,7 +190,7 @@ class Offers:
         return True
 
     def _candidates(self, assigned: Mapping[str, Sequence[Device]]) -> tuple[dict[str, Offered], dict[str, str]]:
-        """Return what the devices that are there are offered as, and what is left out, with the reason."""
+        """Return what the present devices are offered as, and what is left out, with the reason."""
         offered: dict[str, Offered] = {}
         left_out: dict[str, str] = {}
         for resource in self._resources:
@@ -205,7 +206,7 @@ class Offers:
         return offered, left_out
 
     def _kept(self, offered: dict[str, Offered], leased: Set[str]) -> Set[str]:
-        """Add what claims hold and would not be offered; return its names."""
+        """Add what claims hold and would not be offered otherwise; return its names."""
         missing = leased - offered.keys()
         known = {name: self._offered[name] for name in missing if name in self._offered}
         if never := missing - known.keys():
@@ -223,11 +224,11 @@ class Offers:
         return structs.replace(before, device=structs.replace(device, health=health, unavailable=unavailable))
 
     def _is_on_host(self, device: Device) -> bool:
-        """Tell whether a device is there; a group is where all its members are."""
+        """Return whether a device is present; a group is if all its members are."""
         return self._is_there(device.id) or bool(device.children and all(map(self._is_there, device.children)))
 
     def _description(self, offered: Offered) -> v1.Device:
-        """Return what slices say of the device itself; it takes a while to find out, and it rarely changes."""
+        """Return the device as slices describe it. Computing that is slow and it rarely changes, so it is cached."""
         before = self._offered.get(offered.name)
         if (
             before is not None
@@ -245,7 +246,7 @@ class Offers:
 
 
 def _by_id(offered: Iterable[Offered]) -> dict[str, list[str]]:
-    """Return for each id the names of what has it, exclusively or shared."""
+    """Return for each id the names of the offered devices that have it, exclusively or shared."""
     found: dict[str, list[str]] = {}
     for x in offered:
         for i in x.exclusive | x.shared:
@@ -265,10 +266,10 @@ def _names(resource: Resource, device: Device) -> Iterator[tuple[str, str]]:
 
 
 def _with_layouts(excluding: Counters, offered: Iterable[Offered]) -> Counters:
-    """Add the counters of devices that are offered in parts, a set for each, named like the device.
+    """Add the counters of devices that are offered in parts: one set for each device, with the device's name.
 
-    What claims hold comes last, and may be a part of an earlier layout: where the counters of today cannot say how much
-    of the device that is, it is all of it.
+    Devices that claims hold come last, and can be parts of an earlier layout. Such a part takes all counters of the
+    device if today's counters cannot express it.
     """
     sets, taken = dict(excluding.sets), dict(excluding.taken)
     for x in offered:

@@ -15,7 +15,7 @@ from dra_plugin.publishing.offers import Offered, Offers
 from dra_plugin.publishing.slices.desired import DriverResources, Pool, Slice
 from resourceapi.objects import v1
 
-_LONGEST_VALUE = 63  # of a taint, as of a label
+_LONGEST_VALUE = 63  # characters of a taint's value, as of a label's
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -24,8 +24,8 @@ def driver_resources(
 ) -> DriverResources:
     """Return what `driver` publishes for `node`; a pool without devices has one slice without any.
 
-    Where the server drops taints (`without_taints`), what they would keep from claims is left out, but for what claims
-    hold, by the names in `leased`: the scheduler looks for it.
+    If the server drops taints (`without_taints`), devices with taints are left out, except those in `leased`: claims
+    hold these names, and the scheduler must find them.
     """
     counters = tuple(Slice(shared_counters=sets) for sets in offers.counter_slices)
     published = [[_device(x, offers, driver) for x in group] for group in offers.slices]
@@ -43,7 +43,7 @@ def _device(offered: Offered, offers: Offers, driver: str) -> v1.Device:
 
 
 def _taints(offered: Offered, offers: Offers, driver: str) -> tuple[v1.DeviceTaint, ...]:
-    """Return the taints of a device. Without a time: the server sets it, once."""
+    """Return the taints of a device. They have no time: the server sets it, once."""
     taints: list[v1.DeviceTaint] = []
     health, policy = offered.device.health, offered.resource.dra.taint
     if not health.healthy and (policy != "none" or offers.is_gone(offered.name)):
@@ -59,7 +59,7 @@ def _taints(offered: Offered, offers: Offers, driver: str) -> tuple[v1.DeviceTai
 
 
 def label_value(text: str) -> str:
-    """Return the beginning of a text as a label's value can hold it, without what is in brackets, in whole words."""
+    """Return the beginning of a text as a label value, in whole words, without any part in brackets."""
     words = _NOT_IN_LABELS.sub("-", text.partition(" (")[0]).strip("-")
     if len(words) <= _LONGEST_VALUE:
         return words

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 
 
 class SliceLayout:
-    """Slices of at most `size` names each. A name keeps its slice until it goes; new ones fill what is free."""
+    """Slices of at most `size` names each. A name keeps its slice until it goes; new names fill the free places."""
 
     def __init__(self, size: int) -> None:
-        """Begin with no names."""
+        """Start without names."""
         self._size = size
         self._slices: list[set[str]] = []
         self._slice_of: dict[str, set[str]] = {}
 
     def assign(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-        """Take over which names there are; return the names of each slice in their order.
+        """Store which names there are; return the names of each slice, sorted.
 
-        A slice in the middle may be empty: if it were left out, those behind it would be rewritten.
+        A slice in the middle can be empty: without it the slices behind it would be rewritten.
         """
         wanted = set(names)
         for name in self._slice_of.keys() - wanted:

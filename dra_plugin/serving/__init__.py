@@ -1,1 +1,1 @@
-"""DRA's gRPC side: the driver's two sockets, its services, the kubelet's calls, and health told."""
+"""DRA's gRPC side: the driver's two sockets, its services, the kubelet's calls, and the health streams."""

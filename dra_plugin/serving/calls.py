@@ -30,10 +30,10 @@ _STOPPING = "the driver is stopping; its next instance will answer"
 
 
 class Call:
-    """One call under way: what it waits for, and whether the driver works for it."""
+    """One call under way: what it waits for, and whether the driver works on it."""
 
     def __init__(self, limit: float | None, calls: "set[Call]") -> None:
-        """Begin with `async with`, which ends it after `limit` seconds; meanwhile it is one of `calls`."""
+        """Begin with `async with`, which ends the call after `limit` seconds; meanwhile it is in `calls`."""
         self.waits_for = "an earlier call for the same claim"
         self.works = False
         self.is_ending = False
@@ -49,7 +49,7 @@ class Call:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End. Raises NotAnsweredInTime where the time is over; what the driver raises comes through."""
+        """End. Raises NotAnsweredInTime after the time limit; the driver's errors pass through."""
         self._calls.discard(self)
         try:
             await self._timer.__aexit__(kind, error, traceback)
@@ -59,7 +59,7 @@ class Call:
             raise NotAnsweredInTime(f"still waiting for {self.waits_for}; the next call goes on from here") from None
 
     def end(self) -> None:
-        """End it now, if it only waits."""
+        """End the call now if it only waits."""
         if self.works:
             return
         self.is_ending = True
@@ -68,12 +68,15 @@ class Call:
 
 
 class ClaimCalls:
-    """Prepares and unprepares claims for whoever calls."""
+    """Prepares and unprepares claims for the kubelet's calls."""
 
     def __init__(
         self, driver: Driver | asyncio.Future[Driver], claims: ClaimSource, turns: ClaimTurns | None = None
     ) -> None:
-        """Call `driver`, which may be still to come, with claims from `claims`; `turns` are those of all who work."""
+        """Call `driver`, which can be a future, with claims from `claims`.
+
+        `turns` are shared by all that work on claims.
+        """
         self._driver = driver
         self._claims = claims
         self._turns = turns or ClaimTurns()
@@ -82,7 +85,7 @@ class ClaimCalls:
         self._closing = False
 
     async def prepare(self, refs: Sequence[ClaimRef], limit: float | None = None) -> Mapping[str, Prepared]:
-        """Return every claim's outcome by uid within `limit` seconds.
+        """Return the outcome of every claim by uid within `limit` seconds.
 
         Raises NotAnsweredInTime, and whatever the driver raises for the call as a whole.
         """
@@ -113,7 +116,7 @@ class ClaimCalls:
         return outcomes
 
     async def unprepare(self, refs: Sequence[ClaimRef], limit: float | None = None) -> Mapping[str, ClaimFailed | None]:
-        """Like `prepare`, without the claims themselves; those that nobody knows are done."""
+        """Like `prepare`, without the claim objects; unknown claims succeed."""
         wanted, refused = _well_formed(refs)
         outcomes: dict[str, ClaimFailed | None] = {**refused}
         if not wanted:
@@ -136,13 +139,13 @@ class ClaimCalls:
             return claim
 
     def close(self) -> None:
-        """End the calls that only wait, and those to come."""
+        """End the calls that only wait; refuse new ones."""
         self._closing = True
         for call in self._calls:
             call.end()
 
     async def finish(self, grace: float) -> None:
-        """Return when the driver does nothing more for us; what takes longer than `grace` seconds is cancelled."""
+        """Wait until the driver's work for calls is done; cancel what takes longer than `grace` seconds."""
         if not self._work:
             return
         _, late = await asyncio.wait(self._work, timeout=grace)
@@ -165,13 +168,13 @@ class ClaimCalls:
         return await asyncio.shield(self._driver)
 
     def _begin(self, call: Call) -> None:
-        """Note that the driver works from now on; not for a call that was told to end and has not heard of it yet."""
+        """Record that the driver works from now on. Raises NotAnsweredInTime if the calls were closed meanwhile."""
         if self._closing:
             raise NotAnsweredInTime(_STOPPING)
         call.works, call.waits_for = True, "the driver"
 
     async def _to_the_end(self, turn: Turn, work: Awaitable[T]) -> T:
-        """Let the driver work, whatever becomes of the caller; the turn ends with the work."""
+        """Let the driver work even if the caller goes away; the turn ends with the work."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(_work(turn.hand_on(), work, result))
         self._work.add(task)
@@ -180,12 +183,12 @@ class ClaimCalls:
 
 
 async def _work(turn: Turn, work: Awaitable[T], result: asyncio.Future[T]) -> None:
-    """Put the outcome of `work` into `result`, if anybody still waits for it."""
+    """Put the outcome of `work` into `result`, unless the caller has gone."""
     async with turn:
         try:
             outcome = await work
         except Exception as error:
-            # a bug of the driver's: the caller is told, and if it has gone nobody else would say so
+            # a bug in the driver: the caller gets the error, and if it has gone this is the only report
             log.exception("the driver failed")
             if not result.done():
                 result.set_exception(error)
@@ -198,7 +201,7 @@ async def _work(turn: Turn, work: Awaitable[T], result: asyncio.Future[T]) -> No
 
 
 def _well_formed(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[str, ClaimFailed]]:
-    """Return the claims to deal with, and those that nobody need look at, both by uid."""
+    """Return the valid claims, and the refused ones with their reasons, both by uid."""
     wanted: dict[str, ClaimRef] = {}
     refused: dict[str, ClaimFailed] = {}
     for ref in refs:
@@ -214,7 +217,7 @@ def _well_formed(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[st
 
 
 def _name_pods(claims: Sequence[v1.ResourceClaim]) -> None:
-    """Say in the call's span for which pods claims are."""
+    """Add the names of the claims' pods to the call's span."""
     span = current()
     if span.is_recorded:
         users = ((claim.metadata.namespace, x.name) for claim in claims for x in claim.status.reserved_for)
@@ -222,11 +225,11 @@ def _name_pods(claims: Sequence[v1.ResourceClaim]) -> None:
 
 
 def _log_refusal(ref: ClaimRef, failed: ClaimFailed) -> None:
-    """Log what the driver never hears of; the rest it logs itself."""
+    """Log a claim that does not reach the driver; the driver logs its own refusals."""
     log.warning("claim is refused: %s", failed.reason, extra={"claim": str(ref)})
 
 
 def _complete(uids: Iterable[str], outcomes: Mapping[str, T]) -> dict[str, T | ClaimFailed]:
-    """Return an outcome for each of `uids`, and for no other: the kubelet would take another for a failed call."""
+    """Return an outcome for exactly these `uids`: the kubelet takes any other one for a failed call."""
     missing = ClaimFailed("the driver did not answer for this claim", "defect")
     return {uid: outcomes.get(uid, missing) for uid in uids}

@@ -20,12 +20,13 @@ from resourceapi.objects import DecodeError, v1
 from resourceapi.objects.names import dns_label, dns_subdomain
 from telemetry import RefusalReason
 
-CLAIM_TIMEOUT = 20.0  # seconds for a claim; the kubelet gives a call 45, and preparing takes some
-WITNESS_TIMEOUT = 5.0  # seconds for what the API server says of claims that nobody on the node names
+CLAIM_TIMEOUT = 20.0  # seconds for one claim; the kubelet's deadline is 45 s, and preparing takes part of that
+WITNESS_TIMEOUT = 5.0  # seconds for the API server's answer about claims that no other witness names
 
-MOST = 256  # devices of a claim, and configurations: Kubernetes 1.34 to 1.37 take 32, and a later one may take more
+# devices of a claim, and configurations: Kubernetes 1.34 to 1.37 allow 32, and a later release might allow more
+MOST = 256
 
-_UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")  # UUIDs, and what tests call one
+_UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")  # UUIDs, and the uids that tests use
 
 Fetched: TypeAlias = v1.ResourceClaim | ClaimFailed
 
@@ -34,15 +35,15 @@ class ClaimSource(Protocol):
     """Where claims come from."""
 
     async def fetch(self, ref: ClaimRef) -> Fetched:
-        """Return the claim, allocated and with the same uid, or why there is none."""
+        """Return the allocated claim with the same uid, or the reason for its absence."""
         ...
 
 
 class NoClaims:
-    """No API server: what is prepared can be undone, and nothing can be prepared."""
+    """Stands in without an API server: claims can be unprepared, and none can be prepared."""
 
     async def fetch(self, ref: ClaimRef) -> Fetched:
-        """Say so."""
+        """Return that reason."""
         return ClaimFailed(
             f"claim {ref.namespace}/{ref.name}: no resource is offered through DRA here any more, and no API server is"
             " configured; delete the pod"
@@ -53,12 +54,12 @@ class ApiClaims:
     """Claims from an API server."""
 
     def __init__(self, client: AsyncClient, driver: str, pool: str, timeout: float = CLAIM_TIMEOUT) -> None:
-        """Read through `client`; `timeout` is how long a claim is waited for, in seconds.
+        """Read through `client`, waiting for a claim at most `timeout` seconds.
 
-        Devices of this node are those that `driver` has in `pool`.
+        This node's devices are those of `driver` in `pool`.
         """
         self.on_server = client.any_version(v1.ResourceClaim)
-        """All claims, in whichever version the server has."""
+        """All claims, in the version that the server supports."""
         self._ours = driver, pool
         self._timeout = timeout
 
@@ -88,9 +89,9 @@ class ApiClaims:
         return claim
 
     async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool]:
-        """Return by uid whether the API server wants claims prepared here, without those for which it does not answer.
+        """Return by uid whether the API server wants claims prepared here; claims without an answer are left out.
 
-        It does not want those that are gone, replaced, not allocated any more, or allocated again to another node.
+        It does not want claims that are gone, replaced, no longer allocated, or allocated to another node.
         """
         named = list(claims)
         tasks = [asyncio.ensure_future(self._is_wanted(claim)) for claim in named]
@@ -118,7 +119,7 @@ def _result(task: "asyncio.Future[bool | None]") -> bool | None:
 
 
 def why_malformed(ref: ClaimRef) -> str:
-    """Return why this cannot be a claim's name, namespace and uid: all three end up in paths. Empty if it can."""
+    """Return why these cannot be a claim's name, namespace and uid, which are used in paths; empty if they can."""
     if not _UID.fullmatch(ref.uid):
         rule = "must be 1 to 128 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
         return f"claim uid '{shown(ref.uid)}': {rule}"

@@ -1,8 +1,8 @@
 """Device health for the kubelet: DRAResourceHealth, v1 and v1alpha1, which are the same on the wire.
 
-A stream begins with all devices and then sends all of them again after every change, and within the lease when nothing
-changes. What is sent is read when it is sent, so a slow reader gets the newest state and nothing piles up.
-Source: DRA specification, sections 1.4 and 2.9; observations 74-76.
+A stream sends all devices at its beginning, after every change, and within the lease if nothing changes. A report is
+built when it is sent, so a slow reader gets the newest state and no queue grows. Source: DRA specification, sections
+1.4 and 2.9; observations 74-76.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from msgspec import Struct
 from grpcunix import Context
 from kubeletapi.dra_health.v1 import api_pb2 as api
 
-LEASE = 30  # seconds that a report is good for
-RESEND = 10.0  # seconds without a report, after which the last one is sent again
+LEASE = 30  # seconds for which a report is valid
+RESEND = 10.0  # seconds after which an unchanged report is sent again
 LONGEST_MESSAGE = 1024  # characters; the kubelet cuts longer ones
 
 
 class DeviceHealth(Struct, frozen=True):
-    """How one published device is; `healthy` is None where nobody knows."""
+    """Health of one published device; `healthy` is None if it is unknown."""
 
     pool: str
     device: str
@@ -30,13 +30,13 @@ class DeviceHealth(Struct, frozen=True):
 
 
 class HealthBoard:
-    """The health of all published devices as it is now, and the streams that tell it.
+    """The current health of all published devices, and the streams that send it.
 
-    Nothing is sent before the first `publish`. Publishing what is there already wakes nobody.
+    Nothing is sent before the first `publish`. Publishing the same list again wakes no stream.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time, resend: float = RESEND) -> None:
-        """Know nothing yet. `clock` tells the seconds since 1970, `resend` is in seconds."""
+        """Start without devices. `clock` returns seconds since 1970, `resend` is in seconds."""
         self._clock = clock
         self._resend = resend
         self._devices: tuple[DeviceHealth, ...] | None = None
@@ -45,23 +45,23 @@ class HealthBoard:
         self._ended: Callable[[], object] = lambda: None
 
     def observe_ends(self, ended: Callable[[], object]) -> None:
-        """Have `ended` called whenever a stream has ended that was not closed here."""
+        """Call `ended` whenever a stream ends that was not closed here."""
         self._ended = ended
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
+        """Return how many streams are open."""
         return len(self._streams)
 
     def publish(self, devices: Sequence[DeviceHealth]) -> None:
-        """Take over the complete list, in any order; open streams send it if it differs from what they sent last."""
+        """Store the complete list, in any order; open streams send it if it differs from what they sent last."""
         ordered = tuple(sorted(devices, key=lambda health: (health.pool, health.device)))
         if ordered != self._devices:
             self._devices = ordered
             self._wake()
 
     def close(self) -> None:
-        """End all streams, and those to come, without an error."""
+        """End all streams and every later one, without an error."""
         self._closed = True
         self._wake()
 
@@ -86,7 +86,7 @@ class HealthBoard:
                 self._ended()
 
     async def _woken(self, wake: asyncio.Event) -> bool:
-        """Tell whether something was published within the time that the last report is left alone."""
+        """Wait for a change; return whether one came before the last report must be sent again."""
         try:
             async with asyncio.timeout(self._resend):
                 await wake.wait()

@@ -26,18 +26,18 @@ from telemetry import Telemetry
 
 log = logging.getLogger("nodeplug.dra")
 
-GRACE = 5.0  # seconds for the driver's work when we stop
-LAST_SOCKET = 0.5  # seconds in which a process that ends has closed all its sockets
-MAX_BACKOFF = 2.0  # seconds between tries to serve where a folder is missing
-VERDICT = 30.0  # seconds from a kubelet's question to its verdict, of which it takes 6 at the most
+GRACE = 5.0  # seconds for the driver's work when the plugin stops
+LAST_SOCKET = 0.5  # seconds within which a process that ends has closed all its sockets
+MAX_BACKOFF = 2.0  # seconds between attempts to serve while a folder is missing
+VERDICT = 30.0  # seconds between GetInfo and the kubelet's registration status, which needs at most 6
 _REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
 
 
 class Folders(Struct, frozen=True):
-    """Where the sockets lie; the kubelet sees both folders at the same paths."""
+    """Where the sockets are; the kubelet sees both folders at the same paths."""
 
-    registry: Path  # the kubelet's, /var/lib/kubelet/plugins_registry; it is waited for
-    data: Path  # the driver's own, /var/lib/kubelet/plugins/<driver>; it is made
+    registry: Path  # the kubelet's, /var/lib/kubelet/plugins_registry; the plugin waits until it exists
+    data: Path  # the driver's own, /var/lib/kubelet/plugins/<driver>; the plugin creates it
     kubelet_socket: Path | None = None  # /var/lib/kubelet/device-plugins/kubelet.sock, where the kubelet itself listens
 
 
@@ -57,15 +57,15 @@ class KubeletPlugin:
         transport: Transport = "builtin",
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Prepare. With a `pod_uid` the sockets have names of their own, so that two instances can serve at once.
+        """Prepare. With a `pod_uid` the sockets have unique names, so that two instances can serve at once.
 
-        A `driver` that is still to come is waited for by each call, as long as the call's deadline lets it. Raises
-        ValueError for an empty `driver_name`.
+        If `driver` is a pending future, each call waits for it within its deadline. Raises ValueError for an empty
+        `driver_name`.
         """
         if not driver_name:
             raise ValueError("driver name must be set")
         self.endpoint = plugin_socket(folders.data, driver_name, pod_uid)
-        """The driver's socket, as the kubelet is told."""
+        """The driver's socket, as reported to the kubelet."""
         self._driver_name = driver_name
         self._folders = folders
         self._watcher = watcher
@@ -94,28 +94,29 @@ class KubeletPlugin:
 
     @property
     def registration_status(self) -> Registration | None:
-        """What the kubelet said last; None before it said anything."""
+        """Return the kubelet's last registration status; None before the first one."""
         return self._registrar.status
 
     @property
     def registrations(self) -> int:
-        """How often a kubelet registered us."""
+        """Return how often a kubelet registered the driver."""
         return self._registrar.registrations
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Why a socket cannot be served now; empty when both are."""
+        """Return why a socket cannot be served now; empty if both are served."""
         return tuple(server.error for server in (self._plugin, self._registration) if server.error)
 
     async def registered(self) -> None:
-        """Return once a kubelet has registered us."""
+        """Wait until a kubelet has registered the driver."""
         await self._registrar.registered.wait()
 
     async def run(self) -> None:
-        """Serve, then offer for registration. What cannot be served yet is tried again until it can.
+        """Serve, then offer for registration. A socket that cannot be served yet is retried until it can.
 
-        When this is cancelled the kubelet forgets us first and so sends no more calls; what the driver works for is
-        given a few seconds to be done and answered, what waits is told to come back.
+        On cancellation the registration socket goes first, so that the kubelet sends no more calls. The driver's work
+        gets a few seconds to finish and be answered; calls that only wait are answered with an error, and the kubelet
+        repeats them.
         """
         try:
             remove_dead_instances(self._folders.registry, self._folders.data, self._driver_name)
@@ -126,7 +127,7 @@ class KubeletPlugin:
         followers = [asyncio.create_task(self._watch_kubelet()), asyncio.create_task(self._insist())]
         try:
             done, _ = await asyncio.wait((plugin, registration, *followers), return_when=asyncio.FIRST_COMPLETED)
-            done.pop().result()  # raises what ended it
+            done.pop().result()  # raises the error that ended it
         finally:
             for task in (*followers, registration):
                 await _end(task)
@@ -140,19 +141,19 @@ class KubeletPlugin:
         await self._registration.run()
 
     async def _watch_kubelet(self) -> None:
-        """Forget what a kubelet has accepted that does not run any more."""
+        """Withdraw the registration status when the kubelet that accepted the driver is gone."""
         kubelet_socket = self._folders.kubelet_socket
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-        self._health.observe_ends(lambda: loop.call_later(LAST_SOCKET, changed.set))  # its streams go with a kubelet
+        self._health.observe_ends(lambda: loop.call_later(LAST_SOCKET, changed.set))  # its streams end with the kubelet
         while kubelet_socket is not None:
             await kubelet_gone(kubelet_socket, self._watcher, changed)
             self._registrar.kubelet_gone(kubelet_socket)
         await loop.create_future()  # until cancelled
 
     async def _insist(self) -> None:
-        """Offer the driver again where a kubelet has asked and not accepted it: up to 1.35 it asks once for a socket.
+        """Offer the driver again if a kubelet asked and did not accept: up to 1.35 it asks once for each socket.
 
-        It may have refused for a moment's reason, or its word was lost.
+        It might have refused for a temporary reason, or its answer was lost.
         """
         registrar = self._registrar
         while True:
@@ -169,7 +170,7 @@ class KubeletPlugin:
 
 
 def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
-    """Return what says why a socket in a folder of the kubelet is not served; before there is one, it is no error."""
+    """Return the function that logs why a socket is not served; a missing kubelet folder is only a warning."""
 
     def say(reason: str) -> None:
         if is_missing(folder):

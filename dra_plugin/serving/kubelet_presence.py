@@ -14,20 +14,21 @@ from typing import Final
 from folderwatch import FolderWatcher, is_there
 from grpcunix import is_live
 
-PERIOD: Final = 30.0  # seconds: an idle daemon wakes up for nothing more often
+PERIOD: Final = 30.0  # seconds between checks; more would wake an idle daemon for nothing
 
 
 async def kubelet_gone(
     kubelet_socket: Path, watcher: FolderWatcher, changed: asyncio.Event | None = None, period: float = PERIOD
 ) -> None:
-    """Return once nobody listens at `kubelet_socket`, where somebody did before. Who sets `changed` has it dialled."""
+    """Wait until no process listens at `kubelet_socket`, after one has. Setting `changed` triggers a check."""
     changed = changed or asyncio.Event()
     watch = watcher.watch(kubelet_socket.parent, changed.set, lambda name: name == kubelet_socket.name)
     has_listened = False
     try:
         while (listens := is_live(kubelet_socket)) or not has_listened:
-            with contextlib.suppress(OSError):  # nobody can tell
-                has_listened |= listens and is_there(kubelet_socket)  # without a descriptor anything counts as live
+            with contextlib.suppress(OSError):  # unknown whether the socket exists
+                # if no descriptor is free, `is_live` reports any path as live
+                has_listened |= listens and is_there(kubelet_socket)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period):
                     await changed.wait()

@@ -16,14 +16,14 @@ from telemetry import Telemetry
 
 PLUGIN_TYPE = "DRAPlugin"
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-"""What we serve; the kubelet takes the first DRAPlugin that it knows."""
+"""The services; the kubelet uses the first DRAPlugin version that it knows."""
 
 _SERVICE = api.DESCRIPTOR.services_by_name["Registration"].full_name
 log = logging.getLogger("nodeplug.dra")
 
 
 class Registration(Struct, frozen=True):
-    """The kubelet's last word: registered, or why not."""
+    """The kubelet's last answer: registered, or the reason for its refusal."""
 
     registered: bool
     error: str = ""
@@ -43,21 +43,21 @@ class Registrar:
         self._telemetry = telemetry or Telemetry()
         self.status: Registration | None = None
         self.registrations = 0
-        self.registered = asyncio.Event()  # once: a kubelet has taken us
-        self.asked = asyncio.Event()  # by a kubelet that has not accepted since
+        self.registered = asyncio.Event()  # set once a kubelet has accepted the driver, and never cleared
+        self.asked = asyncio.Event()  # set by a kubelet's question, cleared by its acceptance
         self._info = api.PluginInfo(
             type=PLUGIN_TYPE, name=driver_name, endpoint=str(endpoint), supported_versions=services
         )
 
     def kubelet_gone(self, kubelet_socket: Path) -> None:
-        """Take note that the kubelet which has accepted the driver does not run any more; the next one asks again."""
+        """Record that the kubelet which accepted the driver no longer runs; the next one asks again."""
         if self.status is not None and self.status.registered:
             words = f"waiting for the kubelet: nobody listens at {kubelet_socket}"
             self.status = Registration(False, words)
             log.warning("the DRA driver is not registered any more: %s", words)
 
     async def get_info(self, request: api.InfoRequest, context: Context) -> api.PluginInfo:
-        """Say who we are."""
+        """Describe the driver."""
         del request, context
         self.asked.set()
         return self._info
@@ -65,7 +65,7 @@ class Registrar:
     async def notify_registration_status(
         self, request: api.RegistrationStatus, context: Context
     ) -> api.RegistrationStatusResponse:
-        """Take the kubelet's verdict; a refusal is answered with an error, as the kubelet logs that beside its own."""
+        """Record the kubelet's verdict. A refusal is answered with an error, which the kubelet also logs."""
         tracer = self._telemetry.tracer
         with tracer.call(_SERVICE, "NotifyRegistrationStatus", context.trace_context()) as span:
             span.set("nodeplug.driver", self._info.name)

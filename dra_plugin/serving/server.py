@@ -1,6 +1,7 @@
-"""The DRAPlugin services, v1 and v1beta1, to and from the wire. Only here do refusals of a whole call become statuses.
+"""The DRAPlugin services, v1 and v1beta1, to and from the wire. Only here do errors of a whole call become statuses.
 
-v1beta1 is v1 without share ids; all else is the same on the wire. Source: DRA specification, sections 1.1, 1.2 and 2.6.
+v1beta1 is v1 without share ids; everything else is the same on the wire. Source: DRA specification, sections 1.1, 1.2
+and 2.6.
 """
 
 import logging
@@ -26,16 +27,16 @@ log = logging.getLogger("nodeplug.dra")
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[Sequence[ClaimRef], float | None], Awaitable[Mapping[str, T]]]
 
-_LONGEST_REASON = 2_000  # characters of what the kubelet is told of a claim; it becomes an event, which has 1,024
-_LONGEST_EVENT = 500  # characters of the same in an event of ours
+_LONGEST_REASON = 2_000  # characters of a claim's error; the kubelet makes it an event, which has at most 1,024
+_LONGEST_EVENT = 500  # characters of the same text in this daemon's own events
 _SOME = 5  # claims that a log line names
 _LATE: Final[RefusalReason] = "no-answer"
 _DEFECT: Final[RefusalReason] = "defect"
-_MARGIN = 1.0  # seconds before the kubelet's deadline, in which words can still reach it
+_MARGIN = 1.0  # seconds before the kubelet's deadline, so that the answer still arrives
 
 
 def services(calls: ClaimCalls, health: HealthBoard, telemetry: Telemetry) -> list[Handler]:
-    """Return the handlers of all that a driver's socket serves (see `registration.SERVICES`)."""
+    """Return the handlers of all services of a driver's socket (see `registration.SERVICES`)."""
     return [
         handler(v1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, telemetry, share_ids=True)),
         handler(v1beta1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, telemetry, share_ids=False)),
@@ -57,7 +58,7 @@ class DRAPlugin:
     async def node_prepare_resources(
         self, request: v1.NodePrepareResourcesRequest, context: Context
     ) -> v1.NodePrepareResourcesResponse:
-        """Prepare claims; each one has its answer."""
+        """Prepare claims; each claim has its own outcome in the response."""
         with self._span("NodePrepareResources", request.claims, context) as span:
             outcomes = await self._ask("prepare", self._calls.prepare, request.claims, context, self._telemetry.prepare)
             if span.is_recorded:
@@ -76,7 +77,7 @@ class DRAPlugin:
     async def node_unprepare_resources(
         self, request: v1.NodeUnprepareResourcesRequest, context: Context
     ) -> v1.NodeUnprepareResourcesResponse:
-        """Undo what was prepared; each claim has its answer."""
+        """Unprepare claims; each claim has its own outcome in the response."""
         with self._span("NodeUnprepareResources", request.claims, context) as span:
             outcomes = await self._ask(
                 "unprepare", self._calls.unprepare, request.claims, context, self._telemetry.unprepare
@@ -90,7 +91,7 @@ class DRAPlugin:
         return response
 
     def _device(self, prepared: PreparedDevice) -> v1.Device:
-        """Encode a device. Pods name requests without what was chosen below them, so that is cut off."""
+        """Encode a device. Pods do not name subrequests, so only the base name of each request is sent."""
         return v1.Device(
             request_names=dict.fromkeys(request.partition("/")[0] for request in prepared.requests),
             pool_name=prepared.pool,
@@ -109,7 +110,7 @@ class DRAPlugin:
     async def _ask(
         self, verb: str, ask: Ask[T], claims: Sequence[v1.Claim], context: Context, seconds: Histogram
     ) -> Mapping[str, T]:
-        """Ask for the outcome of every claim, in time for the kubelet to hear it. Raises `RpcError` without one."""
+        """Return the outcome of every claim before the kubelet's deadline. Raises `RpcError` if there is none."""
         refs = [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
         left = context.time_remaining()
         began = time.perf_counter()
@@ -117,7 +118,7 @@ class DRAPlugin:
             outcomes = await ask(refs, None if left is None else max(left - _MARGIN, left / 2))
         except NotAnsweredInTime as late:
             code, reason, counted_as = Status.UNAVAILABLE, str(late), _LATE
-        except Exception as error:  # the driver's own, and its log has the traceback: the kubelet is told, and repeats
+        except Exception as error:  # a bug, logged by the driver: the kubelet gets the error and repeats
             code, reason, counted_as = Status.INTERNAL, f"{verb} resource claims: {error}", _DEFECT
         else:
             self._count(refs, outcomes)
@@ -130,7 +131,7 @@ class DRAPlugin:
         raise RpcError(code, reason)
 
     def _count(self, refs: Sequence[ClaimRef], outcomes: Mapping[str, object]) -> None:
-        """Count and remember the claims that are refused."""
+        """Count and record the refused claims."""
         for ref in refs:
             outcome = outcomes.get(ref.uid)
             if isinstance(outcome, ClaimFailed):
@@ -140,6 +141,6 @@ class DRAPlugin:
 
 
 def _fail(span: Span, outcomes: Mapping[str, object]) -> None:
-    """Say in a call's span which claims failed: the call itself has not."""
+    """Add the failed claims to a call's span: the call itself has not failed."""
     if failed := [outcome.reason for outcome in outcomes.values() if isinstance(outcome, ClaimFailed)]:
         span.fail("; ".join(failed[:_SOME]))

@@ -12,11 +12,11 @@ from pathlib import Path
 from grpcunix import MAX_PATH, remove_dead_sockets
 
 _UID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_HASHED_UID = "(?=[a-z0-9-]*[A-Z_])[A-Za-z0-9_-]{11}"  # with a character that no driver's name has
+_HASHED_UID = "(?=[a-z0-9-]*[A-Z_])[A-Za-z0-9_-]{11}"  # with a character that no driver's name contains
 
 
 def registration_socket(registry: Path, driver: str, pod_uid: str = "") -> Path:
-    """Return where an instance registers: the first of three names that fits, the last one if none does."""
+    """Return where an instance registers: the first of three names that fits, or the last one."""
     if not pod_uid:
         return registry / f"{driver}-reg.sock"
     both = f"{driver}\0{pod_uid}"
@@ -29,7 +29,7 @@ def registration_socket(registry: Path, driver: str, pod_uid: str = "") -> Path:
 
 
 def plugin_socket(data: Path, driver: str, pod_uid: str = "") -> Path:
-    """Return where an instance serves DRAPlugin; the kubelet learns it from GetInfo.
+    """Return where an instance serves DRAPlugin; GetInfo reports it to the kubelet.
 
     The last name leaves room for a driver's name of 63 bytes below /var/lib/kubelet/plugins.
     """
@@ -40,9 +40,9 @@ def plugin_socket(data: Path, driver: str, pod_uid: str = "") -> Path:
 
 
 def remove_dead_instances(registry: Path, data: Path, driver: str) -> None:
-    """Remove the sockets of instances that were killed. What may belong to another driver is left alone.
+    """Remove the sockets of instances that were killed. Sockets that might belong to another driver stay.
 
-    Raises OSError where they cannot be removed.
+    Raises OSError if they cannot be removed.
     """
     registered = re.compile(f"{re.escape(driver)}-(({_UID}|{_HASHED_UID})-)?reg\\.sock")
     remove_dead_sockets(registry, lambda name: registered.fullmatch(name) is not None)
@@ -56,6 +56,6 @@ def _first_that_fits(folder: Path, *names: str) -> Path:
 
 def _hash(text: str, size: int) -> str:
     """Return the first `size` bytes of the SHA-256 of `text` as URL-safe base64 without padding."""
-    import hashlib  # here, for it loads OpenSSL
+    import hashlib  # on first use: it loads OpenSSL
 
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:size]).rstrip(b"=").decode()

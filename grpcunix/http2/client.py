@@ -1,4 +1,4 @@
-"""A client's end: requests of one message each go in, messages and the ends of calls come out."""
+"""The client's end: requests of one message each go in, messages and the ends of calls come out."""
 
 import time
 from collections.abc import Callable
@@ -43,27 +43,27 @@ class Ended(NamedTuple):
     stream: int
     status: Status
     details: str
-    is_unprocessed: bool = False  # the server has not looked at it: it can be made again without harm
+    is_unprocessed: bool = False  # the server has not processed it: it can be repeated without harm
 
 
 ClientEvent: TypeAlias = Message | Ended
 
-WINDOW: Final = 1 << 20  # bytes of an answer that may be under way, or wait for who reads it
+WINDOW: Final = 1 << 20  # bytes of an answer that can be in transit or unread
 _COLON: Final = ord(":")
 
 
 class ClientConnection(Connection[ClientEvent]):
-    """A connection to one server. `slots` says how many calls may begin now."""
+    """A connection to one server. `slots` is the number of calls that can begin now."""
 
     def __init__(self, authority: str, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin; of `limits` those on messages and headers matter."""
+        """Begin; of `limits` only those for messages and headers matter."""
         own = {
             Setting.ENABLE_PUSH: 0,
             Setting.INITIAL_WINDOW_SIZE: WINDOW,
             Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
         }
         super().__init__(limits, Phase.SETTINGS, frames.PREFACE + frames.settings(own), clock)
-        self._most = limits.streams  # until the server says its own
+        self._most = limits.streams  # until the server sends its own limit
         self._head = hpack.encode(
             [
                 (b":method", b"POST"),
@@ -77,11 +77,11 @@ class ClientConnection(Connection[ClientEvent]):
 
     @property
     def slots(self) -> int:
-        """How many calls may begin."""
+        """Return how many calls can begin."""
         return 0 if self.going or self.is_closed else self._most - len(self._streams)
 
     def request(self, path: str, message: bytes, timeout: float | None) -> int:
-        """Begin a call, if there is a slot; return its stream."""
+        """Begin a call, which needs a free slot; return its stream."""
         assert self.slots > 0
         stream_id = self._last = self._last + 2 if self._last else 1
         self.going = stream_id == frames.MAX_STREAM_ID  # the next call needs another connection
@@ -90,7 +90,7 @@ class ClientConnection(Connection[ClientEvent]):
         fields = [(b":path", path.encode())]
         if timeout is not None:
             fields.append((b"grpc-timeout", encode_timeout(timeout)))
-        # :path goes first: pseudo fields come before all others
+        # :path goes first: pseudo-header fields must precede all others
         block = hpack.NO_TABLE + hpack.encode(fields[:1]) + self._head + hpack.encode(fields[1:])
         self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream_id, block))
         size = PREFIX + len(message)
@@ -103,20 +103,20 @@ class ClientConnection(Connection[ClientEvent]):
         return stream_id
 
     def cancel(self, stream_id: int) -> None:
-        """End a call that nobody waits for any more."""
+        """End a call whose caller has gone."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             self._send_reset(stream, ErrorCode.CANCEL)
 
     def consumed(self, stream_id: int, message: bytes) -> None:
-        """Let the server send more on a stream: its reader has taken a message."""
+        """Allow the server to send more on a stream, because its reader has taken a message."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             stream.unread -= PREFIX + len(message)
             self._open_window(stream)
 
     def abandon(self, status: Status, details: str) -> list[ClientEvent]:
-        """End all calls: the socket has closed."""
+        """End all calls, because the socket has closed."""
         self._socket_closed()
         self._events = []
         for stream in list(self._streams.values()):
@@ -124,7 +124,7 @@ class ClientConnection(Connection[ClientEvent]):
         return self._events
 
     def _end(self, stream: Stream, status: Status, details: str, *, is_unprocessed: bool = False) -> None:
-        """Report the end of a call; tell the server where it does not know."""
+        """Report the end of a call; reset it if the server does not know."""
         if stream.state is not CLOSED and not self.is_closed:
             self._send_reset(stream, ErrorCode.CANCEL)
         else:
@@ -155,7 +155,7 @@ class ClientConnection(Connection[ClientEvent]):
             http = values.get(b":status", b"")
             if http.startswith(b"1") and not ends:
                 self._courtesy.spend()
-                return  # 100 Continue and its like announce the answer
+                return  # 100 Continue and similar statuses precede the answer
             stream.has_headers = True
             if http != b"200" and b"grpc-status" not in values:
                 self._end(stream, status_of_http(http), f"HTTP status {http.decode(errors='replace')}")
@@ -198,7 +198,7 @@ class ClientConnection(Connection[ClientEvent]):
             self._open_window(stream)
 
     def _read(self, stream: Stream, payload: bytes) -> None:
-        """Report the messages that `payload` completes. Raises `RpcError` for one that cannot be taken."""
+        """Report the messages that `payload` completes. Raises `RpcError` for an invalid one."""
         body = stream.body = stream.body or bytearray()
         body += payload
         while (size := message_size(body, self.limits.message)) is not None and len(body) >= PREFIX + size:
@@ -207,7 +207,7 @@ class ClientConnection(Connection[ClientEvent]):
             del body[: PREFIX + size]
 
     def _open_window(self, stream: Stream) -> None:
-        """Offer what of the window is neither under way nor waits for the reader; a message's parts do not wait."""
+        """Offer the window's rest, apart from bytes in transit and complete unread messages."""
         increment = max(WINDOW - stream.unread, 0) - stream.receive_window
         if increment >= WINDOW // 2:
             stream.receive_window += increment

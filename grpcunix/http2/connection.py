@@ -1,7 +1,7 @@
-"""A connection, as both ends have it: bytes become frames, frames change states, and what is to be sent piles up.
+"""A connection, for both ends: bytes become frames, frames change states, and frames to send are collected.
 
-`ServerConnection` and `ClientConnection` say what HEADERS and DATA mean. A phase says which frames may come: first the
-preface, then SETTINGS, then any; within a header block nothing but its CONTINUATION frames.
+`ServerConnection` and `ClientConnection` define what HEADERS and DATA mean. The phase defines which frames can come:
+first the preface, then SETTINGS, then any; within a header block only its CONTINUATION frames.
 """
 
 import time
@@ -30,47 +30,47 @@ from grpcunix.http2.states import (
     step,
 )
 
-FRAMES_AT_ONCE: Final = 32  # so that a client that floods us costs others the time of that many at a time
+FRAMES_AT_ONCE: Final = 32  # so that a flooding client delays others only by the time for so many frames
 E = TypeVar("E")
 
 
 class Phase(IntEnum):
-    """Which frames may come."""
+    """Which frames can come."""
 
-    CLOSED = 0  # none will be looked at
-    PREFACE = 1  # none: the 24 bytes before them
+    CLOSED = 0  # none is processed
+    PREFACE = 1  # none: the 24 bytes before the frames
     SETTINGS = 2
     ANY = 3
     HEADER_BLOCK = 4
 
 
-# plain names, as in `states`
+# module-level names, as in `states`
 _CLOSED, _PREFACE, _SETTINGS, _ANY, _HEADER_BLOCK = Phase
 _EXPECTED: Final = {_SETTINGS: frames.SETTINGS, _HEADER_BLOCK: frames.CONTINUATION}
 
 
 class Connection(Generic[E]):
-    """One end. `receive` what comes, act on the events, and write what `take` returns after everything done."""
+    """One end. Pass received data to `receive`, process the events, and then write what `take` returns."""
 
     def __init__(
         self, limits: Limits, first: Phase, opening: bytes, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin in a phase; `opening` is what we send first, `clock` returns seconds."""
+        """Begin in a phase; `opening` is sent first, `clock` returns seconds."""
         self.limits = limits
         self.outbox = Outbox()
         self.outbox.add(opening)
         self._intake = Intake(self.outbox)
         self.phase = first
-        self.fault: Fault | None = None  # why we ended the connection
+        self.fault: Fault | None = None  # why this end closed the connection
         self.is_behind = False
-        self.going = False  # no new calls: the server has said that it goes away, or the streams' numbers are used up
+        self.going = False  # no new calls: the server has sent GOAWAY, or the stream numbers are used up
         self._streams: dict[int, Stream] = {}
-        self._last = 0  # the highest stream that was begun
+        self._last = 0  # the highest stream number used
         self._events: list[E] = []
         self._buffer = b""
         self._reset: deque[int] = deque(maxlen=Courtesy.FIRST)  # streams in state RESET
         self._decoder = Decoder(limits.header_list)
-        self._block: list[bytes] = []  # a header block whose end has not come, and the flags of its first frame
+        self._block: list[bytes] = []  # an incomplete header block, and the flags of its first frame
         self._block_stream = self._block_flags = 0
         self._courtesy = Courtesy(clock)
         self._handlers: tuple[Callable[[int, int, bytes], None], ...] = (
@@ -88,28 +88,28 @@ class Connection(Generic[E]):
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether the connection has ended: write what `take` returns, then close the socket."""
+        """Return whether the connection has ended: write what `take` returns, then close the socket."""
         return self.phase is _CLOSED
 
     @property
     def is_begun(self) -> bool:
-        """Tell whether the other end speaks HTTP/2: its preface and settings have come."""
+        """Return whether the other end speaks HTTP/2: its preface and settings have come."""
         return self.phase > _SETTINGS
 
     @property
     def streams(self) -> int:
-        """How many calls there are."""
+        """Return the number of calls."""
         return len(self._streams)
 
     def is_sending(self, stream_id: int) -> bool:
-        """Tell whether a message of a stream has not left yet."""
+        """Return whether a message of a stream was not sent completely yet."""
         stream = self._streams.get(stream_id)
         return stream is not None and bool(stream.chunks)
 
     def receive(self, data: bytes) -> list[E]:
-        """Take what came; return what happened. A fault of the other end closes the connection, see `is_closed`.
+        """Process received data; return the events. A fault of the other end closes the connection, see `is_closed`.
 
-        Looks at some frames only where very many came: while `is_behind`, call it again without data.
+        If very many frames came, only some are processed: while `is_behind`, call this again without data.
         """
         self._events = []
         if self._buffer:
@@ -159,7 +159,7 @@ class Connection(Generic[E]):
         return data
 
     def ping(self) -> None:
-        """Ask for a sign of life."""
+        """Send a ping."""
         self.outbox.add(frames.frame(frames.PING, 0, 0, b"nodeplug"))
 
     def close(self, code: ErrorCode = ErrorCode.NO_ERROR, text: str = "") -> None:
@@ -168,25 +168,25 @@ class Connection(Generic[E]):
         self.phase = _CLOSED
 
     def _socket_closed(self) -> None:
-        """Look at nothing any more. Without the circle of its own methods this goes when its owner does."""
+        """Process nothing any more. This also breaks the reference cycle through the bound methods."""
         self.phase = _CLOSED
         self._handlers = ()
 
-    # what the ends do differently
+    # differs between the ends
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         raise NotImplementedError
 
     def _on_fields(self, stream_id: int, fields: list[Field], ends: bool) -> None:
-        """Act on a header block; also on one that is not wanted any more, when `fields` need not be looked at."""
+        """Process a header block; for a stream that has ended already, `fields` can be ignored."""
         raise NotImplementedError
 
     def _on_reset(self, stream: Stream, code: ErrorCode) -> None:
-        """Act on a stream that the other end has reset."""
+        """Process a stream that the other end has reset."""
         raise NotImplementedError
 
     def _sent_end(self, stream: Stream) -> None:
-        """Act on the end of our half, which has left."""
+        """Process that the end of this side's half was sent."""
         stream.state = step(stream.state, SEND_END)
 
     # streams
@@ -200,7 +200,7 @@ class Connection(Generic[E]):
         return RESET if stream_id in self._reset else CLOSED
 
     def _received(self, stream_id: int, event: Event) -> Stream | None:
-        """Step the stream that something came for, and return it; None where it has ended before. Raises `Fault`."""
+        """Step the stream of an event, and return it; None if it has ended before. Raises `Fault`."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             stream.state = step(stream.state, event)
@@ -211,7 +211,7 @@ class Connection(Generic[E]):
         return None
 
     def _take_data(self, flags: int, stream_id: int, payload: bytes) -> tuple[Stream | None, bytes]:
-        """Count a DATA frame; return its stream, None where that has ended, and what it holds besides padding."""
+        """Count a DATA frame; return its stream (None if it has ended) and its content without padding."""
         size = len(payload)
         self._intake.take(size)
         if flags & frames.PADDED:
@@ -251,7 +251,7 @@ class Connection(Generic[E]):
         return size
 
     def _check(self, kind: int, size: int) -> None:
-        """Refuse a frame that must not come now, before any of it is kept."""
+        """Refuse a frame that is not allowed now, before any of it is stored."""
         if kind != _EXPECTED[self.phase]:
             raise Fault(ErrorCode.PROTOCOL_ERROR, f"a frame of kind {kind} where {self.phase.name} must come")
         if self.phase is _HEADER_BLOCK and (
@@ -311,7 +311,7 @@ class Connection(Generic[E]):
             self.phase = _ANY
         self._courtesy.spend()
         if not flags & frames.ACK:
-            for name, value in dict(frames.SETTING.iter_unpack(payload)).items():  # of each the last one
+            for name, value in dict(frames.SETTING.iter_unpack(payload)).items():  # the last value of each setting
                 self._on_setting(name, value)
             self.outbox.add(frames.frame(frames.SETTINGS, frames.ACK, 0))
 

@@ -1,8 +1,8 @@
-"""Flow control: what may be sent now, and what waits (RFC 9113, section 5.2).
+"""Flow control: what can be sent now, and what waits (RFC 9113, section 5.2).
 
-A message that waits is not copied: a stream holds the bytes that it was given, and how many of them are sent. A list
-that fifty slow readers wait for is there once. DATA is cut from it only when it can leave: the windows have room and
-`writable` says that the socket takes it. Streams take turns, a frame each.
+A waiting message is not copied: a stream refers to the given bytes and counts how many were sent, so a list for fifty
+slow readers exists once. DATA frames are cut from it only when they can be sent: the windows have room and `writable`
+is true, which means that the socket accepts data. Streams take turns, one frame each.
 """
 
 from typing import Final
@@ -10,24 +10,24 @@ from typing import Final
 from grpcunix.http2.frames import DATA, DEFAULT_WINDOW, HEADER, MAX_PAYLOAD, MAX_WINDOW, ErrorCode, Fault, window_update
 from grpcunix.http2.states import State
 
-QUANTUM: Final = MAX_PAYLOAD  # bytes of DATA to be written at once: what is kept for a socket that takes no more
+QUANTUM: Final = MAX_PAYLOAD  # bytes of DATA per write, which bounds what is buffered for a full socket
 
 
 class Stream:
-    """One call's stream, whichever end we are."""
+    """The stream of one call, at either end."""
 
     sent = 0  # bytes of the first chunk
-    trailers: bytes | None = None  # the frame that ends our half, after the chunks
-    has_headers = False  # servers: ours are sent; clients: theirs have come
-    body: bytearray | None = None  # of a message whose end has not come
-    unread = 0  # clients: bytes of messages that their reader has not taken
-    declared: int | None = None  # servers: content-length that is still to come
+    trailers: bytes | None = None  # the frame that ends this side's half, after the chunks
+    has_headers = False  # servers: sent; clients: received
+    body: bytearray | None = None  # of an incomplete message
+    unread = 0  # clients: bytes of messages that the reader has not taken
+    declared: int | None = None  # servers: the rest of content-length
     path = b""  # servers: of the request
     timeout: float | None = None  # servers: of the request, seconds
-    trace: tuple[tuple[bytes, bytes], ...] = ()  # servers: the fields of the request that name its caller's span
+    trace: tuple[tuple[bytes, bytes], ...] = ()  # servers: the request's fields for the caller's span
 
     def __init__(self, stream_id: int, state: State, window: int, receive_window: int) -> None:
-        """Begin in `state`; the windows are what we may send and what we may get."""
+        """Begin in `state`; the windows limit what can be sent and received."""
         self.id = stream_id
         self.state = state
         self.window = window
@@ -39,37 +39,37 @@ class Outbox:
     """What one connection has to send."""
 
     def __init__(self) -> None:
-        """Begin with nothing, and the windows that the protocol starts with."""
+        """Start empty, with the protocol's initial windows."""
         self.window = DEFAULT_WINDOW  # of the connection
-        self.initial = DEFAULT_WINDOW  # of a stream that begins now
-        self.writable = True  # the shell sets it: the socket takes more
-        self.drained: list[int] = []  # streams whose chunks have all left since the last look
-        self.ended: list[Stream] = []  # streams whose trailers have left since
-        self.paying = 0  # frames of DATA, and ends of our half, that have left since; see `Courtesy`
+        self.initial = DEFAULT_WINDOW  # for new streams
+        self.writable = True  # whether the socket accepts more data; set by the endpoint
+        self.drained: list[int] = []  # streams whose chunks were all sent since the last check
+        self.ended: list[Stream] = []  # streams whose trailers were sent since then
+        self.paying = 0  # DATA frames and ends of this side's halves that were sent since then; see `Courtesy`
         self._frames: list[bytes] = []
-        self._patient = 0  # how many of them may wait for others
+        self._patient = 0  # how many of them can wait for others
         self._waiting: dict[int, Stream] = {}
 
     def add(self, frame: bytes) -> None:
-        """Send a frame that no window holds back."""
+        """Send a frame without flow control."""
         self._frames.append(frame)
 
     def add_patient(self, frame: bytes) -> None:
-        """Send a frame that may wait a moment for others, to leave together with them."""
+        """Send a frame that can wait briefly, to be written together with others."""
         self._frames.append(frame)
         self._patient += 1
 
     @property
     def is_patient(self) -> bool:
-        """Tell whether something is to be sent, and all of it may wait a moment."""
+        """Return whether there are frames to send, all of which can wait briefly."""
         return not self._waiting and 0 < len(self._frames) == self._patient
 
     def fits(self, stream: Stream, size: int) -> bool:
-        """Tell whether one DATA frame of `size` bytes may leave at once, of a stream for which nothing waits."""
+        """Return whether a DATA frame of `size` bytes can be sent at once, for a stream without waiting chunks."""
         return size <= MAX_PAYLOAD and size <= stream.window and size <= self.window and self.writable
 
     def put(self, stream: Stream, *chunks: bytes, trailers: bytes | None = None) -> None:
-        """Send chunks of DATA, and after them the frame that ends our half, as soon as they may leave."""
+        """Send chunks of DATA, and then the frame that ends this side's half, as soon as flow control allows it."""
         stream.chunks += filter(None, chunks)
         if trailers is not None:
             stream.trailers = trailers
@@ -82,12 +82,12 @@ class Outbox:
         self.paying += 1
 
     def drop(self, stream: Stream) -> None:
-        """Forget what waits of a stream that has ended."""
+        """Discard the waiting chunks of a stream that has ended."""
         stream.chunks.clear()
         self._waiting.pop(stream.id, None)
 
     def take(self) -> bytes:
-        """Return what is to be written now: the frames, and as much DATA as may leave, up to `QUANTUM`."""
+        """Return what is to be written now: the frames, and as much DATA as flow control allows, up to `QUANTUM`."""
         if self._waiting and self.writable:
             self._cut()
         if not self._frames:
@@ -111,7 +111,7 @@ class Outbox:
             waiting = unfinished
 
     def _cut_frame(self, stream: Stream, most: int) -> int:
-        """Make one DATA frame of what a stream has; return its size, 0 where nothing may leave."""
+        """Create one DATA frame for a stream; return its size, or 0 if nothing can be sent."""
         room = min(MAX_PAYLOAD, stream.window, self.window, most)
         if room <= 0:
             return 0
@@ -127,7 +127,7 @@ class Outbox:
                 del stream.chunks[0]
         self._frames.append(HEADER.pack(size << 8 | DATA, 0, stream.id) + b"".join(pieces))
         self.count(stream, size)
-        self._waiting.pop(stream.id)  # to the end of the line
+        self._waiting.pop(stream.id)  # to the end of the queue
         self._waiting[stream.id] = stream
         return size
 
@@ -142,9 +142,9 @@ class Outbox:
 
 
 class Intake:
-    """The window of what a whole connection may send us: all that comes is taken, so it is opened again and again.
+    """The receive window of a whole connection: all data is accepted at once, so the window is reopened repeatedly.
 
-    It cannot be overrun: half of it is always left, and a frame is smaller than that.
+    It cannot be exceeded: half of it is always left, and a frame is smaller than that.
     """
 
     SIZE: Final = 1 << 20
@@ -164,7 +164,7 @@ class Intake:
 
 
 def widened(window: int, increment: int) -> int:
-    """Return a window after an increment. Raises `Fault` where it gets larger than a window can be."""
+    """Return a window after an increment. Raises `Fault` if it exceeds the maximum."""
     window += increment
     if window > MAX_WINDOW:
         raise Fault(ErrorCode.FLOW_CONTROL_ERROR, "a window is larger than 2^31 - 1")

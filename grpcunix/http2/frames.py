@@ -1,6 +1,6 @@
 """Frames: their kinds, flags and layout (RFC 9113, sections 4, 6 and 7).
 
-A frame is 9 bytes (length, kind, flags, stream) and a payload. We accept and send payloads of at most 16,384 bytes,
+A frame is 9 bytes (length, kind, flags, stream) and a payload. Payloads of at most 16,384 bytes are accepted and sent,
 the smallest limit that the protocol allows.
 """
 
@@ -18,7 +18,7 @@ HEADER: Final = struct.Struct(">IBI")  # length and kind in one word, flags, str
 WORD: Final = struct.Struct(">I")
 SETTING: Final = struct.Struct(">HI")
 
-# plain numbers: a frame's kind is an index of the table of its handlers
+# plain numbers: a frame's kind is the index of its handler
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
 END_STREAM: Final = 0x1
@@ -48,7 +48,7 @@ class ErrorCode(IntEnum):
 
 
 class Setting(IntEnum):
-    """What an end says about itself in SETTINGS."""
+    """The parameters in SETTINGS."""
 
     HEADER_TABLE_SIZE = 0x1
     ENABLE_PUSH = 0x2
@@ -62,7 +62,7 @@ class Fault(Exception):
     """The other end broke the protocol or a limit; the connection ends with this code and text."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
-        """`text` goes into GOAWAY, for whoever debugs the other end."""
+        """Store the code; `text` is sent in GOAWAY, for debugging the other end."""
         super().__init__(text)
         self.code = code
 
@@ -88,7 +88,7 @@ def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
 
 
 def goaway(last_stream: int, code: ErrorCode, text: str) -> bytes:
-    """Encode a GOAWAY frame: streams above `last_stream` were not and will not be served."""
+    """Encode a GOAWAY frame: streams above `last_stream` were not and will not be processed."""
     return frame(GOAWAY, 0, 0, WORD.pack(last_stream) + WORD.pack(code) + text.encode()[:256])
 
 
@@ -101,7 +101,7 @@ def error_code(number: int) -> ErrorCode:
 
 
 def unpad(flags: int, payload: bytes) -> bytes:
-    """Remove padding. Raises `Fault` where it is longer than the frame."""
+    """Remove padding. Raises `Fault` if it is longer than the frame."""
     if not flags & PADDED:
         return payload
     if not payload or payload[0] >= len(payload):

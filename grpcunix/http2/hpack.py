@@ -1,12 +1,12 @@
 """Header compression (RFC 7541).
 
-`Decoder` keeps the dynamic table that the other end writes, of at most 4,096 bytes. What we send names the static table
-and plain strings only, so that the other end keeps nothing for us and whole blocks can be made in advance. The first
-block of each stream begins with `NO_TABLE`: whatever size the other end wishes for its table, ours is smaller already.
+`Decoder` keeps the dynamic table that the other end writes, of at most 4,096 bytes. Sent blocks use only the static
+table and plain strings, so that the other end stores nothing and whole blocks can be prepared. The first block of each
+stream begins with `NO_TABLE`: this size is within any limit that the other end sets for its table.
 
-Fields are checked where their text comes in, once, and not where a table names them again: names and values are
-those that RFC 9113, section 8.2, allows, but for spaces around values, which grpc-go sends in `grpc-message`. The limit
-on a list is looked at with every field, before the list grows.
+Fields are checked once, when their text is received, and not when a table refers to them again. Names and values must
+be those that RFC 9113, section 8.2, allows, except for spaces around values, which grpc-go sends in `grpc-message`. The
+limit of a list is checked for every field, before the list grows.
 """
 
 import re
@@ -16,11 +16,11 @@ from grpcunix.http2 import huffman
 from grpcunix.http2.frames import ErrorCode, Fault
 
 Field: TypeAlias = tuple[bytes, bytes]
-_Entry: TypeAlias = tuple[Field, int]  # and how many bytes it counts in a table and in a list
+_Entry: TypeAlias = tuple[Field, int]  # and its size in a table and in a list, in bytes
 
 TABLE_SIZE: Final = 4_096  # bytes; the protocol's default
 FIELD_OVERHEAD: Final = 32  # bytes that a field counts besides its text
-NO_TABLE: Final = b"\x20"  # begins a block: a table of no bytes from here on
+NO_TABLE: Final = b"\x20"  # at the start of a block: sets the table's size to 0
 
 _STATIC_TEXT: Final = """
     :authority :method=GET :method=POST :path=/ :path=/index.html :scheme=http :scheme=https :status=200 :status=204
@@ -52,14 +52,14 @@ class Decoder:
     """Decodes the header blocks of one connection, in their order."""
 
     def __init__(self, list_limit: int) -> None:
-        """`list_limit` bounds a list in bytes."""
+        """Start with an empty table; `list_limit` is the limit of a list in bytes."""
         self._list_limit = list_limit
         self._dynamic: list[_Entry] = []  # the newest is the last
         self._size = 0  # bytes of the dynamic table
         self._limit = TABLE_SIZE
 
     def decode(self, block: bytes) -> list[Field]:
-        """Decode a block. Raises `Fault`; the connection cannot go on then, for the tables differ."""
+        """Decode a block. Raises `Fault`; the connection must end then, because the tables differ."""
         fields: list[Field] = []
         left, position, end = self._list_limit, 0, len(block)
         static, dynamic = _STATIC, self._dynamic
@@ -135,7 +135,7 @@ class Decoder:
 
 
 def _continued(number: int, block: bytes, position: int) -> tuple[int, int]:
-    """Return the number that does not fit into its prefix, and the position after it."""
+    """Return a number that does not fit into its prefix, and the position after it."""
     shift = 0
     while True:
         byte = block[position]

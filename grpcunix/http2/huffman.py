@@ -1,6 +1,6 @@
-"""Huffman strings of HPACK (RFC 7541, section 5.2 and appendix B). Decoding only: what we send is short and plain.
+"""Huffman strings of HPACK (RFC 7541, section 5.2 and appendix B). Only decoding: sent strings are short and plain.
 
-The code is canonical: codes of one length follow each other in the order of their symbols, so the lengths say all.
+The code is canonical: codes of one length follow each other in the order of their symbols, so the lengths define it.
 """
 
 from bisect import bisect_right
@@ -8,7 +8,7 @@ from typing import Final
 
 from grpcunix.http2.frames import ErrorCode, Fault
 
-# bits of each byte's code; the last is the end of the string, which must never be sent
+# bits of each byte's code; the last one is the end of the string, which must never be sent
 _LENGTHS: Final = bytes.fromhex(
     """
     0d 17 1c 1c 1c 1c 1c 1c 1c 18 1e 1c 1c 1e 1c 1c 1c 1c 1c 1c 1c 1c 1e 1c 1c 1c 1c 1c 1c 1c 1c 1c
@@ -28,10 +28,10 @@ _SYMBOLS: Final = sorted(range(len(_LENGTHS)), key=lambda symbol: (_LENGTHS[symb
 
 
 def _code_table() -> tuple[list[int], list[tuple[int, int, int]], list[tuple[int, int]]]:
-    """Return what finds the code at the front of a string.
+    """Return the tables that find the code at the front of a string.
 
-    For each length, the first code filled up to 30 bits, and beside it (length, first code, place in `_SYMBOLS`); and
-    for each byte that may come next the (symbol, length), where the length is 0 if the code is longer than the byte.
+    For each length: the first code, extended to 30 bits, and (length, first code, position in `_SYMBOLS`). For each
+    possible next byte: (symbol, length); the length is 0 if the code is longer than the byte.
     """
     starts: list[int] = []
     lengths: list[tuple[int, int, int]] = []
@@ -54,9 +54,12 @@ _STARTS, _BY_LENGTH, _BY_BYTE = _code_table()
 
 
 def decode(data: bytes) -> bytes:
-    """Decode a string. Raises `Fault` where it names its end, or is padded with more than 7 bits or not with ones."""
+    """Decode a string.
+
+    Raises `Fault` if it contains its end symbol, or its padding exceeds 7 bits or is not all ones.
+    """
     text = bytearray()
-    window = bits = 0  # what is not decoded yet
+    window = bits = 0  # the bits that are not decoded yet
     for byte in data:
         window, bits = (window << 8 | byte) & 0x3F_FFFF_FFFF, bits + 8
         while bits >= 8:
@@ -79,7 +82,7 @@ def decode(data: bytes) -> bytes:
 
 
 def _long_code(window: int, bits: int) -> tuple[int, int]:
-    """Return the symbol of more than 8 bits at the front, and its length, which is more than `bits` if it goes on."""
+    """Return the symbol of a code of more than 8 bits, and its length, which exceeds `bits` if it is incomplete."""
     front = (window << _LONGEST | (1 << _LONGEST) - 1) >> bits & (1 << _LONGEST) - 1
     length, first, place = _BY_LENGTH[bisect_right(_STARTS, front) - 1]
     symbol = _SYMBOLS[place + (front >> _LONGEST - length) - first]

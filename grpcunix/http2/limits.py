@@ -1,10 +1,10 @@
-"""What the other end can make grow, and how far.
+"""What the other end can make grow, and the limits.
 
-A limit of one connection is no bound where anybody may open hundreds, so all connections to a process also share a
-`Pot`: each may always hold a little, and more only while the pot lasts. One that takes all leaves the others their
-little.
+A limit per connection is no bound if a client can open hundreds of them, so all connections of a process also share a
+`Pot`: each connection always gets a small amount, and more only while the pot lasts. A greedy client leaves the others
+their small amount.
 
-Frames that cost us work and carry no call have a price, too: `Courtesy`. RFC 9113, section 10.5, names the kinds.
+Frames that cause work and carry no call have a price: `Courtesy`. RFC 9113, section 10.5, names the kinds.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from grpcunix.http2.frames import ErrorCode, Fault
 
 
 class Limits(NamedTuple):
-    """Bounds of one connection, and of all to the servers of a process (those that end in `_together`)."""
+    """Limits of one connection, and of all connections of a process together (those that end in `_together`)."""
 
-    message: int = 4 << 20  # bytes of one message that is received; gRPC's usual limit
-    streams: int = 100  # calls at once; RFC 9113 recommends no fewer
-    streams_always: int = 8  # calls that a connection may have, whatever the others hold
+    message: int = 4 << 20  # bytes of one received message; gRPC's usual limit
+    streams: int = 100  # concurrent calls; RFC 9113 recommends no fewer
+    streams_always: int = 8  # calls that a connection can always have, whatever the others use
     streams_together: int = 1_000
-    unfinished_always: int = 8_192  # bytes of requests whose end has not come
+    unfinished_always: int = 8_192  # bytes of incomplete requests
     unfinished_together: int = 5 << 20  # one message of the largest size fits
-    header_list: int = 16_384  # bytes, counted as RFC 9113 does: names, values and 32 for each field
+    header_list: int = 16_384  # bytes, counted as in RFC 9113: names, values and 32 for each field
     header_frames: int = 8  # HEADERS and the CONTINUATION frames after it
     connections_always: int = 8  # of each server
     connections_together: int = 256
@@ -32,20 +32,20 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Pot:
-    """What all connections to a process hold together."""
+    """What all connections of a process use together."""
 
     def __init__(self) -> None:
-        """Hold nothing."""
+        """Start empty."""
         self.connections = 0
         self.streams = 0
         self.unfinished = 0  # bytes
 
 
 class Courtesy:
-    """Pays for frames that carry no call: PING, SETTINGS, WINDOW_UPDATE, RST_STREAM, empty DATA and the like.
+    """A budget for frames that carry no call: PING, SETTINGS, WINDOW_UPDATE, RST_STREAM, empty DATA and the like.
 
-    Honest ends send a few of them for each DATA frame and each end of a call that they get (acknowledgements of what
-    they read, and pings that measure the line), so each of those earns some. A few more come with time.
+    A normal peer sends a few of them for each DATA frame and each end of a call that it receives (window updates for
+    what it reads, and pings that measure the connection), so each of those adds to the budget. Time adds a little more.
     """
 
     FIRST: Final = 200
@@ -60,7 +60,7 @@ class Courtesy:
         self._since = clock()
 
     def spend(self) -> None:
-        """Pay for one frame. Raises `Fault` where nothing is left."""
+        """Pay for one frame. Raises `Fault` if nothing is left."""
         if self.credit < 1:
             now = self._clock()
             self.credit = min(int((now - self._since) * self.PER_SECOND), self.FIRST)
@@ -70,5 +70,5 @@ class Courtesy:
         self.credit -= 1
 
     def earn(self, frames: int) -> None:
-        """Note frames of ours: DATA, and ends of calls."""
+        """Add credit for sent frames: DATA, and ends of calls."""
         self.credit = min(self.credit + self.PER_FRAME * frames, self.MOST)

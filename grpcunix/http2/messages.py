@@ -1,4 +1,4 @@
-"""What gRPC puts into HTTP/2: messages with their prefix, times to the deadline, statuses in trailers.
+"""gRPC's content of HTTP/2: messages with their prefix, timeouts, statuses in trailers.
 
 Source: gRPC's doc/PROTOCOL-HTTP2.md and doc/http-grpc-status-mapping.md.
 """
@@ -9,7 +9,7 @@ from typing import Final
 from grpcunix.http2.frames import ErrorCode
 from grpcunix.status import RpcError, Status
 
-PREFIX: Final = 5  # bytes before a message: whether it is compressed, and its length
+PREFIX: Final = 5  # bytes before a message: the compression flag and the length
 LONGEST_DETAILS: Final = 4_096  # bytes of an encoded text; other ends refuse trailers of more than 8 KiB
 
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])").fullmatch
@@ -19,7 +19,7 @@ _UNSAFE: Final = re.compile(rb"[^ -$&-~]|\A | \Z")  # a field's value must not b
 
 
 def message_size(data: bytes | bytearray, limit: int) -> int | None:
-    """Return the size of the message that `data` begins with; None where too little has come to know.
+    """Return the size of the message at the start of `data`; None if its prefix is incomplete.
 
     Raises `RpcError` for a message that is compressed, or larger than `limit` bytes.
     """
@@ -34,14 +34,14 @@ def message_size(data: bytes | bytearray, limit: int) -> int | None:
 
 
 def prefix(message: bytes) -> bytes:
-    """Return what goes before `message`. Raises ValueError where it is longer than 4 GiB."""
+    """Return the prefix of `message`. Raises ValueError if it is longer than 4 GiB."""
     if len(message) >> 32:
         raise ValueError("a message is longer than 4 GiB")
     return len(message).to_bytes(PREFIX, "big")
 
 
 def encode_timeout(seconds: float) -> bytes:
-    """Encode a time to the deadline, in at most 8 digits and never as more than it is by a thousandth."""
+    """Encode a timeout, in at most 8 digits, rounded down."""
     for unit, length in ((b"n", 1e-9), (b"u", 1e-6), (b"m", 1e-3), (b"S", 1.0)):
         number = int(max(seconds, 0.0) / length)
         if number < 100_000_000:
@@ -50,7 +50,7 @@ def encode_timeout(seconds: float) -> bytes:
 
 
 def decode_timeout(text: bytes) -> float:
-    """Return the seconds of a time to the deadline. Raises `RpcError` for anything else."""
+    """Return the seconds of a timeout. Raises `RpcError` for an invalid one."""
     found = _TIMEOUT(text)
     if not found:
         raise RpcError(Status.INTERNAL, "grpc-timeout must be at most 8 digits and one of H, M, S, m, u, n")
@@ -58,7 +58,7 @@ def decode_timeout(text: bytes) -> float:
 
 
 def encode_details(text: str) -> bytes:
-    """Encode a status' text for `grpc-message`; one that is too long ends in dots."""
+    """Encode a status's text for `grpc-message`; one that is too long is cut and ends in dots."""
     encoded = _UNSAFE.sub(lambda found: b"%%%02X" % found[0][0], text.encode(errors="replace"))
     if len(encoded) <= LONGEST_DETAILS:
         return encoded
@@ -67,7 +67,7 @@ def encode_details(text: str) -> bytes:
 
 
 def decode_details(text: bytes) -> str:
-    """Decode `grpc-message`. Never fails: what is not encoded right stands as it is."""
+    """Decode `grpc-message`. Never fails: invalid encodings stay as they are."""
     return _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), text).decode(errors="replace")
 
 
@@ -98,10 +98,10 @@ _FROM_RESET: Final = {
 
 
 def status_of_http(code: bytes) -> Status:
-    """Return what an answer without a gRPC status means."""
+    """Return the gRPC status for an answer with an HTTP status only."""
     return _FROM_HTTP.get(code, Status.UNKNOWN)
 
 
 def status_of_reset(code: ErrorCode) -> Status:
-    """Return what RST_STREAM means for a call."""
+    """Return the gRPC status for an RST_STREAM."""
     return _FROM_RESET.get(code, Status.INTERNAL)

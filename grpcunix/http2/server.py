@@ -1,7 +1,7 @@
-"""A server's end: requests of one message each come out, answers go in.
+"""The server's end: requests of one message each come out, answers go in.
 
-A call that gRPC cannot serve is answered here (no POST, no gRPC, a message that is too large); the rest is a `Request`.
-An answer to a call that has ended meanwhile is dropped, so the shell needs not know.
+A call that gRPC cannot serve is answered here (no POST, no gRPC, a message that is too large); all others become a
+`Request`. An answer to a call that has ended meanwhile is dropped, so the endpoint need not check.
 """
 
 import time
@@ -30,7 +30,7 @@ class Request(NamedTuple):
 
     stream: int
     path: bytes  # `/package.Service/Method`
-    timeout: float | None  # seconds that the caller waits
+    timeout: float | None  # the caller's timeout in seconds
     message: bytes
     trace: tuple[tuple[bytes, bytes], ...] = ()  # the caller's span: fields of W3C's Trace Context
 
@@ -45,14 +45,14 @@ ServerEvent: TypeAlias = Request | Cancelled
 
 _RESPONSE: Final = hpack.NO_TABLE + hpack.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
 _OK: Final = hpack.encode([(b"grpc-status", b"0")])
-# frames of an answer up to their stream's number, which is all that differs
+# frames of an answer up to the stream's number, the only part that differs
 _RESPONSE_HEAD: Final = HEADER.pack(len(_RESPONSE) << 8 | HEADERS, END_HEADERS, 0)[:5]
 _OK_HEAD: Final = HEADER.pack(len(_OK) << 8 | HEADERS, END_HEADERS | END_STREAM, 0)[:5]
 
 _REQUEST_FIELDS: Final = {b":method", b":scheme", b":path", b":authority"}
 _FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 _TRACE: Final = (b"traceparent", b"tracestate")
-_LONGEST_TRACE: Final = 512  # bytes; longer ones need not be passed on, and a stream keeps them as long as it lives
+_LONGEST_TRACE: Final = 512  # bytes; longer ones need not be passed on, and would be stored as long as the stream
 _COLON: Final = ord(":")
 _LENGTH: Final = "the request is not as long as content-length says"
 _ONE_MESSAGE: Final = "the request of a unary or server-streaming method is exactly one message"
@@ -64,13 +64,13 @@ class ServerConnection(Connection[ServerEvent]):
     def __init__(
         self, limits: Limits = DEFAULT_LIMITS, pot: Pot | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin; `pot` is shared by the connections of a server."""
+        """Begin; `pot` is shared by all connections of a process."""
         own = {Setting.MAX_CONCURRENT_STREAMS: limits.streams, Setting.MAX_HEADER_LIST_SIZE: limits.header_list}
         super().__init__(limits, Phase.PREFACE, frames.settings(own), clock)
         self._pot = pot or Pot()
-        self._usual: list[hpack.Field] | None = None  # of the last call, all but its deadline
+        self._usual: list[hpack.Field] | None = None  # all fields of the last call except its deadline
         self._usual_path = b""
-        self._unfinished = 0  # bytes of requests whose end has not come
+        self._unfinished = 0  # bytes of incomplete requests
 
     # answers
 
@@ -92,14 +92,14 @@ class ServerConnection(Connection[ServerEvent]):
         self._sent_end(stream)
 
     def send_message(self, stream_id: int, message: bytes) -> None:
-        """Send a message of a stream; `outbox.drained` names the stream when all of it has left."""
+        """Send a message of a stream; `outbox.drained` has the stream when all of it was sent."""
         stream = self._unanswered(stream_id)
         if stream is not None:
             self._send_headers(stream)
             self.outbox.put(stream, prefix(message), message)
 
     def finish(self, stream_id: int, status: Status, details: str = "") -> None:
-        """End a call; messages that wait are sent before."""
+        """End a call; waiting messages are sent first."""
         stream = self._unanswered(stream_id)
         if stream is not None:
             fields = [(b"grpc-status", b"%d" % status)]
@@ -108,7 +108,7 @@ class ServerConnection(Connection[ServerEvent]):
             self._finish(stream, fields)
 
     def give_up(self, stream_id: int, status: Status, details: str) -> None:
-        """End a call now: a message that waits is not sent any more, or not all of it."""
+        """End a call now: a waiting message is dropped, even if a part of it was sent."""
         stream = self._streams.get(stream_id)
         if stream is not None and stream.chunks:
             self._send_reset(stream, ErrorCode.CANCEL)
@@ -116,7 +116,7 @@ class ServerConnection(Connection[ServerEvent]):
             self.finish(stream_id, status, details)
 
     def is_open(self, stream_id: int) -> bool:
-        """Tell whether a call waits for its answer."""
+        """Return whether a call waits for its answer."""
         return self._unanswered(stream_id) is not None
 
     def _unanswered(self, stream_id: int) -> Stream | None:
@@ -124,7 +124,7 @@ class ServerConnection(Connection[ServerEvent]):
         return None if stream is None or stream.trailers is not None else stream
 
     def go_away(self) -> None:
-        """Take no more calls; the connection closes when those that there are have ended."""
+        """Accept no more calls; the connection closes after the existing ones."""
         if not self.going:
             self.going = True
             self.outbox.add(frames.goaway(self._last, ErrorCode.NO_ERROR, "the server stops"))
@@ -136,7 +136,7 @@ class ServerConnection(Connection[ServerEvent]):
             self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream.id, _RESPONSE))
 
     def _finish(self, stream: Stream, fields: list[hpack.Field], body: bytes = b"") -> None:
-        """Send trailers, or an answer of trailers only; or one of HTTP with its body."""
+        """Send trailers, or an answer of trailers only; with `body`, an HTTP answer."""
         if body:
             stream.has_headers = True
             block = hpack.NO_TABLE + hpack.encode(fields)
@@ -150,7 +150,7 @@ class ServerConnection(Connection[ServerEvent]):
         super()._sent_end(stream)
         if stream.state is CLOSED:
             self._forget(stream)
-        else:  # the request has not ended, and nobody wants the rest of it
+        else:  # the rest of the request is not needed
             self._send_reset(stream, ErrorCode.NO_ERROR)
 
     def _forget(self, stream: Stream) -> None:
@@ -165,7 +165,7 @@ class ServerConnection(Connection[ServerEvent]):
             self.phase = Phase.CLOSED
 
     def abandon(self) -> None:
-        """Give back what the connection holds of the pot: the socket has closed."""
+        """Return the connection's share of the pot, because the socket has closed."""
         self._socket_closed()
         for stream in list(self._streams.values()):
             self._forget(stream)
@@ -195,7 +195,7 @@ class ServerConnection(Connection[ServerEvent]):
             self._on_request_end(stream, b"")
 
     def _read(self, stream: Stream, fields: list[hpack.Field]) -> tuple[bytes, bytes] | None:
-        """As `_read_request`; the next call of a client often differs in nothing but its deadline, which comes last."""
+        """Like `_read_request`, with a cache: a client's calls often differ only in their last field, the deadline."""
         if fields and fields[-1][0] == b"grpc-timeout":
             if fields[:-1] == self._usual:
                 stream.path, stream.timeout = self._usual_path, decode_timeout(fields[-1][1])
@@ -244,7 +244,7 @@ class ServerConnection(Connection[ServerEvent]):
             stream.receive_window = frames.DEFAULT_WINDOW
 
     def _keep(self, stream: Stream, payload: bytes) -> None:
-        """Keep a part of a request, or refuse the call."""
+        """Store a part of a request, or refuse the call."""
         if stream.body is None:
             stream.body = bytearray()
         try:
@@ -263,7 +263,7 @@ class ServerConnection(Connection[ServerEvent]):
             self.finish(stream.id, error.code, error.details)
 
     def _release(self, stream: Stream) -> None:
-        """Forget what has come of a request."""
+        """Discard the received part of a request."""
         if stream.body is not None:
             self._unfinished -= len(stream.body)
             self._pot.unfinished -= len(stream.body)
@@ -291,7 +291,7 @@ class ServerConnection(Connection[ServerEvent]):
 
 
 def _read_request(stream: Stream, fields: list[hpack.Field]) -> tuple[bytes, bytes] | None:
-    """Note in `stream` what its request says; return the HTTP status and text for one that is not gRPC at all.
+    """Store the request's fields in `stream`; return HTTP status and text for a request that is not gRPC.
 
     Raises `Fault` for a request that is malformed (RFC 9113, sections 8.2 and 8.3) and `RpcError` for a call that
     cannot be served.

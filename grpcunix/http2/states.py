@@ -1,12 +1,12 @@
-"""The life of a stream, as a table (RFC 9113, section 5.1), for both ends.
+"""The states of a stream, as a table (RFC 9113, section 5.1), for both ends.
 
 A stream is OPEN from its first HEADERS on; each end closes its half with END_STREAM; RST_STREAM closes both at once.
-What a row does not name must not happen. If the other end does it, the connection ends with the code of `ILLEGAL`:
-the RFC would let the connection live in some cases, but then each of them makes us send RST_STREAM for nothing, which
-is how "made you reset" floods work.
+Events that a row does not have are illegal. If the other end causes one, the connection ends with the code of
+`ILLEGAL`. The RFC would allow keeping the connection in some cases, but then each of them would make this end send
+RST_STREAM for nothing, which "made you reset" floods exploit.
 
-RESET is a stream that we ended before the other end knew: what it sent meanwhile is on its way and must be taken, its
-header blocks because they change the compression, its DATA because they use the connection's window.
+RESET is a stream that this end has reset before the other end knew: frames already in transit must be processed, header
+blocks because they change the compression state, DATA because it uses the connection's window.
 """
 
 from enum import IntEnum
@@ -16,18 +16,18 @@ from grpcunix.http2.frames import ErrorCode, Fault
 
 
 class State(IntEnum):
-    """Where a stream is."""
+    """The state of a stream."""
 
     IDLE = 0
     OPEN = 1
-    HALF_CLOSED_LOCAL = 2  # we have sent all
-    HALF_CLOSED_REMOTE = 3  # the other end has sent all
+    HALF_CLOSED_LOCAL = 2  # this end has sent everything
+    HALF_CLOSED_REMOTE = 3  # the other end has sent everything
     CLOSED = 4
     RESET = 5
 
 
 class Event(IntEnum):
-    """What happens to a stream."""
+    """The events of a stream."""
 
     RECEIVE_HEADERS = 0
     RECEIVE_DATA = 1
@@ -40,7 +40,7 @@ class Event(IntEnum):
     SEND_RESET = 8
 
 
-# plain names: looking a member up in its class costs more than the step itself
+# module-level names: looking a member up in its class costs more than the step itself
 IDLE, OPEN, HALF_CLOSED_LOCAL, HALF_CLOSED_REMOTE, CLOSED, RESET = State
 (
     RECEIVE_HEADERS,
@@ -81,7 +81,7 @@ TABLE: Final[dict[State, dict[Event, State]]] = {
         SEND_HEADERS: HALF_CLOSED_REMOTE,
         SEND_DATA: HALF_CLOSED_REMOTE,
         SEND_END: CLOSED,
-        SEND_RESET: CLOSED,  # nothing of it can be on its way any more
+        SEND_RESET: CLOSED,  # no frame can be in transit any more
     },
     CLOSED: {RECEIVE_RESET: CLOSED, RECEIVE_WINDOW_UPDATE: CLOSED},
     RESET: {
@@ -104,7 +104,7 @@ ILLEGAL: Final = {
 
 
 def step(state: State, event: Event) -> State:
-    """Return the state after `event`. Raises `Fault` where the table does not allow it."""
+    """Return the state after `event`. Raises `Fault` if the table does not allow it."""
     after = TABLE[state].get(event)
     if after is None:
         raise Fault(ILLEGAL[state], f"{event.name} in state {state.name}")

@@ -1,4 +1,4 @@
-"""ResourceSlices: what the driver wants published, and the controller that keeps it so.
+"""ResourceSlices: what the driver wants published, and the controller that keeps it on the API server.
 
 controller = Controller(client, "nodeplug.dev", Owner.node("worker-1"))
 controller.update(DriverResources({"worker-1": Pool(slices=(Slice(devices=...),))}))

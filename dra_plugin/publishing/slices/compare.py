@@ -10,18 +10,18 @@ from msgspec.structs import replace
 from dra_plugin.publishing.slices.desired import Slice
 from resourceapi.objects import v1, without_unknown
 
-_TOLERANCE = 1.0  # seconds between two times that are the same
+_TOLERANCE = 1.0  # seconds by which two equal times can differ
 
 
 def comparable(stored: v1.ResourceSlice) -> v1.ResourceSlice:
-    """Return the slice without what only newer servers know of devices and counters: we could not desire it."""
+    """Return the slice without fields of devices and counters that only newer servers know: nothing desires them."""
     spec = stored.spec
     devices, counters = map(without_unknown, spec.devices), map(without_unknown, spec.shared_counters)
     return replace(stored, spec=replace(spec, devices=tuple(devices), shared_counters=tuple(counters)))
 
 
 def is_as_desired(desired: Slice, stored: v1.ResourceSliceSpec) -> bool:
-    """Whether the slice holds what is desired of it; its pool and its nodes are not looked at."""
+    """Return whether the slice has the desired content; its pool and its nodes are not compared."""
     return (
         desired.per_device_node_selection == stored.per_device_node_selection
         and desired.shared_counters == stored.shared_counters
@@ -32,12 +32,12 @@ def is_as_desired(desired: Slice, stored: v1.ResourceSliceSpec) -> bool:
 
 
 def same_devices(desired: Sequence[v1.Device], stored: Sequence[v1.Device]) -> bool:
-    """Whether devices are the same, in the same order."""
+    """Return whether the devices are the same, in the same order."""
     return len(desired) == len(stored) and all(map(_same_device, desired, stored))
 
 
 def same_taint(desired: v1.DeviceTaint, stored: v1.DeviceTaint) -> bool:
-    """Whether taints are the same, but for their times."""
+    """Return whether the taints are the same except for their times."""
     return (desired.key, desired.value, desired.effect) == (stored.key, stored.value, stored.effect)
 
 

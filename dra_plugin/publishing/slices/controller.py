@@ -20,20 +20,20 @@ from resourceapi.client import AsyncClient, Event, Informer
 from resourceapi.objects import v1
 
 _LOOKING, _WATCHING = "processing ResourceSlice objects", "watching ResourceSlices"
-_LATELY = 120.0  # seconds; a watch that stays away fails more often than that
+_LATELY = 120.0  # seconds for which a failure of the watch counts; a watch that stays down fails more often
 log = logging.getLogger("nodeplug.dra")
 
 
 class Controller:
-    """Keeps one driver's slices as they are desired; all methods are for the loop's thread.
+    """Keeps one driver's slices as desired; all methods are for the loop's thread.
 
-    `owner` is normally the Node: then only slices of that node are looked at and written. With `reconcile_pool` the
-    slices of exactly that pool are, and they carry no node name. `sync_delay` is the time in seconds from an event of
-    the watch to the look at its pool; slices that others deleted come back at once. `mutation_ttl` is how long own
-    writes count more than an older view of the server, in seconds. `tries_taints` as `Publisher` has it. Raises
-    ValueError for an empty driver name.
+    `owner` is normally the Node: then only slices of that node are read and written. With `reconcile_pool` exactly the
+    slices of that pool are, and they have no node name. `sync_delay` is the time in seconds between a watch event and
+    the synchronization of its pool; slices that others deleted are restored at once. `mutation_ttl` is how long the
+    driver's own writes take precedence over older data of the watch, in seconds. `tries_taints`: see `Publisher`.
+    Raises ValueError for an empty driver name.
 
-    Nothing is written or deleted before something is desired, be it nothing.
+    Nothing is written or deleted before a desired state is set, which can be empty.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Controller:
         self._listed = asyncio.Event()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
-        self._problems: dict[str, str] = {}  # by the pool
+        self._problems: dict[str, str] = {}  # by pool
         self._disputes = Disputes()
         self._watch_problem, self._watch_failed_at = "", 0.0
         if resources is not None:
             self.update(resources)
 
     async def run(self) -> None:
-        """Publish until cancelled, whether a server can be reached or not. What is published stays."""
+        """Publish until cancelled, whether or not a server is reachable. Published slices stay."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run())
             group.create_task(self._work())
@@ -94,31 +94,31 @@ class Controller:
         self._wake.set()
 
     async def settled(self) -> None:
-        """Return when everything desired so far has been looked at: it is stored, or a problem was told."""
+        """Wait until every pool desired so far was synchronized: it is stored, or `on_error` was called."""
         await self._idle.wait()
 
     @property
     def is_stored(self) -> bool:
-        """Tell whether everything desired so far is stored, as far as the server stores such things."""
+        """Return whether everything desired so far is stored, as far as the server supports it."""
         return self._idle.is_set() and not self._problems
 
     @property
     def statistics(self) -> Statistics:
-        """How much was written."""
+        """Return how much was written."""
         return self._publisher.statistics
 
     @property
     def problem(self) -> str:
-        """What keeps the slices from being as desired now, in words; empty when nothing does.
+        """Return what keeps the slices from being as desired now, in words; empty if nothing does.
 
-        While `on_error` is told of a problem this is what was known before.
+        During a call of `on_error` this does not contain the new problem yet.
         """
-        is_watch_lost = time.monotonic() - self._watch_failed_at < _LATELY  # it comes back without a word
+        is_watch_lost = time.monotonic() - self._watch_failed_at < _LATELY  # a recovery of the watch is not reported
         problems = (self._watch_problem if is_watch_lost else "", *self._problems.values())
         return "; ".join((*filter(None, problems), *map(str, self._publisher.dropped)))
 
     async def _work(self) -> None:
-        await self._is_desired.wait()  # what another life has published stays until it is known what is wanted
+        await self._is_desired.wait()  # slices of an earlier process stay until the desired state is known
         while True:
             await self._listed.wait()
             name = self._queue.pop(time.monotonic())
@@ -148,10 +148,10 @@ class Controller:
             if error.is_doubtful:
                 self._listed.clear()
                 self._informer.relist()
-        except InvalidPool as error:  # nothing helps but another one
+        except InvalidPool as error:  # trying again is useless until another pool is desired
             self._queue.succeeded(name)
             self._report(name, error, "pool validation failed")
-        except Exception as error:  # a server's nonsense must not end the publishing of everything else
+        except Exception as error:  # a nonsensical answer must not stop the publishing of other pools
             self._failed(name, error, 0.0)
         else:
             self._problems.pop(name, None)
@@ -184,7 +184,10 @@ class Controller:
         self._plan(noticed)
 
     def _plan(self, noticed: Noticed) -> None:
-        """Own writes come back as events: only what others took away is urgent."""
+        """Queue the pools of an event.
+
+        The driver's own writes come back as events, so only deletions by others are urgent.
+        """
         now = time.monotonic()
         for name in noticed.touched:
             self._queue.add(name, now + self._sync_delay)

@@ -14,7 +14,7 @@ from resourceapi.objects.core import NodeSelector
 
 
 class Slice(Struct, frozen=True):
-    """The content of one ResourceSlice: devices or shared counters. The last two are alpha in 1.37."""
+    """The content of one ResourceSlice: devices or shared counters. The last two fields are alpha in 1.37."""
 
     devices: tuple[v1.Device, ...] = ()
     shared_counters: tuple[v1.CounterSet, ...] = ()
@@ -24,9 +24,9 @@ class Slice(Struct, frozen=True):
 
 
 class Pool(Struct, frozen=True):
-    """Slices that belong together, and where they can be used when that is not the owner node.
+    """Slices that belong together, and where they can be used if not on the owner node.
 
-    `generation` is the least one that the driver asks for; the controller counts by itself.
+    `generation` is the lowest one that the driver accepts; the controller increments it by itself.
     """
 
     node_selector: NodeSelector | None = None
@@ -42,7 +42,7 @@ class DriverResources(Struct, frozen=True):
 
 
 class InvalidPool(Exception):
-    """A pool that no server may see; says which rule is broken."""
+    """A pool that must not be sent to a server; the text names the broken rule."""
 
 
 def normalized(resources: DriverResources) -> DriverResources:
@@ -56,7 +56,7 @@ def normalized(resources: DriverResources) -> DriverResources:
 
 
 def validate(resources: DriverResources) -> None:
-    """Check names and counters of every pool (the API server sees one slice at a time); raises InvalidPool."""
+    """Check names and counters across each pool (the API server validates slices singly). Raises InvalidPool."""
     for name, pool in resources.pools.items():
         _validate_pool(name, pool)
 

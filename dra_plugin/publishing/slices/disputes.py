@@ -11,24 +11,24 @@ from typing import Final
 
 from dra_plugin.publishing.slices.publisher import Statistics
 
-_OFTEN: Final = (3, 600.0)  # times within so many seconds
-_SAID_AGAIN: Final = 3600.0  # seconds
+_OFTEN: Final = (3, 600.0)  # corrections within so many seconds
+_SAID_AGAIN: Final = 3600.0  # seconds between warnings
 log = logging.getLogger("nodeplug.dra")
 
 
 class Disputes:
-    """Says so when slices are set right again and again."""
+    """Logs a warning if slices are corrected again and again."""
 
     def __init__(self) -> None:
         """Nothing is desired so far."""
         self.desires = 0
-        """How often something else was desired, or the server may be another one."""
-        self._settled: dict[str, int] = {}  # the last of them with which a pool was found or made as desired
-        self._set_right: deque[float] = deque(maxlen=_OFTEN[0])  # when what others wrote was, lately
+        """Incremented when another state is desired, or when the server might be another one."""
+        self._settled: dict[str, int] = {}  # by pool: the value of `desires` at its last successful synchronization
+        self._set_right: deque[float] = deque(maxlen=_OFTEN[0])  # times of the last corrections of what others wrote
         self._said_at = -_SAID_AGAIN
 
     def note_synced(self, pool: str, desire: int, before: Statistics, now: Statistics) -> None:
-        """Note that a pool is as was desired when a look began, `desire`, and what was written before it and by now."""
+        """Record that a pool is as desired; `desire` and `before` are the values from before the synchronization."""
         if self._settled.get(pool) == desire and now.creates == before.creates and now != before:
             self._note(pool)
         self._settled[pool] = desire

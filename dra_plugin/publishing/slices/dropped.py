@@ -12,7 +12,7 @@ from resourceapi.objects import v1, with_defaults
 
 
 class DroppedFieldsError(Exception):
-    """What was stored is less than what was desired; what remains is published."""
+    """The server stored less than what was desired; the rest is published."""
 
     def __init__(self, pool: str, index: int, desired: Slice, actual: Slice) -> None:
         found = tuple(_disabled_features(desired, actual))
@@ -29,7 +29,7 @@ class DroppedFieldsError(Exception):
 
 
 def content(spec: v1.ResourceSliceSpec) -> Slice:
-    """Return what a stored slice says that the driver decides."""
+    """Return the fields of a stored slice that the driver decides."""
     return Slice(
         devices=spec.devices,
         shared_counters=spec.shared_counters,
@@ -40,7 +40,7 @@ def content(spec: v1.ResourceSliceSpec) -> Slice:
 
 
 def is_dropped(sent: v1.ResourceSlice, stored: v1.ResourceSlice, now: datetime) -> bool:
-    """Whether the server stored something else than what was sent, but for the defaults that it fills in."""
+    """Return whether the server stored something other than what was sent, apart from the defaults that it fills in."""
     if is_as_desired(content(sent.spec), stored.spec):
         return False
     return not is_as_desired(content(with_defaults(sent, now).spec), stored.spec)
@@ -81,7 +81,7 @@ def _policies(device: v1.Device) -> int:
 
 
 def _lost_groups(desired: v1.Device, stored: v1.Device | None) -> bool:
-    """Whether consumptions that are still there have fewer compatibility groups."""
+    """Return whether any remaining consumption has fewer compatibility groups."""
     if stored is None:
         return False
     pairs = zip(desired.consumes_counters, stored.consumes_counters, strict=False)

@@ -12,7 +12,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 class NoIndex(ValueError):
-    """The name does not begin with an index of the wanted length."""
+    """The name does not begin with an index of the expected length."""
 
 
 def index_length(count: int) -> int:
@@ -21,7 +21,7 @@ def index_length(count: int) -> int:
 
 
 def generate_name(index: int, length: int, driver: str, owner: str = "") -> str:
-    """Return the beginning of a new slice's name."""
+    """Return the `generateName` of a new slice."""
     return f"{index:0{length}x}-{driver}-" + (f"{owner}-" if owner else "")
 
 

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Owner(Struct, frozen=True):
-    """An object of the cluster, normally the Node; then the slices are local to it, and its uid may be left out."""
+    """An object of the cluster, normally the Node. With a Node the slices are local to it, and `uid` can be empty."""
 
     api_version: str
     kind: str
@@ -18,5 +18,5 @@ class Owner(Struct, frozen=True):
 
     @property
     def is_node(self) -> bool:
-        """Whether slices can name it in `nodeName`."""
+        """Return whether slices can name it in `nodeName`."""
         return (self.api_version, self.kind) == ("v1", "Node")

@@ -22,14 +22,14 @@ from resourceapi.objects import v1
 from resourceapi.objects.meta import OwnerReference
 
 ErrorHandler = Callable[[Exception, str], None]
-"""Told of problems in the background, with a short message. All of them are retried: none is a reason to stop."""
+"""Called for problems in the background, with a short message. All are retried: none is a reason to stop."""
 
 _Write = Callable[..., Awaitable[v1.ResourceSlice]]
-_PATIENCE = 4  # looks at a pool whose slices others change at the same time
+_PATIENCE = 4  # attempts at a pool whose slices others change at the same time
 
 
 class Statistics(Struct, frozen=True):
-    """Successful writes since the start; a deletion of what was gone already is none."""
+    """Successful writes since the start; deleting a slice that was gone already does not count."""
 
     creates: int = 0
     updates: int = 0
@@ -37,18 +37,18 @@ class Statistics(Struct, frozen=True):
 
 
 class Storage(Protocol):
-    """The API server. Every call raises ClientError; slices that it returns are comparable ones (see `compare`)."""
+    """The API server. Every call raises ClientError; the returned slices are comparable (see `compare`)."""
 
     async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
-        """Return the new slice as it was stored, or would be."""
+        """Return the new slice as it was stored, or as it would be."""
         ...
 
     async def update(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
-        """Return the changed slice as it was stored, or would be."""
+        """Return the changed slice as it was stored, or as it would be."""
         ...
 
     async def delete(self, stored: v1.ResourceSlice) -> None:
-        """Delete this very version of this very slice."""
+        """Delete exactly this version of this slice."""
         ...
 
     async def get(self, name: str) -> v1.ResourceSlice:
@@ -61,9 +61,10 @@ class Storage(Protocol):
 
 
 class SyncFailed(Exception):
-    """A look at a pool ended early; says with which step, the cause says why.
+    """The synchronization of a pool ended early; the text names the step, and the cause the reason.
 
-    `retry_after` is what the server asked for, in seconds. `is_doubtful` when something may have been created.
+    `retry_after` is the delay that the server asked for, in seconds. `is_doubtful` is true if something might have been
+    created.
     """
 
     def __init__(self, step: str, cause: ClientError, *, is_doubtful: bool = False) -> None:
@@ -73,7 +74,7 @@ class SyncFailed(Exception):
 
 
 class _Outdated(Exception):
-    """Somebody changed a slice meanwhile, or what is wanted; what we know of it was renewed."""
+    """A slice or the desired state has changed meanwhile; the view was refreshed."""
 
     def __init__(self, failure: SyncFailed) -> None:
         super().__init__(str(failure))
@@ -81,7 +82,7 @@ class _Outdated(Exception):
 
 
 class _Curtailed(Struct, frozen=True):
-    """What the server made of a slice, and what it dropped to do so, if it was not just filling in defaults."""
+    """The slice that the server stored for a desired one; `dropped` is set if it lacks more than defaults explain."""
 
     desired: Slice
     stored: Slice
@@ -89,11 +90,11 @@ class _Curtailed(Struct, frozen=True):
 
 
 class Publisher:
-    """What one driver wants published, what is, and the writes between the two.
+    """One driver's desired slices, the stored ones, and the writes that make them equal.
 
-    With `tries_taints` a server is asked whether it would keep taints before it gets a slice that has some. Where it
-    would not, `on_error` is told of a DroppedFieldsError and may desire something else before anything is written: what
-    a taint keeps from claims is never there without it.
+    With `tries_taints` a dry run checks that the server stores taints before a slice with taints is written. If the
+    server does not, `on_error` gets a DroppedFieldsError and can desire another state before anything is written: a
+    device that a taint must protect is never published without it.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Publisher:
         tries_taints: bool = False,
     ) -> None:
         self._storage = storage
-        self._tries_taints, self._knows_of_taints = tries_taints, False  # what this server does with them
+        self._tries_taints, self._knows_of_taints = tries_taints, False  # whether this server stores them
         self._owner = owner
         is_local = owner is not None and owner.is_node and not reconcile_pool
         self._origin = Origin(driver, owner, owner.name if owner and is_local else "")
@@ -117,7 +118,7 @@ class Publisher:
         self._on_error = on_error
         self._clock = clock
         self._ttl = mutation_ttl
-        self._created: dict[str, float] = {}  # when a slice of a pool was created last
+        self._created: dict[str, float] = {}  # by pool: when a slice was last created
         self._node_uid = ""
         self._desired = DriverResources()
         self._curtailed: dict[tuple[str, int], _Curtailed] = {}  # by pool and index
@@ -126,20 +127,20 @@ class Publisher:
 
     @property
     def node_name(self) -> str:
-        """The node that the slices are local to; empty if there is none."""
+        """Return the node that the slices are local to; empty if there is none."""
         return self._origin.node_name
 
     @property
     def dropped(self) -> list[DroppedFieldsError]:
-        """What the server does not store now, slice by slice; any thread may ask."""
+        """Return what the server does not store now, slice by slice. Thread-safe."""
         return [each.dropped for each in list(self._curtailed.values()) if each.dropped is not None]
 
     def wants(self, pool: str) -> bool:
-        """Whether a pool is desired."""
+        """Return whether a pool is desired."""
         return pool in self._desired.pools
 
     def desire(self, resources: DriverResources) -> frozenset[str]:
-        """Replace the desired state; returns the pools to look at."""
+        """Replace the desired state; return the pools to synchronize."""
         if self._only and resources.pools.keys() not in (set(), {self._only}):
             error = ValueError(
                 f'ReconcilePoolWithName="{self._only}", but found {len(resources.pools)} pools;'
@@ -153,21 +154,21 @@ class Publisher:
         return frozenset(before.pools.keys() | self._desired.pools.keys())
 
     def listed(self, slices: tuple[v1.ResourceSlice, ...], version: str) -> Noticed:
-        """The watch lists everything. The server may be a new one: what it cuts down is found out again."""
+        """Process a full list from the watch. The server might be a new one, so its limitations are detected again."""
         self._curtailed.clear()
         self._knows_of_taints = False
         return self._noticed(self.view.listed(filter(self._is_mine, slices), version, self._clock()))
 
     def changed(self, stored: v1.ResourceSlice) -> Noticed:
-        """The watch brings a slice."""
+        """Process a changed slice from the watch."""
         return self._noticed(self.view.changed(stored)) if self._is_mine(stored) else Noticed()
 
     def removed(self, stored: v1.ResourceSlice) -> Noticed:
-        """The watch says that a slice is deleted."""
+        """Process a deleted slice from the watch."""
         return self._noticed(self.view.removed(stored, self._clock())) if self._is_mine(stored) else Noticed()
 
     async def sync(self, name: str) -> None:
-        """Look at a pool and write what is needed. Raises SyncFailed, and InvalidPool where any that is desired is."""
+        """Write what a pool needs. Raises SyncFailed, and InvalidPool if any desired pool is invalid."""
         for _ in range(_PATIENCE):
             validate(self._desired)
             try:
@@ -179,7 +180,7 @@ class Publisher:
         raise failure from failure.__cause__
 
     def recheck_at(self, name: str) -> float | None:
-        """Return when to look at a pool again: once the watch must have seen what we wrote there, if it lives."""
+        """Return when to synchronize a pool again: once a working watch must have delivered the driver's own writes."""
         moment = max(self._created.get(name, 0.0) + self._ttl, self.view.counts_until(name))
         return moment if moment > self._clock() else None
 
@@ -204,13 +205,13 @@ class Publisher:
             self._learn(name, index, wanted.slices[index], new, stored, "create ResourceSlice")
 
     async def _try(self, pool: str, index: int, sent: v1.ResourceSlice, write: _Write, message: str) -> None:
-        """Ask whether the server keeps taints. Raises _Outdated after one that does not has been told of."""
+        """Check that the server stores taints. Raises _Outdated after reporting one that does not."""
         if not self._tries_taints or self._knows_of_taints or not any(device.taints for device in sent.spec.devices):
             return
         try:
             stored = await write(sent, dry_run=True)
         except ClientError:
-            return  # the write itself says what is wrong; some servers refuse to be tried
+            return  # the write itself will report what is wrong; some servers refuse dry runs
         self._knows_of_taints = True
         dropped = DroppedFieldsError(pool, index, content(sent.spec), content(stored.spec))
         if dropped.loses_taints:
@@ -249,7 +250,7 @@ class Publisher:
         return stored
 
     async def _give_up(self, step: str, error: ClientError, about: v1.ResourceSlice) -> NoReturn:
-        """Raise SyncFailed; or _Outdated, if others changed the slice, after a look at what it is now."""
+        """Raise SyncFailed; or, if others changed the slice, refresh the view and raise _Outdated."""
         failure = SyncFailed(step, error)
         failure.__cause__ = error
         if not isinstance(error, Refused) or not (error.is_conflict or error.is_missing):
@@ -281,7 +282,7 @@ class Publisher:
         stored: v1.ResourceSlice,
         message: str,
     ) -> None:
-        """Remember what the server made of a slice."""
+        """Record what the server made of a slice."""
         if not self.view.wrote(stored, self._clock()):
             raise _Outdated(SyncFailed(message, ClientError(f"{stored.metadata.name} was deleted at once")))
         if is_as_desired(desired, stored.spec):
@@ -295,7 +296,7 @@ class Publisher:
             self._on_error(dropped, message)
 
     def _as_storable(self, pool: str, index: int, desired: Slice) -> Slice:
-        """The slice, or what the server made of it when it was written last: writing it again would change nothing."""
+        """Return the slice, or what the server made of it at the last write: writing it again would change nothing."""
         curtailed = self._curtailed.get((pool, index))
         return curtailed.stored if curtailed is not None and curtailed.desired == desired else desired
 
@@ -318,7 +319,7 @@ class Publisher:
         return not self._only or stored.spec.pool.name == self._only
 
     def _noticed(self, noticed: Noticed) -> Noticed:
-        """Slices that vanished may have gone with their Node: if there is a new one, it has another uid."""
+        """Forget the Node's uid if slices vanished: they might have gone with it, and a new Node has another uid."""
         if noticed.wiped:
             self._node_uid = ""
         return noticed

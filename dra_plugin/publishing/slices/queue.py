@@ -9,11 +9,11 @@ from msgspec import Struct
 
 
 class Limits(Struct, frozen=True):
-    """Times in seconds. `rate` is in looks a second after failures, of which the first `burst` may come at once.
+    """Times in seconds. `rate` is in synchronizations per second after failures; the first `burst` are not delayed.
 
-    A server is given the time that it asks for, up to `longest_asked`: pages of maintenance ask for hours. Nothing says
-    that one takes writes again, or that a right was given: the reference library waits up to 1000 s for the next look,
-    in which claims are given devices that are gone.
+    The delay that a server asks for is kept, up to `longest_asked`: maintenance pages ask for hours. No event announces
+    that the server takes writes again or that a permission was granted. The reference library waits up to 1000 s, and
+    during that time claims get devices that are gone.
     """
 
     first_retry: float = 0.005
@@ -38,11 +38,11 @@ class Queue:
         self._tokens, self._counted_at = float(limits.burst), 0.0
 
     def add(self, name: str, due: float) -> None:
-        """Look at a pool at this time, or before."""
+        """Schedule a pool for this time, or keep an earlier one."""
         self._due[name] = min(due, self._due.get(name, due))
 
     def wiped(self, name: str, now: float) -> None:
-        """Somebody took slices away: look when nothing more was taken for a moment."""
+        """Schedule a pool whose slices others deleted, for when no further deletion has followed for a moment."""
         limits = self._limits
         if name in self._settling:
             self._settling[name] = max(self._settling[name], now + limits.settle)
@@ -53,7 +53,7 @@ class Queue:
         self._wipes[name] = (count + 1, now)
 
     def failed(self, name: str, now: float, retry_after: float = 0.0) -> None:
-        """A look failed; the server may have said when to come back."""
+        """Schedule a retry; `retry_after` is the delay that the server asked for, in seconds."""
         failures = self._failures.get(name, 0)
         self._failures[name] = failures + 1
         limits = self._limits
@@ -61,11 +61,11 @@ class Queue:
         self.add(name, now + max(delay, min(retry_after, limits.longest_asked), self._reserved(now)))
 
     def succeeded(self, name: str) -> None:
-        """A look went well."""
+        """Reset a pool's failures."""
         self._failures.pop(name, None)
 
     def pop(self, now: float) -> str | None:
-        """Return a pool that is due, the longest first, and forget it; None if there is none."""
+        """Remove and return the pool that has been due longest; None if none is due."""
         name = min(self._due.keys() | self._settling.keys(), key=lambda each: (self._when(each), each), default=None)
         if name is None or self._when(name) > now:
             return None
@@ -74,14 +74,14 @@ class Queue:
         return name
 
     def next_due(self) -> float | None:
-        """Return when the next pool is due; None if there is none."""
+        """Return when the next pool is due; None if none is queued."""
         return min(map(self._when, self._due.keys() | self._settling.keys()), default=None)
 
     def _when(self, name: str) -> float:
         return min(self._due.get(name, float("inf")), self._settling.get(name, float("inf")))
 
     def _reserved(self, now: float) -> float:
-        """Take a token; returns how long it takes until there is one, in seconds."""
+        """Take a token; return how long it takes until one is free, in seconds."""
         rate, burst = self._limits.rate, float(self._limits.burst)
         self._tokens = min(burst, self._tokens + (now - self._counted_at) * rate) - 1.0
         self._counted_at = now

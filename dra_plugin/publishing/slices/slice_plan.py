@@ -1,8 +1,8 @@
-"""Which writes turn the stored slices of one pool into the desired ones: as few as possible, in a safe order.
+"""Plans the writes that turn the stored slices of one pool into the desired ones: as few as possible, in a safe order.
 
-Consumers trust the slices of the highest generation, when there are as many of them as each one says. So one changed
-slice is updated in place; for anything more the generation grows, and the pool is incomplete until the last write is
-done. Source: DRA node specification, 3.4 and 3.5.
+Consumers use the slices of the highest generation if their number is the one that each of them states. So one changed
+slice is updated in place. Any larger change increments the generation, and the pool is incomplete until the last write.
+Source: DRA node specification, 3.4 and 3.5.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ TaintTimes = dict[tuple[str, str, str, str], v1.DeviceTaint]
 
 
 class Origin(Struct, frozen=True):
-    """Whose slices they are. Without a node name they are not local to the owner."""
+    """The driver and the owner of slices. Without a node name the slices are not local to the owner."""
 
     driver: str
     owner: Owner | None = None
@@ -36,7 +36,7 @@ class Plan(Struct, frozen=True):
 
 
 def plan(origin: Origin, name: str, pool: Pool | None, stored: Sequence[v1.ResourceSlice]) -> Plan:
-    """Return what has to be written so that the pool of this name is as desired; None: the pool is not wanted.
+    """Return the writes that make the pool of this name as desired; None: the pool is not desired.
 
     New slices have no owner reference yet.
     """
@@ -70,7 +70,7 @@ def plan(origin: Origin, name: str, pool: Pool | None, stored: Sequence[v1.Resou
 def _assigned(
     stored: Sequence[v1.ResourceSlice], newest: int, count: int
 ) -> tuple[dict[int, v1.ResourceSlice], list[v1.ResourceSlice]]:
-    """The stored slice of each index, and those that are nobody's."""
+    """Return the stored slice of each index, and the slices without one."""
     length = index_length(count)
     current: dict[int, v1.ResourceSlice] = {}
     obsolete = []
@@ -107,7 +107,7 @@ def _new(origin: Origin, wanted: v1.ResourcePool, pool: Pool, index: int, times:
 def _filled(
     spec: v1.ResourceSliceSpec, wanted: v1.ResourcePool, pool: Pool, desired: Slice, times: TaintTimes
 ) -> v1.ResourceSliceSpec:
-    """The spec with all that is desired; driver and node name stay, they cannot change."""
+    """Return the spec with the desired content; driver and node name stay, because they are immutable."""
     return replace(
         spec,
         pool=wanted,
@@ -122,7 +122,7 @@ def _filled(
 
 
 def _taint_times(stored: Sequence[v1.ResourceSlice]) -> TaintTimes:
-    """The taints of the pool's devices, to tell since when: a taint keeps its time when its device changes slice."""
+    """Return the taints of the pool's devices: a taint keeps its time when its device moves to another slice."""
     return {
         (device.name, taint.key, taint.value, taint.effect): taint
         for each in stored

@@ -26,7 +26,7 @@ class ApiStorage:
         return comparable(await _read(self.slices.update(wanted, dry_run=dry_run)))
 
     async def delete(self, stored: v1.ResourceSlice) -> None:
-        """Delete this very version of this very slice."""
+        """Delete exactly this version of this slice."""
         metadata = stored.metadata
         await self.slices.delete(metadata.name, uid=metadata.uid, version=metadata.resource_version)
 
@@ -40,7 +40,10 @@ class ApiStorage:
 
 
 async def _read(answer: Awaitable[T]) -> T:
-    """Return an object of the server's. What nobody can read is no answer: whether it did what was asked who knows."""
+    """Return the server's object.
+
+    Raises InvalidAnswer for an unreadable one: whether the request took effect is unknown.
+    """
     try:
         return await answer
     except DecodeError as error:

@@ -13,14 +13,14 @@ from resourceapi.objects import v1
 
 
 class Noticed(Struct, frozen=True):
-    """Names of pools: those that something happened to, and those that somebody else took slices away from."""
+    """Names of pools: those with any change, and those from which another program deleted slices."""
 
     touched: frozenset[str] = frozenset()
     wiped: frozenset[str] = frozenset()
 
 
 class _Own(Struct, frozen=True):
-    """An object as one of our writes left it, and until when that counts."""
+    """An object as stored by one of the driver's own writes, and until when it takes precedence."""
 
     stored: v1.ResourceSlice
     until: float
@@ -33,14 +33,14 @@ class View:
         self._ttl = ttl
         self._seen: dict[str, v1.ResourceSlice] = {}
         self._own: dict[str, _Own] = {}
-        self._gone: dict[str, float] = {}  # what is known to be deleted, until when an older word may still come
-        self._being_deleted: set[str] = set()  # what we are about to delete
+        self._gone: dict[str, float] = {}  # deleted, and until when late events about it are ignored
+        self._being_deleted: set[str] = set()  # the driver is about to delete these
 
     def listed(self, slices: Iterable[v1.ResourceSlice], version: str, now: float) -> Noticed:
-        """The watch lists everything there is at a version of the server."""
+        """Process a full list from the watch, at a resource version of the server."""
         before = dict(self._seen)
         at = _number(version)
-        # what was deleted long ago and is there is no late word: the server was restored from a backup
+        # an object deleted long ago that is listed is not a late event: the server was restored from a backup
         self._gone = {key: until for key, until in self._gone.items() if until > now}
         for name, own in list(self._own.items()):
             if own.until <= now or (at is not None and (_version(own.stored) or 0) <= at):
@@ -53,7 +53,7 @@ class View:
         return Noticed(frozenset(touched), frozenset(wiped))
 
     def changed(self, stored: v1.ResourceSlice) -> Noticed:
-        """The watch brings a slice that was created or changed."""
+        """Process a created or changed slice from the watch."""
         name, before = stored.metadata.name, self._seen.get(stored.metadata.name)
         if _key(stored) in self._gone or (before is not None and _is_newer(before, stored)):
             return Noticed()
@@ -65,13 +65,13 @@ class View:
         return Noticed(frozenset(pools))
 
     def removed(self, stored: v1.ResourceSlice, now: float) -> Noticed:
-        """The watch says that a slice is deleted."""
+        """Process a deleted slice from the watch."""
         pool = frozenset({stored.spec.pool.name})
         return Noticed(pool, pool if self._bury(stored, now) else frozenset())
 
     def wrote(self, stored: v1.ResourceSlice, now: float) -> bool:
-        """We created or changed a slice, and this is what the server stored; returns whether it is still there."""
-        if _key(stored) in self._gone:  # the watch was faster with the end than the server with its answer
+        """Record the answer to a create or update; return whether the slice still exists."""
+        if _key(stored) in self._gone:  # the event of its deletion came before the answer
             return False
         seen = self._seen.get(stored.metadata.name)
         if seen is None or _is_newer(stored, seen):
@@ -79,15 +79,15 @@ class View:
         return True
 
     def deleting(self, stored: v1.ResourceSlice) -> None:
-        """We are about to delete a slice: should the watch say so before the server answers, it was us."""
+        """Record that the driver is about to delete a slice: the watch's event can come before the server's answer."""
         self._being_deleted.add(_key(stored))
 
     def kept(self, stored: v1.ResourceSlice) -> None:
-        """We could not delete a slice."""
+        """Record that a slice could not be deleted."""
         self._being_deleted.discard(_key(stored))
 
     def deleted(self, stored: v1.ResourceSlice, now: float) -> None:
-        """We deleted a slice, or were told that it is not there."""
+        """Record that the driver deleted a slice, or that the server has no such slice."""
         self._bury(stored, now)
         self._being_deleted.discard(_key(stored))
 
@@ -96,7 +96,7 @@ class View:
         return [each for each in self._all(now) if each.spec.pool.name == name]
 
     def counts_until(self, name: str) -> float:
-        """Return until when our own writes to a pool count more than what the watch says; 0 where it has caught up."""
+        """Return until when the driver's own writes to a pool take precedence; 0 if the watch has caught up."""
         return max((each.until for each in self._own.values() if each.stored.spec.pool.name == name), default=0.0)
 
     def _all(self, now: float) -> Iterator[v1.ResourceSlice]:
@@ -104,7 +104,7 @@ class View:
         yield from (self._seen | own).values()
 
     def _bury(self, stored: v1.ResourceSlice, now: float) -> bool:
-        """Forget a slice; returns whether that is news."""
+        """Remove a slice; return whether its deletion was unexpected."""
         name, key = stored.metadata.name, _key(stored)
         if name in self._seen and _key(self._seen[name]) == key:
             del self._seen[name]
@@ -113,7 +113,7 @@ class View:
         is_news = key not in self._gone and key not in self._being_deleted
         self._gone.pop(key, None)
         self._gone[key] = now + self._ttl
-        while (first := next(iter(self._gone))) != key and self._gone[first] <= now:  # they are in the order of time
+        while (first := next(iter(self._gone))) != key and self._gone[first] <= now:  # sorted by time
             del self._gone[first]
         return is_news
 
@@ -123,7 +123,7 @@ def _key(stored: v1.ResourceSlice) -> str:
 
 
 def _is_newer(one: v1.ResourceSlice, other: v1.ResourceSlice) -> bool:
-    """Whether a version of an object is newer than another; not so if that cannot be told."""
+    """Return whether a version of an object is newer than another; False if that cannot be determined."""
     first, second = _version(one), _version(other)
     return first is not None and second is not None and first > second
 
@@ -133,5 +133,5 @@ def _version(stored: v1.ResourceSlice) -> int | None:
 
 
 def _number(version: str) -> int | None:
-    """A version as a number (none at all is before the first one), None for one that is no number of 64 bits."""
+    """Return a version as a number (an empty one is 0); None if it is not a number of 64 bits."""
     return int(version or 0) if not version or (version.isdecimal() and len(version) <= 20) else None
