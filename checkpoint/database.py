@@ -204,7 +204,7 @@ class Database:
             self._close_file()  # which is not equal to memory
             raise
         if was_open:
-            words = "the ledger %s or its log was removed or written to by somebody else: all leases are written again"
+            words = "another program removed or changed the lease database %s or its log: all leases are written again"
             log.error(words, self.path)
 
     def _commit(self, change: _Change, *, ends: bool, grows: bool = True) -> None:
@@ -291,7 +291,11 @@ class Database:
         """
         if not (verb == "write" and is_full(error)):
             self._close_file()
-        words = "the disk takes no more files, remove some" if lacks_names(error, self._directory) else in_words(error)
+        words = (
+            "the file system has no room for another file; remove some files"
+            if lacks_names(error, self._directory)
+            else in_words(error)
+        )
         refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
         return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {words}{refused}")
 
@@ -310,7 +314,7 @@ class Database:
         empty = _size(self.path) == 0
         if empty and _size(self._log_path):
             # SQLite would delete it
-            raise _Unsound("corrupt", "its write-ahead log is there, the database itself is missing or empty")
+            raise _Unsound("corrupt", "its write-ahead log exists, but the database is missing or empty")
         if empty:
             self._create()
         log_index.check_room(self._index_path)
@@ -337,7 +341,7 @@ class Database:
                 raise _Unsound("corrupt", str(error)) from error
             raise
         if self._identity not in (None, found_there) and len(found):
-            raise _Unsound("replaced", "another ledger has taken the place of the one in use")
+            raise _Unsound("replaced", "another database replaced the one in use")
         if self._identity is None:
             self.began_empty = is_there(self._unrestored)
         self._identity = found_there
@@ -364,7 +368,7 @@ class Database:
         aside = SetAside(self._directory / target, str(unsound))
         self.set_aside.append(aside)
         log.error(
-            "the ledger %s cannot be used: %s; it is kept as %s, and a new one takes its place",
+            "the lease database %s cannot be used: %s; it is kept as %s, and a new one is created",
             self.path,
             aside.reason,
             aside.path.name,
@@ -388,7 +392,7 @@ class Database:
     def _take_lock(self) -> None:
         if self._is_taken_over:  # and may have granted what is not in memory here
             raise StateLocked(
-                f"{self._directory}: another nodeplug has taken this state directory over; start this again"
+                f"{self._directory}: another nodeplug took over this state directory; stop it and restart this one"
             )
         if self._has_lock():
             return
@@ -438,7 +442,7 @@ def _check(connection: sqlite3.Connection) -> None:
     if application != APPLICATION_ID and (tables or application):
         raise _Unsound("foreign", f"another program's database (application id {application:#x})")
     if version(connection) > len(MIGRATIONS):
-        reason = f"schema version {version(connection)}, this nodeplug knows up to {len(MIGRATIONS)}"
+        reason = f"schema version {version(connection)}, this nodeplug supports at most {len(MIGRATIONS)}"
         raise _Unsound("newer", reason)
 
 
@@ -452,7 +456,7 @@ def _read_only(path: Path, option: str = "") -> Book:
     with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_FOR_READER)) as connection:
         _check(connection)
         if version(connection) < LEASES_SINCE:
-            raise _Unsound("older", f"schema version {version(connection)}, this nodeplug has {len(MIGRATIONS)}")
+            raise _Unsound("older", f"schema version {version(connection)}, this nodeplug uses {len(MIGRATIONS)}")
         return _load(connection)
 
 

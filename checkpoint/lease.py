@@ -73,9 +73,9 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousand
         )
 
     def __str__(self) -> str:
-        """Return what was given to whom: `example.com/gpu (dra) has given gpu-0 to claim/...`."""
+        """Return what was given to whom: `example.com/gpu (dra) has allocated gpu-0 to claim/...`."""
         holder = self.holder or "a pod that the kubelet has not reported yet"
-        return f"{self.resource} ({self.api}) has given {self.unit} to {holder}"
+        return f"{self.resource} ({self.api}) has allocated {self.unit} to {holder}"
 
 
 class Change(Struct, frozen=True):
@@ -277,7 +277,7 @@ class Book:
             raise _refusal(wanted, old, wanted.unit, "a unit has one claim at a time")
         for device, held in self.conflicts(wanted.owner, wanted.exclusive, wanted.shared):
             whole = device in held.exclusive
-            rule = "a device has one holder at a time" if whole else "a device is handed out whole or in parts"
+            rule = "a device has one holder at a time" if whole else "a device is allocated either whole or in parts"
             raise _refusal(wanted, held, device, rule)
 
     def _add(self, lease: Lease) -> None:
@@ -308,8 +308,8 @@ def _refusal(wanted: Lease, held: Lease, device: str, rule: str) -> LeaseRefused
     way_out = (
         "wait until that claim is unprepared"
         if held.api == "dra"
-        else "delete that pod or let only one resource select the device"
+        else "delete that pod, or let only one resource select the device"
     )
     return LeaseRefused(
-        f"device {device}: {wanted.resource} cannot hand out {wanted.unit}, because {held}; {rule}; {way_out}", device
+        f"device {device}: {wanted.resource} cannot allocate {wanted.unit}, because {held}; {rule}; {way_out}", device
     )

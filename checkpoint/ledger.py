@@ -100,7 +100,7 @@ class Ledger:
                 break
             except StateLocked as error:
                 if patience and not is_waiting:
-                    log.info("%s; it has %g s for that (settings.lockWaitSeconds)", error, patience)
+                    log.info("%s; waiting up to %g s for it (settings.lockWaitSeconds)", error, patience)
                     is_waiting = True
                 if loop.time() >= deadline:
                     raise
@@ -501,4 +501,4 @@ class Ledger:
 def _defect(error: Exception) -> LedgerUnavailable:
     """Return what who waits hears of a defect of ours, which is logged: to wait for ever, or to end, would be worse."""
     log.error("reading or writing leases failed", exc_info=error)
-    return LedgerUnavailable(f"nodeplug failed: {error!r}; its log says where")
+    return LedgerUnavailable(f"nodeplug failed: {error!r}; see its log")

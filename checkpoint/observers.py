@@ -53,4 +53,4 @@ def _call(observers: Iterable[Callable[..., None]], *news: object) -> None:
         try:
             observer(*news)
         except Exception:  # a defect of ours: the others must hear it all the same
-            log.exception("who observes leases has failed")
+            log.exception("an observer of leases failed")

@@ -137,8 +137,8 @@ class Reconciler:
                 try:
                     found = await self._reconcile()
                 except Exception:  # a defect of ours: the next pass may do better, and no pass at all would be worse
-                    log.exception("finding out who holds what failed")
-                    self.problem = "nodeplug failed; its log says where"
+                    log.exception("checking which devices pods have failed")
+                    self.problem = "nodeplug failed; see its log"
                 _answer(asked, found)
                 del found
                 self._took = asyncio.get_running_loop().time() - began
@@ -179,7 +179,7 @@ class Reconciler:
         leases = self._ledger.of_owner(lease.owner) if lease.api == "dra" else (lease,)
         found = await self._fresh_pass()
         if found is None:
-            raise ReleaseRefused("nobody could be asked who holds it; the log says why")
+            raise ReleaseRefused("no witness could say whether a pod still has it; see the log")
         left = tuple(now for x in leases if (now := self._ledger.get(x.key)) is not None)
         if not left:
             return leases
@@ -209,9 +209,11 @@ class Reconciler:
 
         if held := [x for x in statements(holdings, lease) if x.holds]:
             evidence = "; ".join(f"{x.witness}: {x.says}" for x in held)
-            raise ReleaseRefused(f"{lease}, and it is held: {evidence}; delete the pod instead")
+            raise ReleaseRefused(f"{lease}, which a pod still has ({evidence}); delete the pod instead")
         if self._is_recent(lease, began):
-            raise ReleaseRefused(f"{lease} less than {self._grace:g} s ago; the kubelet may not have recorded it yet")
+            raise ReleaseRefused(
+                f"{lease} less than {self._grace:g} s ago; the kubelet may not have recorded it yet; try again"
+            )
 
     async def _fresh_pass(self) -> _Pass | None:
         """Return a pass that began after this moment; None where there is none any more, or where it failed."""
@@ -233,8 +235,8 @@ class Reconciler:
         await self.before_refusing()
         if not self._ledger.is_complete:
             raise LedgerUnavailable(
-                f"the lease database is new or was lost, and it is not known yet what pods hold: {self.problem};"
-                " nothing is handed out until it is"
+                f"the lease database is new or was lost, and the devices of running pods are not known yet:"
+                f" {self.problem}; nothing is allocated until they are"
             )
 
     # one pass
@@ -322,7 +324,7 @@ class Reconciler:
             with contextlib.suppress(LedgerUnavailable):
                 for lease in await self._ledger.end(units, unless_answered_since=found.began - self._grace):
                     extra = {"resource": lease.resource, "device": lease.unit, "holder": lease.holder}
-                    log.info("lease ended, its pod is gone", extra=extra)
+                    log.info("lease ended: its pod is gone", extra=extra)
         if self.claims is not None:
             since = found.began - self._grace
             ends = (self.claims.end_claim(claim, since) for claim in claims.values())
@@ -354,14 +356,18 @@ class Reconciler:
         self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not self._files_name_any
         if not self._ledger.is_complete and not self.problem:
             if self._ledger.leases():
-                log.warning("the lease database was empty or lost; what pods hold is leased")
+                log.warning("the lease database was empty or lost; the devices of all pods have a lease again")
             else:
                 log.info("the lease database is new, and no pod holds anything")
             self._ledger.complete()
 
     def _why_unknown(self, holdings: Holdings) -> str:
         if self._witnesses.is_absent():
-            return "there is no kubelet, and its files name devices of ours" if holdings.files_name_any else ""
+            return (
+                "the kubelet does not run, and its files name devices that nodeplug allocated"
+                if holdings.files_name_any
+                else ""
+            )
         if holdings.listed is None:
             return "pod-resources does not answer"
         if not holdings.listed.knows_its_pods:

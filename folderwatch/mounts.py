@@ -21,8 +21,8 @@ def check_mount(folder: Path) -> None:
         return
     if links == 0:
         raise FolderGone(
-            f"{folder} was removed while it was mounted here; nodeplug ends, so that its next start sees the folder"
-            " that took its place"
+            f"{folder} was removed while it was mounted here; nodeplug ends, so that its next start uses the folder"
+            " that replaced it"
         )
 
 

@@ -182,7 +182,7 @@ class FolderWatcher:
             self._place(folder)  # gone again
         except OSError as error:
             if not self._is_polling:
-                text = "%s cannot be watched (%s): looking every %g s at what cannot be"
+                text = "%s cannot be watched (%s): nodeplug checks such folders every %g s"
                 _log.warning(text, folder.path, error.strerror, self._poll_interval)
                 self._is_polling = True
                 self._check_after(self._poll_interval)
@@ -228,7 +228,7 @@ class FolderWatcher:
             return
         for event in events:
             if event.mask & flags.Q_OVERFLOW:
-                _log.warning("inotify events were lost: every watched folder counts as changed")
+                _log.warning("inotify events were lost: nodeplug treats every watched folder as changed")
                 for folder in tuple(self._folders.values()):
                     self._check(folder)
                     folder.notify()

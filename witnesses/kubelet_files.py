@@ -82,7 +82,7 @@ class _File(Generic[T]):
             self._content = None
             if isinstance(error, OSError):
                 self.seen = None  # the file may be as good as it was: it is read again
-            problem = f"cannot read the kubelet's file {self._path}: {error}; devices of ended pods may not be released"
+            problem = f"cannot read the kubelet's file {self._path}: {error}; leases of ended pods may not end"
         if problem and problem != self._problem:
             log.warning("%s", problem)
         self._problem = problem

@@ -58,7 +58,7 @@ class PodResources:
         """Return what the kubelet lists; None where it does not answer, with the reason in `problem`."""
         kubelet = self._kubelet()
         if kubelet is None:
-            self._report(f"pod-resources socket {self._socket} not found: devices of ended pods are not released")
+            self._report(f"pod-resources socket {self._socket} not found: leases of ended pods do not end")
             return None
         request = podresources.ListPodResourcesRequest()
         try:
