@@ -87,7 +87,7 @@ def variable(
             found["extra"] = extra
     text = msgspec.json.encode(described, order="sorted")
     if len(text) > MOST_BYTES:
-        raise ValueTooLong(f"variable {of}: more than {MOST_BYTES} bytes; ask for fewer devices in one container")
+        raise ValueTooLong(f"variable {of}: more than {MOST_BYTES} bytes; request fewer devices in one container")
     return text.decode()
 
 

@@ -61,7 +61,8 @@ class DeviceInfoFiles:
                 self._problem = str(error)
             if self._problem and self._problem != before:
                 log.error(
-                    "cannot write device-info files: %s; it is tried again, and matters to Multus alone", self._problem
+                    "cannot write device-info files: %s; nodeplug tries again; only Multus reads these files",
+                    self._problem,
                 )
 
     def _sync(self, resources: Iterable[str], wanted: Mapping[str, bytes], kept: frozenset[str]) -> str:

@@ -221,7 +221,7 @@ class DevicePlugins:
                 self._plugins[name] = self._make(resource)
         for name in [x for x in self._plugins if x not in self._resources and x not in leased]:
             self._drop(name)
-            log.info("nobody has devices of the resource any more", extra={"resource": name})
+            log.info("no pod has devices of the resource any more", extra={"resource": name})
         self._run_plugins()
 
     def _drop(self, name: str) -> None:

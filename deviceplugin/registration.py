@@ -185,7 +185,8 @@ class Registration:
             return Event.STREAM_OPENED
         await asyncio.sleep(self._timings.stream)
         self._failed(
-            f"the kubelet accepted and did not open ListAndWatch within {self._timings.stream:.0f} s", logging.WARNING
+            f"the kubelet accepted the resource but did not open ListAndWatch within {self._timings.stream:.0f} s",
+            logging.WARNING,
         )
         return Event.OVERDUE
 

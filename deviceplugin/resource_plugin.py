@@ -307,10 +307,10 @@ class ResourcePlugin:
             return str(held)
         if self.resource.needs_cdi and self._is_whole(device) and not self.allocator.is_described(device):
             if device.id in self._held:
-                return "a pod has it from before other devices came to it"
+                return "a pod has it as it was before other devices were added to it"
             return NOT_DESCRIBED
         if self.resource.ids != "identity" and (other := self._lease_of_another(device)) is not None:
-            return f"a pod has {other.unit} from when that was another device"
+            return f"a pod has {other.unit}, which was another device when it was allocated"
         if not device.unavailable:
             return ""
         is_leased = not self.resource.is_shared and self._lease(self._units(device)[0]) is not None

@@ -81,7 +81,7 @@ class WatcherRegistration:
                 await asyncio.sleep(self._timings.stream + self._backoff.next())
                 self._missed.clear()
                 if not (self._streaming() or self._is_silent):
-                    text = "the kubelet does not listen to the list, registering again"
+                    text = "the kubelet does not keep ListAndWatch open; registering again"
                     log.info(text, extra={"resource": self.resource_name})
                     await self._server.renew()
 
@@ -153,7 +153,7 @@ class WatcherRegistration:
         self.last_error = reason
         extra = {"resource": self.resource_name}
         if is_missing(self._folder):
-            text = "waiting for the kubelet: there is no %s; settings.kubeletRoot says where the kubelet is"
+            text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
             log.warning(text, self._folder, extra=extra)
         else:
-            log.error("cannot serve: %s; it is tried again", reason, extra=extra)
+            log.error("cannot serve: %s; nodeplug tries again", reason, extra=extra)
