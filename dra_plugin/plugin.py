@@ -321,6 +321,8 @@ class DraPlugin:
         level = logging.DEBUG if problem in self._slices.problem else logging.WARNING
         log.log(level, "%s%s", problem, "" if isinstance(error, InvalidPool) else "; it is tried again")
         if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._drops_taints:
-            log.warning("the API server drops taints: devices that must not be given out leave the slices instead")
+            log.warning(
+                "the API server drops taints: devices that must not be allocated are removed from the slices instead"
+            )
             self._drops_taints = True
             self._show()

@@ -74,8 +74,8 @@ def _members(host: Host, device: Device) -> list[str]:
             raise BindRefused(f"{where}: the bridge {bridge} of the same IOMMU group is held by driver {driver}")
     addresses = {x.rpartition("/")[2] for x in functions}
     if other := next((x for x in sorted(addresses) if not ADDRESS.fullmatch(x)), ""):
-        raise BindRefused(f"{where}: {other} of the same IOMMU group is no PCI function and cannot be bound")
+        raise BindRefused(f"{where}: {other} of the same IOMMU group is not a PCI function and cannot be bound")
     if addresses != set(device.pci_functions):
         now = ", ".join(sorted(addresses))
-        raise BindRefused(f"{where}: its IOMMU group is another one than at the last scan: {now}; it is tried again")
+        raise BindRefused(f"{where}: its IOMMU group changed since the last scan: {now}; it is tried again")
     return functions

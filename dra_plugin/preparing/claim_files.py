@@ -94,7 +94,7 @@ class ClaimFiles:
             try:
                 self.write(record)
             except _FAILURES as error:
-                problems.append(f"claim {record.claim}: its files cannot be put back: {error}")
+                problems.append(f"claim {record.claim}: its files cannot be written again: {error}")
         if kept is None:
             return problems
         try:
@@ -102,7 +102,7 @@ class ClaimFiles:
             if self._metadata is not None:
                 self._metadata.keep(kept)
         except (OSError, cdi.CdiError) as error:
-            problems.append(f"files of claims that are over cannot be removed: {error}")
+            problems.append(f"files of ended claims cannot be removed: {error}")
         return problems
 
     def _write_metadata(self, record: Record, rewrite: bool) -> None:

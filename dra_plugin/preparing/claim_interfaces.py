@@ -117,7 +117,9 @@ class ClaimInterfaces:
             try:
                 self._events = LinkEvents(self._heard)
             except OSError as error:
-                log.warning("no events of interfaces (%s): where they are waits for a scan", error)
+                log.warning(
+                    "no events of network interfaces (%s): a moved interface is noticed only at the next scan", error
+                )
 
     def close(self) -> None:
         """Hear of nothing any more."""
@@ -146,7 +148,7 @@ class ClaimInterfaces:
         try:
             return await self._work.wait(partial(certainly, call))
         except OSError as error:
-            raise InterfaceRefused(f"the kernel does not say or change what its interfaces are: {error}") from error
+            raise InterfaceRefused(f"the kernel cannot list or change network interfaces: {error}") from error
 
     def _heard(self, link: "Link | None") -> None:
         parents = {x.parent for x in self._followed.values()} - {""}

@@ -210,7 +210,7 @@ def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = (
         has = " ".join(_in_event(str(each)) for each in type_meta if each is not None) or "nothing"
         raise InvalidConfig([f"parameters: must have apiVersion {API_VERSION} and kind {KIND}, has {has}"])
     if twice := list(_twice(parameters, "parameters")):
-        raise InvalidConfig([f"{_in_event(path)}: comes twice" for path in twice])
+        raise InvalidConfig([f"{_in_event(path)}: appears twice" for path in twice])
     config = _converted(parameters)
     problems = [*_env_problems(config.env, from_class), *_access_problems(config.access)]
     problems += interface_problems(config.interface)
@@ -290,14 +290,14 @@ def _env_problems(env: Mapping[str, str], from_class: bool) -> Iterator[str]:
         if not template.is_variable(name):
             yield f"{place}cannot be the name of a variable; use letters, digits and underscores"
         elif template.is_reserved(name):
-            yield f"{place}is not for a configuration to set; choose another name"
+            yield f"{place}cannot be set by a configuration; choose another name"
         elif not from_class and template.is_reserved(name, for_claim=True):
-            yield f"{place}is not for a claim to set; ask your administrator for a DeviceClass that does"
+            yield f"{place}cannot be set by a claim; ask your administrator for a DeviceClass that does"
         found = template.read(text)
         if found.unknown:
             yield f"{place}no device has {{{_in_event(found.unknown[0])}}}"
         if found.is_unbalanced:
-            yield f"{place}a brace without its other; write {{{{ or }}}} for a brace"
+            yield f"{place}unmatched brace; write {{{{ or }}}} for a brace"
 
 
 def _access_problems(access: Access) -> Iterator[str]:

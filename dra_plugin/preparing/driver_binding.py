@@ -90,14 +90,16 @@ class Drivers:
             self._write(address, f"drivers/{now}/unbind", address)
         self._write(address, "drivers_probe", address)
         if (now := driver_of(self._host, address)) != driver:
-            raise BindRefused(f"{driver} does not take {address}: its driver is {now or 'none'}; see the kernel's log")
+            raise BindRefused(
+                f"driver {driver} did not bind to {address}, whose driver is {now or 'none'}; see the kernel's log"
+            )
 
     def _give_back(self, was: BoundFunction, driver: str) -> None:
         host, address = self._host, was.address
         if was.driver == driver:
             return  # it had it before
         if not host.exists(f"{_BUS}/devices/{address}"):
-            log.warning("a function of a claim is gone: it keeps no driver", extra={"device": address})
+            log.warning("a function of a claim is gone: its driver is not restored", extra={"device": address})
             return
         if override_of(host, address) == driver != was.override:
             self._write(address, f"devices/{address}/driver_override", was.override or "\n")
@@ -113,7 +115,7 @@ class Drivers:
         except OSError as error:
             if error.errno in (*_NOT_FOR_US, *_NOT_NOW):
                 raise
-            text = "the function stays without its driver %s: %s"
+            text = "the function does not get back its driver %s: %s"
             log.error(text, was.driver, error.strerror, extra={"device": address})
 
     def _check_there(self, address: str) -> None:
@@ -128,7 +130,7 @@ class Drivers:
         function = self._host.resolve(f"{_BUS}/devices/{address}") or ""
         got = next((x.attributes for x in binding.devices if x.kind == "pci" and x.name == address), {})
         if any(name in got and hexadecimal(self._host, f"{function}/{name}", 4) != got[name] for name in _MODEL):
-            raise BindRefused(f"at {address} is another card than the claim got; delete the pod")
+            raise BindRefused(f"{address} is now another device than the claim was allocated; delete the pod")
         parts = [x for x in binding.devices if f"{x.syspath}/".startswith(f"{function}/")]
         if why := why_in_use(self._host, function, parts):
             raise BindRefused(f"{address} is in use: {why}")
@@ -139,7 +141,8 @@ class Drivers:
             return
         if blocked.is_alive():
             raise BindRefused(
-                f"the kernel waits for somebody to let go of {address} and takes its driver away; end what uses it"
+                f"the kernel is unbinding the driver of {address} and waits for the program that uses it; end that"
+                " program"
             )
         del self._blocked[address]
 

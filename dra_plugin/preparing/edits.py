@@ -106,8 +106,8 @@ def claim_spec(
     size = sum(len(text.encode(errors="surrogatepass")) for x in edits.values() for text in x.container_edits.env)
     if size > MOST_ENVIRONMENT:
         raise TooManyVariables(
-            f"claim {record.claim}: its devices bring {size} bytes of variables, the limit is {MOST_ENVIRONMENT};"
-            " name fewer facts in them"
+            f"claim {record.claim}: its devices have {size} bytes of variables, the limit is {MOST_ENVIRONMENT};"
+            " use fewer attributes in them"
         )
     with_edits = [x for x in edits.values() if x.container_edits != cdi.ContainerEdits()]
     return cdi.Spec.of(_kind(driver), with_edits) if with_edits else None

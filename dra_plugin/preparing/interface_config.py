@@ -66,7 +66,7 @@ def problems(config: InterfaceConfig) -> Iterator[str]:
         elif why := _why_not_an_address(address):
             yield f"{place}.addresses[{i}]: {shown(text)} is {why}"
         elif address.ip in seen:
-            yield f"{place}.addresses[{i}]: {shown(text)} comes twice"
+            yield f"{place}.addresses[{i}]: {shown(text)} appears twice"
         else:
             seen.add(address.ip)
 
@@ -80,7 +80,7 @@ def why_not_a_name(name: str) -> str:
     """Return why an interface cannot have this name inside a pod; empty where it can."""
     if not _NAME.fullmatch(name):
         return f"{shown(name)} cannot be the name of an interface: letters, digits, dots and dashes, at most 15"
-    return f"{name} is taken in every pod; choose another one" if name in _TAKEN else ""
+    return f"every pod has an interface {name} already; choose another name" if name in _TAKEN else ""
 
 
 def is_unicast(mac: str) -> bool:
@@ -94,19 +94,19 @@ def check_allowed(config: InterfaceConfig, moves: InterfaceMoves | None, where: 
         return
     if moves is None:
         raise InterfaceRefused(
-            f"{where}: its interface does not move into pods; remove `interface`, or ask for another"
+            f"{where}: its interface does not move into pods; remove `interface`, or request another device"
         )
     changes = (("name", config.name, moves.name), ("mtu", config.mtu, moves.mtu), ("mac", config.mac, moves.mac))
     for key, value, is_allowed in changes:
         if value and not is_allowed:
-            raise InterfaceRefused(f"{where}: interface.{key} is not for a claim to choose here; remove it")
+            raise InterfaceRefused(f"{where}: a claim cannot set interface.{key} here; remove it")
     prefixes = [ipaddress.ip_network(x) for x in moves.addresses]
     for text in config.addresses:
         address = ipaddress.ip_interface(text).ip
         if not any(address in prefix for prefix in prefixes):
             among = ", ".join(moves.addresses) or "none"
             raise InterfaceRefused(
-                f"{where}: the address {text} is not among those that a claim can have here: {among}"
+                f"{where}: the address {text} is not one of those that a claim can have here: {among}"
             )
 
 

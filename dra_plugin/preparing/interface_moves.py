@@ -224,7 +224,7 @@ def _made_again(kernel: Connection, each: Interface) -> Link | None:
         made = LinkChange(name=each.home.name, mtu=each.home.mtu, mac=each.home.mac or None)
         add_link(kernel, made, each.kind, each.data, lower.index if lower else 0)
     except NetlinkError as error:
-        log.warning("cannot make an interface again: %s", error.strerror, extra={"device": each.device.id})
+        log.warning("cannot create an interface again: %s", error.strerror, extra={"device": each.device.id})
         return None
     return link(kernel, each.home.name)
 
@@ -235,7 +235,7 @@ def _set_up(kernel: Connection, found: Link, state: LinkState) -> None:
         for _, change in _changes(kernel, found, state):
             change()
     except NetlinkError as error:
-        raise InterfaceRefused(f"the kernel does not take {state.name} as it should be: {error.strerror}") from error
+        raise InterfaceRefused(f"the kernel refused the settings of {state.name}: {error.strerror}") from error
 
 
 def _set_back(kernel: Connection, found: Link, home: LinkState) -> None:
@@ -248,9 +248,9 @@ def _set_back(kernel: Connection, found: Link, home: LinkState) -> None:
             except NetlinkError as error:
                 if error.errno in _NOT_NOW:
                     raise
-                log.error("the interface %s is not given back its %s: %s", home.name, what, error.strerror)
+                log.error("the interface %s does not get back its %s: %s", home.name, what, error.strerror)
     except NetlinkError as error:
-        raise InterfaceRefused(f"the kernel does not take {home.name} as it was: {error.strerror}") from error
+        raise InterfaceRefused(f"the kernel refused the previous settings of {home.name}: {error.strerror}") from error
 
 
 def _changes(
@@ -296,4 +296,4 @@ def _rename(kernel: Connection, found: Link, name: str) -> None:
     except NetlinkError as error:
         if error.errno != errno.EEXIST:
             raise
-        log.warning("the interface %s stays %s: another one has its name now", name, found.name)
+        log.warning("the interface %s keeps the name %s: another interface has its name now", name, found.name)

@@ -73,7 +73,7 @@ class LostClaims:
                 await self._keep(ClaimName(ref.namespace, ref.name, ref.uid), units, str(error))
                 return
             await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), guarded=False)
-            text = "lease restored: a pod has the device, our record was lost"
+            text = "lease restored: a pod has the device, and its lease was missing"
             log.warning(text, extra={"claim": str(plan.record.claim)})
             await self._write(plan.record)
 

@@ -227,7 +227,7 @@ class Preparer:
         leases = self._ledger.of_owner(claim_owner(uid))
         record = record_of(leases[0]) if leases else None
         if any(lease.phase == "intended" for lease in leases):
-            log.warning("claim was half prepared, it is undone", extra={"claim": uid})
+            log.warning("claim was partly prepared; its preparation is undone", extra={"claim": uid})
             return await self._unprepare(_ref(leases[0])) is None
         if leases and leases[0].record and record is None:
             log.error("claim %s was prepared by another version; its leases and files stay as they are", uid)
@@ -279,7 +279,7 @@ class Preparer:
             return ClaimFailed(reason, "not-ready" if isinstance(error, _NOT_READY) else "state-unavailable")
         except Exception as error:  # a defect of ours: the other claims of the call must not suffer from it
             log.exception("claim is not %s", done, extra={"claim": str(claim)})
-            return ClaimFailed(f"nodeplug failed: {error!r}; its log says where", "defect")
+            return ClaimFailed(f"nodeplug failed: {error!r}; see its log", "defect")
 
     async def _ready(self, claim: v1.ResourceClaim, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
         """Return a claim's devices once they can be used."""
@@ -363,7 +363,11 @@ class Preparer:
                 await self._write(before, rewrite=True)
         except _REFUSALS as error:
             reason = _in_words(error)
-            log.error("claim is half prepared until it can be undone: %s", reason, extra={"claim": str(claim)})
+            log.error(
+                "claim stays partly prepared until its preparation can be undone: %s",
+                reason,
+                extra={"claim": str(claim)},
+            )
 
     async def _undo(self, claim: ClaimRef) -> None:
         """Remove what a claim has: files, then leases."""

@@ -63,7 +63,7 @@ def exclusion(devices: Mapping[str, Excluding]) -> Counters:
             amounts = {i: _ALL if device in exclusive[i] else _ONE for i in ids if device in contested[i]}
             taken.setdefault(device, []).append(v1.DeviceCounterConsumption(counter_set=name, counters=amounts))
     left_out = {
-        device: f"it excludes devices by {len(drawn)} sets of counters, and a device may draw on {MOST_SETS}"
+        device: f"it shares counter sets with other devices: {len(drawn)}, and the limit for a device is {MOST_SETS}"
         for device, drawn in taken.items()
         if len(drawn) + bool(devices[device].partition) > MOST_SETS
     }

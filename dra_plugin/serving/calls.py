@@ -56,7 +56,7 @@ class Call:
         except TimeoutError:
             if self.is_ending:
                 raise NotAnsweredInTime(_STOPPING) from None
-            raise NotAnsweredInTime(f"still waiting for {self.waits_for}; the next call goes on from here") from None
+            raise NotAnsweredInTime(f"still waiting for {self.waits_for}; the next call continues") from None
 
     def end(self) -> None:
         """End it now, if it only waits."""
@@ -92,7 +92,7 @@ class ClaimCalls:
             return outcomes
         async with self._call(limit) as call:
             driver = await self._ready(call)
-            call.waits_for = "what pods hold, of which the record was lost"
+            call.waits_for = "the devices of running pods, whose leases were lost"
             await driver.known()
             call.waits_for = "an earlier call for the same claim"
             async with self._turns.take(wanted) as turn:

@@ -173,7 +173,7 @@ def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
 
     def say(reason: str) -> None:
         if is_missing(folder):
-            text = "waiting for the kubelet: there is no %s; settings.kubeletRoot says where the kubelet is"
+            text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
             log.warning(text, folder)
         else:
             log.error("cannot serve %s: %s; it is tried again", what, reason)

@@ -52,7 +52,7 @@ class Registrar:
     def kubelet_gone(self, kubelet_socket: Path) -> None:
         """Take note that the kubelet which has accepted the driver does not run any more; the next one asks again."""
         if self.status is not None and self.status.registered:
-            words = f"waiting for the kubelet: nobody listens at {kubelet_socket}"
+            words = f"waiting for the kubelet: nothing listens at {kubelet_socket}"
             self.status = Registration(False, words)
             log.warning("the DRA driver is not registered any more: %s", words)
 

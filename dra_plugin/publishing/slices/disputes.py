@@ -40,7 +40,7 @@ class Disputes:
         if is_often and now - self._said_at >= _SAID_AGAIN:
             self._said_at = now
             log.warning(
-                "ResourceSlices of pool %s are changed by somebody else again and again, and set right each time: is"
-                " another nodeplug running with the same settings.nodeName and settings.driverName?",
+                "ResourceSlices of pool %s are changed by another program again and again, and restored each time;"
+                " check whether another nodeplug runs with the same settings.nodeName and settings.driverName",
                 pool,
             )
