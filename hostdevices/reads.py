@@ -40,7 +40,7 @@ class StuckRead(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Say so in words that stay the same while it is so."""
-        return f"reading {self.path} does not come back"
+        return f"reading {self.path} does not return"
 
 
 class _GivenUp(BaseException):
@@ -115,13 +115,13 @@ class Reads:
     def add(self, stuck: StuckRead) -> None:
         """Pass over the hardware of a read from now on."""
         self._stuck[_hardware(stuck.path)] = stuck
-        _log.error("%s; what it belongs to counts as unhealthy until it does", stuck)
+        _log.error("%s; its device is unhealthy until it does", stuck)
 
     def remove(self, stuck: StuckRead) -> None:
         """Read the hardware again: the read has come back."""
         if self._stuck.get(_hardware(stuck.path)) is stuck:
             del self._stuck[_hardware(stuck.path)]
-        _log.warning("reading %s came back after %.0f s", stuck.path, time.monotonic() - stuck.since)
+        _log.warning("reading %s returned after %.0f s", stuck.path, time.monotonic() - stuck.since)
 
 
 class Attempt(Generic[T]):

@@ -92,7 +92,7 @@ class Recording(StoredTree):
                     entries.append(_entry.decode(line))
         except gzip.BadGzipFile:
             hint = (
-                "make one there with `nodeplug capture`; of an archive of /sys unpack the files, and name their folder"
+                "make one on the node with `nodeplug capture`; to use an archive of /sys, unpack it and name the folder"
             )
             raise ValueError(f"{file}: not a capture of nodeplug (not gzip); {hint}") from None
         except (EOFError, zlib.error):

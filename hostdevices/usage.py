@@ -74,7 +74,7 @@ def _reasons(host: Host, function: str, parts: Sequence[Device]) -> Iterator[str
     if host.link(f"{function}/driver") is not None and host.read(f"{function}/boot_vga") == "1":
         yield "the node's console is on it"
     if host.exists(f"{function}/virtfn0"):
-        yield "its virtual functions would end; take them away first (sriov_numvfs)"
+        yield "its virtual functions would end; remove them first (sriov_numvfs)"
     yield from _interfaces(host, function)
     disks = [x for x in parts if x.kind == "block"]
     if disks:
@@ -95,7 +95,7 @@ def _interfaces(host: Host, function: str) -> Iterator[str]:
         if host.exists(f"{_NET}/{name}/master") or any(x.startswith("upper_") for x in host.list(f"{_NET}/{name}")):
             yield f"its interface {name} is part of another one"
         if known.mark(name).get("uplink") is not False:
-            yield f"its interface {name} carries the node's own traffic, or may"
+            yield f"its interface {name} carries the node's own traffic, or may carry it"
         if is_up(host, f"{_NET}/{name}"):
             yield f"its interface {name} is up (`ip link set {name} down`)"
 
@@ -108,7 +108,7 @@ def _drives(host: Host, function: str) -> bool:
 
 def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:
     if host.link("/proc/self") == "1":
-        yield f"it has the disk {disks[0].name}, and which file systems the node has mounted is not seen here (hostPID)"
+        yield f"it has the disk {disks[0].name}, and the node's mounts are not visible here (hostPID)"
     tables = (_table(host, f"/proc/{x}/mountinfo") for x in ("1", "self"))
     # a mount point can have anything in its name but blanks and line feeds, carriage returns included
     mounted = {fields[2] for table in tables for x in table.split(b"\n") if len(fields := x.split(b" ")) > 2}

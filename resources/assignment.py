@@ -82,10 +82,13 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
         for bundle in grouping.bundles:
             device = _offered(resource, bundle, view)
             if taken := next((x.id for x in bundle.devices if x.id in owners), ""):
-                refused.update({x.id: f"{taken} goes with another device of {resource.name}" for x in bundle.devices})
+                refused.update({x.id: f"{taken} belongs to another device of {resource.name}" for x in bundle.devices})
             elif resource.identity == "port" and not port_id(device.kind, (device.id,)):
                 refused.update(
-                    {x.id: "it is on no USB port, which `identity: port` knows it by" for x in bundle.devices}
+                    {
+                        x.id: "it is on no USB port, and `identity: port` identifies a device by its port"
+                        for x in bundle.devices
+                    }
                 )
             elif resource.reset and not device.pci_functions:
                 refused.update({x.id: "it is on no PCI bus and cannot be reset" for x in bundle.devices})
@@ -137,7 +140,7 @@ def _withdraw_harmful_resets(
             devices[resource.name] = tuple(x for x in devices[resource.name] if x is not device)
             for there in on_function.values():
                 there[:] = [x for x in there if x is not device]
-            reason = f"to reset it would reset {hit.id}, which {owners[hit.id]} offers"
+            reason = f"a reset of it would also reset {hit.id}, which {owners[hit.id]} offers"
             for i in (device.id, *device.children):
                 owners.pop(i, None)
                 refusals.setdefault(i, {})[resource.name] = reason
@@ -152,7 +155,7 @@ def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owner
     parts = tuple(hierarchy.descendants(device.id))
     for part in parts:
         if never := why_never(part):
-            return f"its part {part.id} is nobody's: {never}"
+            return f"its part {part.id} cannot be offered: {never}"
     if resource.dangerous:
         return ""
     handed_out = structs.replace(device, devnodes=_handed_out(resource, device.devnodes)) if resource.nodes else device
@@ -257,7 +260,7 @@ def _why_without_nodes(resource: Resource, bundle: Bundle) -> str:
     if not resource.nodes or bundle.devnodes or resource.cdi_devices or bundle.devices[0].kind in _MORE_THAN_NODES:
         return ""
     kept = [node.path for device in bundle.devices for node in device.devnodes]
-    return f"`nodes` of {resource.name} fits none of its nodes, {', '.join(kept[:_SHOWN_NODES])}" if kept else ""
+    return f"`nodes` of {resource.name} matches none of its nodes, {', '.join(kept[:_SHOWN_NODES])}" if kept else ""
 
 
 def _why_nobody(

@@ -15,17 +15,17 @@ from hostdevices.device import Device, Devnode
 DANGEROUS: Final = "`dangerous: true`"
 """What a resource says to get them."""
 
-_MEMORY = "gives the kernel's memory or I/O ports"
-_LOG = "gives the kernel's log"
-_CONSOLE = "gives the node's console"
-_STORAGE = "gives storage behind the back of its file systems"
+_MEMORY = "gives access to the kernel's memory or I/O ports"
+_LOG = "gives access to the kernel's log"
+_CONSOLE = "gives access to the node's console"
+_STORAGE = "gives access to storage below its file systems"
 _POWER = "can reset or power off the node"
-_INPUT = "can forge the node's keyboard"
+_INPUT = "can imitate the node's keyboard"
 _CLOCK = "sets the node's clock"
 _PROCESSOR = "writes processor registers"
 _FIRMWARE = "replaces the node's firmware"
-_TRAFFIC = "gives what all USB devices of the node say, its keyboard among them"
-_MADE = "makes devices on the node that pass for real ones"
+_TRAFFIC = "records the traffic of all USB devices of the node, its keyboard among them"
+_MADE = "creates devices on the node that look like real ones"
 _RADIO = "can switch off the node's radios, a link over Wi-Fi among them"
 
 # (major, minors, what it does)
@@ -112,7 +112,7 @@ def why_dangerous(device: Device) -> str:
     if device.attributes.get("console") is True:
         return f"it {_CONSOLE}"
     if device.attributes.get("uplinkUnknown") is True:
-        return "it cannot be told from the node's uplink, whose routes are not seen here (see `nodeplug discover`)"
+        return "it may be the node's uplink: the node's routes are not visible here (see `nodeplug discover`)"
     if device.attributes.get("otherDefaultRoute") is True:
         return "a default route of another table than main leads over it (`ip route show table all default`)"
     return ""

@@ -22,8 +22,8 @@ def why_no_name(templates: Iterable[str], device: Device) -> str:
     """Return why a device cannot be named so, in words; empty where it can."""
     for text in templates:
         if field := template.missing(text, device):
-            return f"it has no {field}, which cdiDevices names"
+            return f"it has no {field}, which cdiDevices uses"
     for name in foreign_names(templates, device):
         if not _DEVICE.fullmatch(name.partition("=")[2]):
-            return f"cdiDevices would be {name!r} for it, and that is no CDI device"
+            return f"cdiDevices would be {name!r} for it, which is not the name of a CDI device"
     return ""

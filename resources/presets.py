@@ -26,7 +26,7 @@ def preset(name: str) -> Preset:
 
 
 _BECAUSE = {
-    "driver": "it decodes, encodes or converts pictures, and takes none",
+    "driver": "it decodes, encodes or converts images, and captures none",
     "partitioned": "it is partitioned (MIG, SR-IOV), and its parts are devices of their own",
 }
 """Why a preset leaves out the devices that have an attribute, where that does not say it by itself."""

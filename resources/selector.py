@@ -59,7 +59,7 @@ class Paths(Struct, frozen=True, tag="path"):
             return "it has no device node"
         for node in device.devnodes:
             if not any(path_pattern(glob).fullmatch(node.path) for glob in self.globs):
-                return f"its node {node.path} does not fit {_either(self.globs)}"
+                return f"its node {node.path} does not match {_either(self.globs)}"
         return ""
 
 

@@ -36,7 +36,7 @@ def why_unshared(resource: Resource, device: Device) -> str:
         return ""
     if has := _memory(device):
         return f"it has {has} bytes of memory, and a share of {resource.name} is {rule.memory}"
-    unsaid = f"it does not say how much memory it has{told_by(MEMORY, device)}"
+    unsaid = f"the size of its memory is not known{told_by(MEMORY, device)}"
     return f"{unsaid}, by which {resource.name} shares it; give it a `count`"
 
 

@@ -111,7 +111,9 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
         filled.append(_CONTROL.sub("", piece))
         size += len(filled[-1].encode(errors="surrogatepass"))
         if size > MOST_BYTES:  # before there is too much of it
-            raise ValueTooLong(f"{of}: more than {MOST_BYTES} bytes with the facts of {len(ids)} device(s); name fewer")
+            raise ValueTooLong(
+                f"{of}: more than {MOST_BYTES} bytes with the attributes of {len(ids)} device(s); use fewer"
+            )
     return "".join(filled)
 
 

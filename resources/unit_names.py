@@ -55,7 +55,7 @@ def _why_not(ids: Ids, device: Device, holders: Sequence[str]) -> str:
             number
         )
     if not name:
-        return f"it has no {ids}, which `ids: {ids}` names it by{told_by(ids, device)}"
+        return f"it has no {ids}, which `ids: {ids}` uses as its id{told_by(ids, device)}"
     if not _PLAIN.fullmatch(name) or SHARE in name or len(name) > LONGEST:
         return f"its {ids} {name!r} cannot be an id: at most {LONGEST} plain characters, without {SHARE}"
     others = [x for x in holders if x != device.id]

@@ -86,7 +86,7 @@ class NvidiaUserspace:
 
     def _find(self, version: str) -> DriverFiles:
         if not version:
-            return DriverFiles(problem="the kernel does not say which version NVIDIA's driver has")
+            return DriverFiles(problem="the kernel does not report the version of NVIDIA's driver")
         root = Folder("" if self._root == "/" else self._root)
         installed = certainly(partial(nvidia.versions, root))
         if version not in installed:
@@ -107,10 +107,10 @@ class NvidiaUserspace:
 
     def _why_none(self, version: str, installed: tuple[str, ...]) -> str:
         if not installed:
-            return f"NVIDIA's driver {version} has no libraries below {self._shown}; settings.driverRoot says where"
+            return f"NVIDIA's driver {version} has no libraries below {self._shown}; set settings.driverRoot"
         return (
-            f"NVIDIA's kernel module is {version}, its libraries below {self._shown} are {', '.join(installed)}: load"
-            " the module that goes with them, or start the node again"
+            f"NVIDIA's kernel module is {version}, its libraries below {self._shown} are {', '.join(installed)}; load"
+            " the matching module, or reboot the node"
         )
 
     def _changed(self, folder: str) -> int:

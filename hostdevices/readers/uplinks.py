@@ -33,11 +33,11 @@ ROUNDS = 3
 """How often the interfaces of /sys and those of a namespace are compared: some come and go between the two lists."""
 
 OTHER_NAMESPACE = (
-    "the routes here are of another network namespace than the interfaces of /sys:"
-    " which of them is the node's uplink is known only with hostNetwork or hostPID"
+    "the routes that are visible here belong to another network namespace than the interfaces of /sys:"
+    " the node's uplink is known only with hostNetwork or hostPID"
 )
 NO_HARDWARE = (
-    "the default routes lead to no hardware that is seen here: which interface is the node's uplink is not known"
+    "the default routes lead to no hardware that is visible here: it is not known which interface is the node's uplink"
 )
 
 

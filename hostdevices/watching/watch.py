@@ -241,7 +241,10 @@ class Watcher:
                 is_defect = not isinstance(error, HostExhausted)
                 words = "the scan failed" if is_defect else str(error)
                 _log.error(
-                    "%s: what was found before counts; it is tried again every %g s", words, AGAIN, exc_info=is_defect
+                    "%s: devices keep their last state; nodeplug tries again every %g s",
+                    words,
+                    AGAIN,
+                    exc_info=is_defect,
                 )
             self._is_blind = True
         else:
