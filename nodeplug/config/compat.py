@@ -65,7 +65,7 @@ def expected(
     kinds = {"vfio" if kind in _WITH_VFIO else kind for kind in meant}
     hint = "add `kind: vfio`, `kind: mdev` or `kind: usb`"
     if len(meant) == 1 and not kinds & _KUBEVIRT.keys():
-        document.at(path, f"KubeVirt gives no machine a device of kind {meant.pop()}", hint)
+        document.at(path, f"KubeVirt cannot pass a machine a device of kind {meant.pop()}", hint)
         return Expected()
     if len(kinds) != 1 or not kinds & _KUBEVIRT.keys():
         document.at(path, "KubeVirt asks for PCI, mediated and USB devices in different ways", hint)

@@ -127,7 +127,7 @@ class Document:
         if taken_for == "a truth value" and any(isinstance(option, mi.BoolType) for option in options):
             if text.lower() in _BOOLEANS:
                 return text.lower() == "true"
-            return self._wrong_type(path, f"{text} may mean true, false or a text", "write true or false")
+            return self._wrong_type(path, f"{text} can mean true, false or a text", "write true or false")
         if taken_for == "a number" and integer and _INTEGER.fullmatch(text):
             return self._integer(int(text), integer, path, help_text)
         is_open = any(isinstance(option, mi.StrType) for option in texts)
@@ -151,7 +151,9 @@ class Document:
 
     def _text(self, text: str, wanted: list[mi.Type], path: Path, help_text: str) -> Any:
         if _CONTROL.search(text):
-            return self._wrong_type(path, "this text has a control character", "line breaks are some, too")
+            return self._wrong_type(
+                path, "this text has a control character", "line breaks are control characters, too"
+            )
         choices: list[str] = []
         for option in wanted:
             if isinstance(option, mi.LiteralType):

@@ -69,4 +69,4 @@ def overridden(settings: Settings, environment: Mapping[str, str] = os.environ) 
     for name, value in from_environment(environment).items():
         in_file = getattr(settings, names[name])
         if in_file != value:
-            yield f"settings.{name} is {in_file} in the file, which goes before {VARIABLES[name]}={value}"
+            yield f"settings.{name} is {in_file} in the file, which overrides {VARIABLES[name]}={value}"

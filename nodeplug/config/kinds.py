@@ -109,7 +109,7 @@ def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: 
         if shares.memory is not UNSET and not kinds & _WITH_MEMORY:
             document.at((*at, "memory"), f"{wrong} `memory`", "say how many shares: `count`", key=True)
         if i and entry.shares_of[i - 1].select is UNSET:
-            message = "this counts for no device: the entry before it means all"
+            message = "this applies to no device: the entry before it applies to all"
             document.at(at, message, "put it first, or give the other one `select`")
 
 

@@ -48,7 +48,7 @@ def mps_mounts(
             document.at(place, f"nothing can be mounted at {inside}", "give the service another folder")
         elif not any(is_below(folder, x) for x in settings.allowed_mounts) and not document.is_wrong(("settings",)):
             message = f"{folder} is not below any of settings.allowedMounts"
-            document.at(place, message, "mounts are for the administrator to allow")
+            document.at(place, message, "the administrator of the node must allow mounts")
         if any(mount.container_path == inside for mount in others):
             document.at(place, f"`mounts` has something at {inside}, too", "leave that out")
         found.append(Mount(folder, inside, read_only=False))

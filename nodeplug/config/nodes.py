@@ -59,7 +59,7 @@ def check_names(document: Document, entries: Mapping[int, ResourceEntry]) -> Non
         _check_nodes(document, ("resources", i), entry)
         if entry.name in everywhere:
             message = f"{entry.name} is the name of two resources"
-            hint = "to select more, use `any` in one of them; for other nodes, say `onNodes` in the first"
+            hint = "to select more, use `any` in one of them; for other nodes, set `onNodes` in the first"
             document.at(("resources", i, "name"), message, hint)
         if not entry.on_nodes and not entry.node_selector:
             everywhere.add(entry.name)

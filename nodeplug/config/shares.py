@@ -13,7 +13,7 @@ def shares_entry(document: Document, path: Path, entry: SharesEntry) -> Shares:
     """Return what an entry at `path` says; findings go to the document."""
     selector = None if entry.select is UNSET else selection(document, (*path, "select"), entry.select)
     if (entry.count is UNSET) == (entry.memory is UNSET):
-        document.at(path, "how many shares a device has is said once", "give either `count` or `memory`")
+        document.at(path, "an entry needs exactly one of `count` and `memory`", "give either `count` or `memory`")
         return Shares(selector)
     if entry.memory is UNSET:
         assert entry.count is not UNSET
