@@ -146,7 +146,7 @@ class ConfigFile:
                 changed = "; ".join(differences(before, self.config))
                 log.info("configuration changed: %s", changed)
                 self._telemetry.reloads["good"] += 1
-                self._telemetry.events.record("reloaded", f"the configuration is another one: {changed}")
+                self._telemetry.events.record("reloaded", f"the configuration changed: {changed}")
                 is_new = starts_anew(self.config)
                 if is_new and not self.is_tried:
                     self._before = before, content

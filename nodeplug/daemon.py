@@ -229,7 +229,9 @@ async def _follow_the_name(telemetry: Telemetry, node: str, identify: Callable[[
             registered.clear()
             before, kubelet = kubelet, identify()
             if kubelet != before and (now := node_name()) != node:
-                raise Renamed(f"a kubelet has started since the host is called {now}, no longer {node}: restarting")
+                raise Renamed(
+                    f"the kubelet has restarted after the host name changed from {node} to {now}: nodeplug restarts"
+                )
     finally:
         unsubscribe()
 
@@ -245,7 +247,7 @@ def _status_servers(settings: Settings, running: Running) -> Iterator[tuple[str,
         page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
         yield "status page", _status_server(settings.metrics_address, running, page)
     elif settings.status_page != "none":
-        log.warning("settings.statusPage: no page is served without settings.metricsAddress")
+        log.warning("settings.statusPage: no page is served, because settings.metricsAddress is not set")
     if settings.status_socket:
         yield "status socket", _status_server(settings.status_socket, running)
 

@@ -39,7 +39,11 @@ class DdpProfiles:
         try:
             with Connection(GENERIC) as connection:
                 if (devlink := family(connection, "devlink")) is None:
-                    return [Problem("devlink", "this kernel has none, so that no card tells its DDP profile")]
+                    return [
+                        Problem(
+                            "devlink", "this kernel does not support it, so the DDP profiles of cards are not known"
+                        )
+                    ]
                 for card in sorted(cards):
                     try:
                         versions = running_versions(connection, devlink, card[0])

@@ -192,7 +192,7 @@ class Evictions:
         except Refused as error:
             if error.is_missing:  # and not the page of a proxy that has no server now
                 return None
-            hint = "; the overlay `eviction` lets it" if error.code == _NOT_ALLOWED else ""
+            hint = "; the overlay `eviction` adds the right" if error.code == _NOT_ALLOWED else ""
             return self._again(f"{error}{hint}", lease)  # a conflict, too: the next look at the pod says what it is
         except _FAILURES as error:
             return self._again(str(error), lease)

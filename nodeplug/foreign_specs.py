@@ -30,7 +30,7 @@ def undescribed(host: Host, config: Config, assigned: Mapping[str, Sequence[Devi
         for device in assigned[resource.name]:
             for name in () if device.unavailable else foreign_names(resource.cdi_devices, device):
                 if name not in known:
-                    reason = f"no CDI spec in {', '.join(folders)} has {name}, so its container would not start"
+                    reason = f"no CDI spec in {', '.join(folders)} defines {name}, so its container would not start"
                     yield Problem(
                         f"{resource.name} {device.id}", f"{reason}; make one (NVIDIA: nvidia-ctk cdi generate)"
                     )

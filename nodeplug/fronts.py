@@ -103,7 +103,7 @@ def dra_plugin(
             ) from error
         client = None
     if not resources:
-        log.info("claims have devices that are not offered through DRA any more; their pods can end")
+        log.info("claims have devices that are not offered through DRA any more; the driver stays until their pods end")
     options = driver_options(config.settings)
     return DraPlugin(resources, host, presence, ledger, client, options, watcher, telemetry)
 
@@ -213,7 +213,7 @@ def remove_features(settings: Settings) -> None:
     try:
         remove_left(state)
     except OSError as error:
-        log.warning("features of this node that are not wanted any more stay until they expire: %s", error)
+        log.warning("features of this node that are no longer configured stay until they expire: %s", error)
 
 
 @asynccontextmanager

@@ -116,7 +116,7 @@ def collect(
         "nodeplug_leases", "Units that containers hold.", *(({"resource": x.name}, x.leased) for x in resources)
     )
     yield from _leases(leases)
-    text = "0 while leases cannot be written to disk, so that nothing is handed out."
+    text = "0 while leases cannot be written to disk, so that nothing is allocated."
     yield _gauge("nodeplug_leases_writable", text, ({}, leases_writable))
     yield _counter(
         "nodeplug_registrations_total",

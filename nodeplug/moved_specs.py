@@ -31,13 +31,16 @@ def leave_folder_of_before(settings: Settings) -> None:
             for owner in get_args(Api):
                 cdi.CdiDirectory(Path(before), owner).keep(())
         except OSError as error:
-            says = "CDI specs of before stay in %s, and a runtime that reads them may give out devices as they were: %s"
+            says = "CDI specs stay in the previous folder %s, and a runtime that reads it can use outdated specs: %s"
             log.error(says, before, error.strerror or error)
             return
         if is_seen:
-            log.info("CDI specs are written to %s from now on; those of before in %s are removed", now, before)
+            log.info("CDI specs are written to %s from now on; the previous ones in %s are removed", now, before)
         else:  # as in a pod that has no mount of it any more
-            says = "CDI specs are written to %s from now on; %s is not seen here: where it is, remove nodeplug-* in it"
+            says = (
+                "CDI specs are written to %s from now on; the previous folder %s is not visible here: on the node,"
+                " remove nodeplug-* in it"
+            )
             log.warning(says, now, before)
     with contextlib.suppress(OSError):  # the ledger, which lies beside it, says what is wrong with the disk
         mark.parent.mkdir(0o700, parents=True, exist_ok=True)

@@ -93,7 +93,7 @@ class NodeFeatures:
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
             problem = f"features of this node are not written: {error}"
             if problem != self._problem:
-                log.warning("%s; it is tried again every %g s", problem, RETRY)
+                log.warning("%s; nodeplug tries again every %g s", problem, RETRY)
             self._problem = problem
             return False
         self._problem = ""
@@ -122,7 +122,7 @@ def remove_left(state: Path) -> None:
     path = written_before(state)
     if path is not None and not is_missing(path):  # where there is no such folder an error would come each time
         path.unlink(missing_ok=True)
-        log.info("features of this node are not wanted any more: %s is removed", path)
+        log.info("features of this node are no longer configured: %s is removed", path)
     (state / _MARK).unlink(missing_ok=True)
 
 

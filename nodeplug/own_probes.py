@@ -47,7 +47,7 @@ class OwnProbes:
             device.id: found for device in inventory.devices.values() if listed and (found := listed & _names(device))
         }
         problems += [
-            Problem(str(self._folder / name), "it is named as no device here; `nodeplug discover` has their ids")
+            Problem(str(self._folder / name), "no device here has this name; `nodeplug discover` shows the ids")
             for name in sorted(listed.difference(*meant.values()))
         ]
         reasons = {name: self._reason(name) for name in set[str]().union(*meant.values())}
@@ -62,7 +62,7 @@ class OwnProbes:
     def _reason(self, name: str) -> str:
         path = self._folder / name
         first = _first_line(path)
-        return f"{shown(first)} (says {path})" if first else f"{path} says so"
+        return f"{shown(first)} (says {path})" if first else f"reported by {path}"
 
     def _with_problems(self, inventory: Inventory, problems: list[Problem]) -> Inventory:
         for problem in set(problems) - self._logged:

@@ -48,7 +48,7 @@ class Prospect(Struct, frozen=True):
             return "unchanged"
         is_claim = self.api == "dra"
         keeps, end = ("its pods keep it", "they end") if is_claim else ("its pod keeps it", "it ends")
-        nobody = f", and nobody gets {', '.join(map(str, self.blocks))} before {end}" if self.blocks else ""
+        nobody = f", and no other pod gets {', '.join(map(str, self.blocks))} before {end}" if self.blocks else ""
         return f"{self.change}; {keeps}{nobody}"
 
 

@@ -94,7 +94,7 @@ class StatusServer:
             try:
                 return await self._server()
             except (OSError, UnicodeError, RuntimeError) as error:  # no name can be so; no thread is left to look it up
-                log.log(level, "cannot serve metrics at %s: %s; it is tried again", self._address, _in_words(error))
+                log.log(level, "cannot serve metrics at %s: %s; nodeplug tries again", self._address, _in_words(error))
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
 
@@ -215,7 +215,7 @@ class _Connection(asyncio.Protocol):
         try:
             return self._answer(line)
         except Exception:  # a defect of whoever counts must not take the probes with it
-            log.exception("the status could not be told")
+            log.exception("the status could not be read")
             return _response("500 Internal Server Error", "see the log\n")
 
     def _send(self, answer: bytes) -> None:

@@ -51,14 +51,17 @@ def start_tracing(
         return _nothing
     if exporter not in ("", "otlp") or protocol not in (None, "", "http/protobuf"):
         log.warning(
-            "settings.tracing: no traces are sent: the environment asks for %s, and there is otlp over http/protobuf",
+            "settings.tracing: no traces are sent: the environment requests %s, and nodeplug supports only otlp over"
+            " http/protobuf",
             f"OTEL_TRACES_EXPORTER={exporter}" if exporter not in ("", "otlp") else f"the protocol {protocol}",
         )
         return _nothing
     try:
         provider = _provider(node, environment)
     except ModuleNotFoundError as error:
-        log.warning("settings.tracing: no traces are sent: there is no %s; pip install nodeplug[tracing]", error.name)
+        log.warning(
+            "settings.tracing: no traces are sent: %s is not installed; pip install nodeplug[tracing]", error.name
+        )
         return _nothing
     except Exception as error:  # whatever OpenTelemetry finds wrong with its environment
         log.warning("settings.tracing: no traces are sent: %s: %s", type(error).__name__, error)

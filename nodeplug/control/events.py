@@ -46,7 +46,7 @@ async def answer(running: Running, question: Question) -> Answer:
     after = question.after if question.log == log.began else 0
     if question.wait > 0 and after >= log.latest:
         if log.waiting >= MOST_WAITING:
-            raise Refusal(f"{MOST_WAITING} others follow the events already; end one of them, or ask without --follow")
+            raise Refusal(f"{MOST_WAITING} others follow the events already; end one of them, or leave out --follow")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(question.wait, MOST_SECONDS)):
                 await log.wait(after)

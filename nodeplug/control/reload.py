@@ -24,7 +24,7 @@ async def answer(running: Running, question: Question) -> Answer:
     """Answer `reload`, once the daemon offers what the file says. Raises `Refusal`: then nothing has changed."""
     del question
     if running.file is None:
-        raise Refusal("this daemon follows no file")
+        raise Refusal("this daemon runs without a configuration file")
     before = running.file.status
     reading = await running.file.reload()
     if reading.problems:

@@ -66,7 +66,7 @@ class ControlServer:
             while _is_at(self._path, identity):
                 await changed.wait()
                 changed.clear()
-            log.warning("%s was removed or replaced: it is made again", self._path)
+            log.warning("%s was removed or replaced: the daemon creates it again", self._path)
             watch.pause()
             await asyncio.sleep(_SECONDS_TO_ACCEPT)
         finally:
@@ -93,7 +93,10 @@ class ControlServer:
                         raise
             except OSError as error:
                 log.log(
-                    level, "cannot answer questions at %s: %s; it is tried again", self._path, error.strerror or error
+                    level,
+                    "cannot serve the control socket %s: %s; nodeplug tries again",
+                    self._path,
+                    error.strerror or error,
                 )
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
@@ -112,7 +115,7 @@ class ControlServer:
         except (OSError, TimeoutError):
             pass  # nobody waits any more, or reads; or no descriptor is left to load what answers
         except ImportError as error:
-            log.error("a question could not be answered: %s; the program was changed since it started", error)
+            log.error("a request could not be answered: %s; the program was changed since it started", error)
         except asyncio.CancelledError:
             pass  # by `run`, which ends; asyncio's streams would report it as a failure
         finally:

@@ -7,7 +7,7 @@ from hostdevices import Host
 from nodeplug.doctor import configuration, daemon, host, kubelet, observers, runtime
 from nodeplug.doctor.finding import Finding
 
-_ROOT = "only root may look everywhere: run it as root"
+_ROOT = "some checks need root: run this command as root"
 
 
 def findings(path: Path, machine: Host, state: Path | None = None) -> Iterator[Finding]:

@@ -216,7 +216,7 @@ class ClusterEvents:
         """Count an Event that is not written, and log once what keeps them from being."""
         self._telemetry.cluster_events["failed"] += 1
         if not self._problem:
-            log.warning("Events are not written: %s; what cannot be written is dropped", problem)
+            log.warning("Events are not written: %s; they are dropped", problem)
         self._problem = problem
 
 

@@ -101,8 +101,8 @@ class Feed:
                 self._publish(msgspec.structs.replace(self._drawn, trouble=str(error)), ())
                 await asyncio.sleep(_AGAIN)
             except Exception:  # a defect of ours must not leave who looks without a word
-                log.exception("the page cannot be told how things are")
-                self._publish(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; its log says where"), ())
+                log.exception("the state for the page could not be read")
+                self._publish(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; see its log"), ())
                 await asyncio.sleep(_AGAIN)
 
     def _publish(self, drawn: _Drawn, happened: tuple[Event, ...]) -> None:

@@ -121,9 +121,9 @@ class Site:
             if request is None:
                 await refuse("400 Bad Request", "not HTTP/1.1 with one Host")
             elif not is_own_name(request.host):
-                await refuse("421 Misdirected Request", "ask by the address, or as localhost")
+                await refuse("421 Misdirected Request", "use the address, or localhost")
             elif self._is_local and not is_near(writer.get_extra_info("peername")[0]):
-                await refuse("403 Forbidden", "statusPage: local shows this on the node alone")
+                await refuse("403 Forbidden", "with statusPage: local only clients on the node can see this page")
             elif request.path not in (f"{self._prefix}/", f"{self._prefix}/live"):
                 await refuse("404 Not Found", "there is / here")
             elif request.method not in ("GET", "HEAD"):
@@ -158,7 +158,13 @@ class Site:
 
     async def _live(self, this: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._looking) >= MOST_LOOKING:
-            await _plain(writer, True, "503 Service Unavailable", f"{MOST_LOOKING} look already", "Retry-After: 10")
+            await _plain(
+                writer,
+                True,
+                "503 Service Unavailable",
+                f"{MOST_LOOKING} clients have the page open already",
+                "Retry-After: 10",
+            )
             return
         self._looking.add(this)
         streaming = asyncio.create_task(self._stream(writer))

@@ -107,16 +107,14 @@ def _configuration(path: Path) -> Member:
     except ConfigError as error:
         return Member("configuration.yaml", missing="; ".join(error.lines()))
     except (Unreadable, yaml.YAMLError, ValueError):
-        return Member(
-            "configuration.yaml", missing=f"{path} is no YAML that can be used; doctor.json has what is wrong with it"
-        )
+        return Member("configuration.yaml", missing=f"{path} cannot be used; see doctor.json")
     return Member("configuration.yaml", yaml.safe_dump(without_values(plain), sort_keys=False, allow_unicode=True))
 
 
 def _log() -> Member:
     journalctl = shutil.which("journalctl")
     if journalctl is None:
-        return Member("log.txt", missing="there is no journal here; in a cluster kubectl logs has it")
+        return Member("log.txt", missing="there is no journal here; in a cluster use kubectl logs")
     command = [journalctl, "-u", "nodeplug.service", "-n", str(LOG_LINES), "--no-pager", "-q", "-o", "short-iso"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_LOG_SECONDS, check=False)
@@ -125,7 +123,7 @@ def _log() -> Member:
     text = done.stdout.decode(errors="replace")
     if done.returncode or not text:
         why = done.stderr.decode(errors="replace").strip()[:500] or "it has nothing of nodeplug.service"
-        return Member("log.txt", missing=f"journalctl: {why}; in a cluster kubectl logs has it")
+        return Member("log.txt", missing=f"journalctl: {why}; in a cluster use kubectl logs")
     return Member("log.txt", text)
 
 

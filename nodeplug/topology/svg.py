@@ -50,7 +50,7 @@ def draw(nodes: Sequence[NumaNode], name: str) -> str:
         body += drawn
         y += height + _MARGIN
     if total > MOST:
-        body.append(_text(_MARGIN, y + 12, f"and {total - MOST} more: nodeplug status -o wide has all"))
+        body.append(_text(_MARGIN, y + 12, f"and {total - MOST} more: nodeplug status -o wide lists all"))
         y += _HEADING
     return "\n".join(
         (
