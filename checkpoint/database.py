@@ -1,17 +1,17 @@
-"""The ledger's file: opened or set aside, loaded, written. Blocking; used by one thread at a time.
+"""The ledger's file: it is opened or set aside, loaded and written. Blocking; used by one thread at a time.
 
 Rules:
-1. One process per state directory: a lock on a file in it that only root can open, so that nobody else can hold it.
-2. A file that is not sound (truncated, garbage, a row that does not fit its checksum, somebody else's, written by a
-   newer version), or that takes the place of the one in use, is renamed, never deleted, and a fresh one takes its
-   place: a node must come up again. What pods hold without a lease is then leased again (reconciler.py).
-3. Memory is the truth once it was loaded: after a failure the file is opened again and made equal to it, but for one
-   of want of room, after which it is. So it is where somebody else wrote to it, as with a backup.
-4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut. It is
-   kept short and used again (`tidy`), also as soon as the database is to grow.
-5. What was granted can end, on a disk that others fill at any moment. At most an end writes every page once to the log,
-   and all of them may not be in the database yet: as much is in reserve before a grant is committed (reserve.py). Where
-   an end finds no room, that becomes the database's and the log's, which keep it.
+1. One process per state directory. A lock on a file in it, which only root can open, ensures this.
+2. A file that is not sound (truncated, garbage, a wrong checksum, another program's, written by a newer version), or
+   that replaced the one in use, is renamed and never deleted. A new file replaces it, because a node must start again.
+   The reconciler then restores the leases of what pods have (reconciler.py).
+3. After the load, memory is authoritative. After a failure the file is opened again and made equal to memory; after a
+   failure for want of space it is equal already. The same applies if another program wrote to it, such as a backup.
+4. A write-ahead log is synced with each transaction: one fsync, and a power cut loses no acknowledged lease. The log is
+   kept short and reused (`tidy`), also before the database grows.
+5. Every granted lease can end, even if other programs fill the disk at any moment. An end writes each page at most once
+   to the log, and the pages may not be in the database yet. That much space is in reserve before a grant is committed
+   (reserve.py). If an end finds no space, the reserve becomes part of the database and the log, and stays there.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What SQLite and the kernel refuse, and how that is said.
+"""Errors of SQLite and the kernel, as messages with what to do.
 
 Source: SQLite, os_unix.c (unixWrite): ENOSPC is SQLITE_FULL, any other error, EDQUOT included, SQLITE_IOERR_WRITE.
 """

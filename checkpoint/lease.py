@@ -1,12 +1,12 @@
-"""Leases: who was given which device, and who must not be given it.
+"""Leases: who has which device, and who must not get it.
 
 Rules (a device is a stable id, see hostdevices/identity.py):
 1. What one owner's lease has exclusively is nobody else's: not whole, not in parts.
 2. What one owner's lease shares cannot be another owner's exclusively; several owners may share it.
 3. Leases of one owner do not conflict. In the device plugin API the owner is the unit, or all shares of one size of a
    device (`unit_owner`, `shares_owner`); in DRA it is the claim.
-4. The device plugin API has no word for the end of a pod: the kubelet gives a unit out again once it is free, so a
-   grant for a leased unit of the same resource ends the lease before. A claim keeps its unit from other claims.
+4. The device plugin API does not report the end of a pod. The kubelet allocates a unit again once it is free, so a
+   grant for a leased unit of the same resource ends the previous lease. A claim keeps its unit from other claims.
 
 Pure: a `Book` is changed in memory and can take every change back; ledger.py makes it durable.
 """

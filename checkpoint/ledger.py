@@ -7,7 +7,7 @@ before it leave, and one transaction makes them all durable (group commit). If t
 and every change is taken back. A quick disk is written to on the loop: a thread would cost more than the write. There a
 request that comes alone is committed at once; where several come together the next ones wait for each other.
 
-Another process may own the directory when we start (an update): until `take` has it, leases can be read as they were
+Another process may own the directory at the start (an update). Until `take` gets it, leases can be read as they were
 found, and requests wait.
 """
 

@@ -1,20 +1,20 @@
-"""The reconciler: the only code that ends leases nobody gave back, and that restores leases which were lost.
+"""The reconciler: the only code that ends leases which nobody released, and that restores lost leases.
 
-    witnesses -> Holdings -> verdicts -> leases end, or learn of their holders, or are restored
+    witnesses -> Holdings -> verdicts -> leases end, get their holders, or are restored
 
 Rules:
-1. One pass at a time, for both APIs, whatever the configuration names. Who needs a pass to begin after this moment asks
-   for one (`refresh`); those who ask during a pass share the next.
-2. A lease that was answered with less than `GRACE` seconds before the pass is left alone: the kubelet records it after
-   our answer. One whose holder no witness has ever named must be missed twice, so long apart: a kubelet that was frozen
-   between answer and record wakes with both on its hands.
-3. What ends is what was judged: a lease that was granted again, or answered with, since the pass began stays.
-4. What somebody holds without a lease is restored by its front, if it can be (restoring.py). Not a claim whose leases
-   have ended since `GRACE` seconds before the pass: the kubelet forgets it after our answer. While the ledger was lost
-   and not all of it is restored, nothing is granted.
-5. An administrator can have a lease ended on which the witnesses are silent (`release`): after a pass, and only by
-   force where one of them says that it is held. What a pod that runs still has is restored with the next pass.
-6. A witness that does not speak in time is one that does not speak. A defect of ours ends a pass, never the passes.
+1. One pass at a time, for both APIs, whatever the configuration contains. `refresh` returns after a pass that began
+   after the call; calls during a pass share the next one.
+2. A pass does not end a lease that was in an answer less than `GRACE` seconds before it: the kubelet records the device
+   after the answer. A lease whose holder no witness has ever named must be missing twice, `GRACE` seconds apart: a
+   kubelet can be suspended between the answer and its record.
+3. A lease that was granted again, or was in an answer, since the pass began does not end.
+4. The front restores what is held without a lease (restoring.py), except a claim whose leases ended less than `GRACE`
+   seconds before the pass: the kubelet forgets the claim after the answer. If the ledger was lost, nothing is granted
+   until all of it is restored.
+5. An administrator can end a lease about which the witnesses do not answer (`release`): after a pass, and only by force
+   if a witness reports that it is held. The next pass restores the lease of a pod that still runs.
+6. A witness that does not answer in time counts as silent. A defect of this program ends one pass, and never all.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""What somebody holds without a lease is leased again: the ledger was lost, or a backup of it put back.
+"""Restores leases of what pods and claims hold without one: the ledger was lost, or a backup of it was put back.
 
 Rules:
-1. Its front says what a lease of it consists of. Whoever has a lease keeps it: then the other one is held without one,
-   which is said, and nobody else gets the device.
-2. That something is held without a lease is said once, for as long as the reason is the same.
+1. The front knows what a lease of its API consists of. An existing lease stays. The other holder then holds the device
+   without a lease, which is logged, and nobody else gets the device.
+2. A device that is held without a lease is logged once for each reason.
 """
 
 import logging

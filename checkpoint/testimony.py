@@ -1,6 +1,6 @@
-"""What each witness says of one lease, in words: for whoever asks why a lease stays, and may release it. Pure.
+"""What each witness reports about one lease, in words: for those who ask why a lease stays. Pure.
 
-The words follow the tables of holdings.py, which decide.
+The words follow the tables in holdings.py, which decide.
 """
 
 from collections.abc import Iterator
