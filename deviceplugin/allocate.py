@@ -1,12 +1,12 @@
-"""Allocate: check, lease, commit, answer. And PreStartContainer: is the answer of then still true?
+"""Allocate: check, lease, commit, answer. PreStartContainer: check that the stored answer is still correct.
 
 Rules:
 1. The answer leaves after its lease is on disk, never before.
 2. Every call can be repeated: the same request gets the same answer and the same lease.
-3. What another owner holds is refused, after a fresh look at who really holds it (`checkpoint.Ledger.grant`).
-4. A container that starts again, also after a kubelet's or the node's restart, is given the stored answer without our
-   being asked. What stands in it must be its device still: plain nodes at the same paths, names as they are described
-   now. Otherwise it does not start, and the words say why.
+3. A device that another owner holds is refused, after the witnesses were asked again (`checkpoint.Ledger.grant`).
+4. For a container that starts again, also after a restart of the kubelet or the node, the kubelet uses the stored
+   answer without a call of Allocate. The answer must still name its device: plain nodes at the same paths, CDI names
+   that describe it now. Otherwise the container does not start, and the message says why.
 """
 
 import asyncio

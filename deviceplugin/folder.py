@@ -1,8 +1,8 @@
-"""The kubelet's folder for device plugins: its socket, our sockets in it, and who else of ours has some.
+"""The kubelet's folder for device plugins: its socket, our sockets, and those of other instances of nodeplug.
 
 The name of a socket: `nodeplug-<resource>-<digest>-<instance><random>.sock`, at most 48 bytes, for which the
-configuration leaves room below `kubeletRoot`. Instances of ours are in the order of their starts, whichever of them
-has registered last: after a restart of the kubelet that is anybody.
+configuration leaves room below `kubeletRoot`. Instances are ordered by their starts, and not by which one
+registered last: after a restart of the kubelet that can be any of them.
 """
 
 import asyncio

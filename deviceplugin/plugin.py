@@ -3,8 +3,8 @@
     assignment -> units -> lists -> kubelet            leases -> who else has what
                         -> CDI specs -> runtime
 
-It also serves the resources of which pods still have units though the configuration does not name them any more, or
-not for this API, until the last of those leases ends.
+It also serves resources that the configuration no longer contains, or not for this API, while pods have units of them,
+until the last of these leases ends.
 """
 
 import asyncio

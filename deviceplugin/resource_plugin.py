@@ -1,7 +1,7 @@
-"""One resource on the device plugin side: its list, its allocations and its registration, fed with its devices.
+"""One resource on the device plugin side: its list, its allocations and its registration, updated with its devices.
 
-A resource that the configuration does not have any more is served for as long as pods have units of it: they stay
-listed, as unhealthy, and their containers can start again.
+A resource that the configuration no longer contains is served while pods have units of it. They stay listed, as
+unhealthy, and their containers can start again.
 """
 
 import logging

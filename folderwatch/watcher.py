@@ -1,18 +1,18 @@
 """`FolderWatcher`: calls back on the event loop when names in a folder have changed.
 
 Rules:
-1. Several changes may come as one call. Nothing here raises because a folder, an inotify instance or a watch is not to
-   be had: a caller has no better way than the ones below.
-2. A folder is in one of three states, and every event and every check puts it into the one that fits:
+1. Several changes may result in one call. Nothing here raises if a folder, an inotify instance or a watch is not
+   available: a caller could not do better than the states below.
+2. A folder is in one of three states, and every event and every check puts it into the right one:
 
    | state | the folder | what wakes its watchers |
    |---|---|---|
-   | watched | is there | inotify |
-   | awaited | is not there | its parent, which is watched in its stead |
-   | polled | is there, and there is no inotify left (EMFILE, ENOSPC) | its time of change; for contents any look |
+   | watched | exists | inotify |
+   | awaited | does not exist | its parent, which is watched instead |
+   | polled | exists, and no inotify is left (EMFILE, ENOSPC) | its time of change; for contents every check |
 
-3. Level, not edge: every folder is checked now and then, because inotify says nothing of a parent that was moved away
-   or mounted over. When the kernel lost events (IN_Q_OVERFLOW) everything has changed.
+3. Level, not edge: every folder is checked periodically, because inotify does not report that a parent was moved away
+   or mounted over. If the kernel lost events (IN_Q_OVERFLOW), every folder counts as changed.
 """
 
 import asyncio

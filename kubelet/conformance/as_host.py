@@ -34,8 +34,8 @@ def enter(folder: Path = FOLDER) -> None:
         _mount_tmpfs(folder)
     except OSError as error:
         raise NodeError(
-            f"{folder} cannot be replaced for the command alone: {error}; this needs a mount namespace: run as root with"
-            " CAP_SYS_ADMIN, or allow user namespaces (sysctl user.max_user_namespaces,"
+            f"{folder} cannot be replaced for the command alone: {error}; this needs a mount namespace: run as root"
+            " with CAP_SYS_ADMIN, or allow user namespaces (sysctl user.max_user_namespaces,"
             " kernel.apparmor_restrict_unprivileged_userns=0; in a container a seccomp profile that lets unshare pass)"
         ) from error
 
