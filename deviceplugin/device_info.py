@@ -6,8 +6,8 @@
 | the container | `PCIDEVICE_<NAME>_INFO`: by address what kind of device it is and where its nodes are |
 
 Multus finds the file of a claim's device by the attributes `k8s.cni.cncf.io/resourceName` and `.../deviceID` in slices.
-A function with a vDPA device for vhost is described as such, with the node by which CNI plugins attach it. So is one for
-virtio, which has no node and for which the SR-IOV plugin has no path either.
+A function with a vDPA device for vhost is described as such, with the node by which CNI plugins attach it. So is one
+for virtio, which has no node and for which the SR-IOV plugin has no path either.
 
 Sources: Device Information Specification 3.1.3, 3.1.4, 4.1; sriov-network-device-plugin 3.11: `StoreDeviceInfoFile` of
 pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`); of claims Multus after

@@ -1,7 +1,7 @@
 """The device-info files of all resources on disk, where Multus and CNI plugins look for them.
 
 A file exists while its device is offered or leased. So it exists before an allocation, and again after a crash or a
-reboot. Other plugins may use the same folder: only files with the names of our resources with a PCI address are removed.
+reboot. Other plugins may use the same folder: only files with the names of our resources and a PCI address are removed.
 """
 
 import asyncio

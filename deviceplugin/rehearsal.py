@@ -1,4 +1,4 @@
-"""Allocate without any effect: the units that GetPreferredAllocation would choose, and the answer for them, or a refusal.
+"""Allocate without any effect: the units that GetPreferredAllocation would choose, and the answer or refusal for them.
 
 The available units are those that are listed as healthy and have no lease. The kubelet reports a unit as allocated some
 seconds after our lease.

@@ -1,9 +1,10 @@
 """The CDI specs of all resources on disk.
 
 Rules:
-1. What is wanted is written by a thread, and until it is nobody relies on it.
-2. Files of ours that we did not write are left from before, or the instance's before us: they go with what is written
-   first, and once the state is ours. One that comes later is another daemon's, which shares the folder: it stays.
+1. A thread writes the desired specs. Nothing relies on a spec before it is written.
+2. Files with our names that this process did not write are from an earlier instance. They are removed with the first
+   write, and when this process gets the state directory. A file that appears later belongs to another daemon that
+   shares the folder: it stays.
 """
 
 import asyncio

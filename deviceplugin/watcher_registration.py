@@ -1,8 +1,8 @@
-"""Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and asks who we are.
+"""Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and calls GetInfo.
 
-The kubelet retries by itself, and finds the socket again after its restart. What it does not notice is a stream that it
-dropped, or could not open; then a new socket takes the old one's place, which to the watcher is a new plugin. While a
-successor of ours serves the resource (an update) we are silent, as at kubelet.sock: the last list counts, whoever sends
+The kubelet retries by itself, and finds the socket again after its restart. It does not notice a stream that it dropped
+or could not open. Then a new socket replaces the old one, which the watcher treats as a new plugin. While a newer
+instance serves the resource (an update), this one does nothing, as at kubelet.sock: the last list counts, whoever sends
 it.
 """
 

@@ -2,7 +2,7 @@
 
     assignment -> offers -> ResourceSlices, health        kubelet -> claims -> leases, CDI, metadata -> kubelet
 
-It also runs without any resource, for as long as claims hold what was offered before: their pods must end.
+It also runs without any resource, as long as claims have devices that were offered before: their pods must end.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Traces of what takes time: the interface between the packages that have spans and the exporter (`nodeplug/tracing.py`).
+"""Traces of what takes time: the interface between packages with spans and the exporter (`nodeplug/tracing.py`).
 
     a call, a reload, a new device -> `Tracer.span` -> `part` for each step that takes time
 

@@ -1,8 +1,8 @@
 """The kubelet's pod-resources API as a witness: which containers have which units, and which devices of claims.
 
 An empty list is no evidence until the kubelet knows its pods, which the API does not report. A kubelet that has listed
-a pod of the API server knows all of them, because they arrive as one set. Static pods come from files, and earlier; they
-are named after their node. Source: device manager specification, section 9; observations, section 3.
+a pod of the API server knows all of them, because they arrive as one set. Static pods come from files, and earlier;
+they are named after their node. Source: device manager specification, section 9; observations, section 3.
 """
 
 import asyncio

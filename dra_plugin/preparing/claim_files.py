@@ -1,6 +1,6 @@
 """The files of a prepared claim: its CDI specs and its metadata. Blocking: call from a thread.
 
-Rule: what a container mounts is there before the spec that mounts it, and goes after it.
+Rule: files that a container mounts are written before the spec that mounts them, and removed after it.
 """
 
 import os

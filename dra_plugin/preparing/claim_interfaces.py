@@ -1,6 +1,6 @@
-"""The interfaces of claims, for the loop: what blocks is done in threads, and the kernel's events are heard.
+"""The interfaces of claims, for the loop: blocking work runs in threads, and the kernel's events are received.
 
-Without any claim whose interface moves nothing of it is loaded, and no event wakes anybody.
+This module is loaded, and receives events, only if a claim has an interface that moves.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What preparing a claim comes to: which devices, with what configuration, and what will be on record.
+"""The plan for a claim: its devices, their configuration, and the record for the lease.
 
 Checks everything that can be checked without changing anything. Every refusal names the request and the device.
 """

@@ -1,18 +1,18 @@
-"""Drivers of PCI functions: given to them for a claim, and taken back. Blocking: use a thread.
+"""Drivers of PCI functions: bound for a claim, and restored. Blocking: use a thread.
 
     as it was --take--> driver_override -> unbind -> drivers_probe --> bound
         ^                                                                |
         +--- bind <- driver_override <- unbind <---------------- back ---+
 
 Rules:
-1. Level, not edge: what is to be done follows from what /sys says now, and from the record, after any crash between any
-   two steps. What is so already is not touched; a driver that somebody else gave it meanwhile stays. What the node uses
-   by then is not taken from it.
-2. A reboot has undone everything: what is on record of before it concerns no function of today.
-3. A write blocks in the kernel for as long as somebody uses the function (a machine that has not let go of its vfio
-   device). It is given up after `PATIENCE` and said in words; until it has come back nothing is done to the function.
-4. A driver that is not loaded any more, or does not take its function back, holds up no claim: the function is left
-   without one, with an error in the log.
+1. Level, not edge: the next step follows from the present state of /sys and from the record, after a crash between any
+   two steps. A function that is right already is not touched, and a driver that another program bound meanwhile stays.
+   A function that the node uses by then is not taken.
+2. A reboot undoes everything: a record from before it applies to no function.
+3. A write blocks in the kernel while a program uses the function (a virtual machine that has not closed its vfio
+   device). After `PATIENCE` the call fails with a message; until the write returns, the function is not changed.
+4. If a driver is no longer loaded, or does not bind to its function again, the claim ends all the same: the function
+   stays without a driver, with an error in the log.
 """
 
 import contextlib

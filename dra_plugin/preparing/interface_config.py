@@ -1,10 +1,10 @@
-"""What a class or a claim can choose of an interface that moves into a pod, where the node's configuration lets it.
+"""The settings of a moving interface that a class or a claim can choose, if the node's configuration allows it.
 
     interface: {name: data0, mtu: 9000, mac: "02:00:5e:00:53:01", addresses: [192.0.2.7/24]}
 
-Every key needs its word in the resource (`dra.interface`): a claim is written by anybody, and what it says is done to
-the node's own interface before that moves. Addresses must lie in the resource's prefixes: until the container starts
-they are the node's, which would answer for whoever has them.
+The resource must allow every key (`dra.interface`): any user can write a claim, and its settings are applied to the
+node's interface before it moves. Addresses must be in the resource's prefixes: until the container starts they belong
+to the node, which would answer in the place of their real owner.
 """
 
 import ipaddress

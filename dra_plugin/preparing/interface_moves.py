@@ -1,4 +1,4 @@
-"""Interfaces of claims, as the kernel has them: found, set up for their pod, and set back. Blocking: use a thread.
+"""Interfaces of claims in the kernel: found, set up for their pod, and restored. Blocking: use a thread.
 
 The container runtime moves them (CDI's `netDevices`); the kernel brings hardware back when the last process and mount
 of the pod's network namespace are gone, under the name that it had there. A virtual one ends with that namespace.
@@ -8,13 +8,13 @@ of the pod's network namespace are gone, under the name that it had there. A vir
           +-- restore -- home, under some name <-- kernel (hardware) --+--> gone (virtual): made again, if it can be
 
 Rules:
-1. Level, not edge: what is to be done follows from where an interface is now, and from the record, at every moment and
-   after any crash. What is so already is not touched.
-2. A reboot has undone everything: what is on record of before it concerns no interface of today.
-3. What the kernel does not take back, an MTU that the interface below has not any more, holds up no claim: it stays as
-   it is, with an error in the log.
-4. An interface that is not seen anywhere is not called back, nor forgotten while its hardware is there: its namespace
-   ends some time after its pod.
+1. Level, not edge: the next step follows from where an interface is now, and from the record, at every moment and after
+   any crash. A setting that is right already is not touched.
+2. A reboot undoes everything: a record from before it applies to no interface.
+3. If the kernel refuses a previous setting, such as an MTU that the lower interface no longer has, the claim ends all
+   the same: the setting stays as it is, with an error in the log.
+4. An interface that is not visible anywhere is not treated as lost while its hardware exists: its namespace ends some
+   time after its pod.
 """
 
 import errno

@@ -1,7 +1,7 @@
-"""What moving an interface into a pod comes to, worked out from what the kernel says of all of them, and changing none.
+"""The plan to move an interface into a pod, made from the kernel's state of all interfaces. Changes nothing.
 
-What is refused here would take the node or somebody else off the network: the uplink, an interface that is part of
-another one or carries others, an address that the node has itself.
+Refused is what would disconnect the node or another user of the network: the uplink, an interface that is part of
+another one or has others on it, and an address that the node itself has.
 """
 
 from collections.abc import Mapping, Sequence
