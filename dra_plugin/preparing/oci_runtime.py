@@ -1,8 +1,8 @@
-"""Whether the OCI runtime (runc, crun) can move interfaces: it is asked, for one that cannot says nothing.
+"""Whether the OCI runtime (runc, crun) can move interfaces: it is asked, because one that cannot reports no error.
 
-A runtime without `netDevices` (runc before 1.4) starts the container without its interface, and no error. A container
-runtime whose CDI is older than 1.1.0 refuses the container by itself. Which runtime containers get is known to the
-container runtime alone: where several are seen, Docker's beside a distribution's, each must be one that can.
+A runtime without `netDevices` (runc before 1.4) starts the container without its interface and without an error. A
+container runtime whose CDI is older than 1.1.0 refuses the container. Only the container runtime knows which OCI
+runtime it uses, so if there are several (Docker's and a distribution's), each must be able to.
 Source: OCI runtime specification, `features`.
 """
 

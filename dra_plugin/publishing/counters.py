@@ -1,7 +1,8 @@
-"""Shared counters: what keeps the scheduler from giving out two devices that exclude each other.
+"""Shared counters: they keep the scheduler from allocating two devices that exclude each other.
 
-The rule is that of leases (checkpoint/lease.py): who has an id exclusively excludes everybody else who has it, and
-those who share it go together. As a counter: who has it exclusively takes all of it, who shares it takes one.
+The rule is that of leases (checkpoint/lease.py): a device that has an id exclusively excludes all others with the id,
+and devices that share it exclude nobody. As a counter: an exclusive device consumes all of it, a sharing one consumes
+one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

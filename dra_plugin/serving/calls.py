@@ -1,13 +1,13 @@
-"""The kubelet's calls, without their wire: who waits for whom, what is done to its end, and what each claim is told.
+"""The kubelet's calls, without their transport: their order, what is completed, and the answer for each claim.
 
 Rules:
-1. Every claim of a call gets exactly one answer, and a claim that cannot be had or prepared fails alone: the others are
-   prepared and remembered, the kubelet's event names the one that failed, and the next call repeats them all anyway.
+1. Every claim of a call gets exactly one answer, and a claim that cannot be read or prepared fails alone: the others
+   are prepared and recorded, the kubelet's event names the one that failed, and the next call repeats them all anyway.
 2. Calls for one claim take turns, in the order in which they came; calls for different claims do not wait for others.
 3. Until the driver works, a call that the kubelet gave up is dropped. From then on the work goes on without the caller,
    and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
-4. Who waits for the driver has no claim's turn: it repairs claims, with their turns, before it is there.
-Source: DRA specification, sections 1.7 and 2.6.
+4. A call that waits for the driver has no claim's turn: the driver repairs claims, with their turns, before it is
+   ready. Source: DRA specification, sections 1.7 and 2.6.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The gRPC side of the driver as a whole: its two sockets, its services, and what the kubelet said.
+"""The gRPC side of the driver as a whole: its two sockets, its services, and the registration.
 
 serve the driver's socket -> serve the registration socket -> the kubelet finds it, asks, and calls
 """

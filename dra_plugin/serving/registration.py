@@ -1,4 +1,4 @@
-"""The pluginregistration service: who we are, and what the kubelet made of it.
+"""The pluginregistration service: the driver's identity, and the result of the registration.
 
 Source: DRA specification, sections 1.3, 1.5 and 2.5.
 """

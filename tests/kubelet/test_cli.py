@@ -244,7 +244,7 @@ def test_a_kubelet_of_another_release_without_its_api_server(folder: Path) -> No
     process.until(f"killed {folder}")
     process.until("admitted default/s-n")
     refused = nodeplug("admit", "--dir", folder, folder / "pods.yaml")
-    assert "the API server is away" in refused.output
+    assert "the API server is disconnected" in refused.output
     assert len(list(cgroups.rglob("pod*"))) == 2
     assert nodeplug("release", "--dir", folder).exit_code == 0
     process.until("admitted default/demo")

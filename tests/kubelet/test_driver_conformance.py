@@ -98,7 +98,9 @@ async def test_a_driver_that_never_registers() -> None:
 
 
 async def test_a_driver_with_careless_answers() -> None:
-    assert texts(await verify(*ours("careless"))) == [("its answer lists the prepared devices", "pool/other was not allocated")]
+    assert texts(await verify(*ours("careless"))) == [
+        ("its answer lists the prepared devices", "pool/other was not allocated")
+    ]
 
 
 async def test_a_driver_that_prepares_something_else_the_second_time() -> None:
