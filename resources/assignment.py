@@ -1,17 +1,18 @@
 """Assignment: which resource owns which device. Pure: the same inventory and resources give the same answer.
 
 Rules:
-1. The first resource that means a device owns it.
-2. Who owns a whole owns its parts (`Device.parents`, `Device.children`) and hands them out with it. So a device is not
-   for a resource when another one owns a part of it, and within one resource the whole goes before its parts.
+1. The first resource that selects a device owns it.
+2. The owner of a whole device owns its parts (`Device.parents`, `Device.children`) and allocates them with it. So a
+   resource cannot own a device if another one owns a part of it, and within one resource the whole precedes its parts.
 3. A dangerous device, a whole with a dangerous part, or the path of a dangerous device's node is owned only by a
    resource that says `dangerous: true`; the node's uplink, or a whole of which it is a part, by none.
-4. A physical function and its virtual functions may have different owners; each knows the other (`Device.sriov_peers`).
-5. A resource that resets its devices has only such as can be, and whose reset hits no other device that is offered.
-6. A device of which its resource says what it has not stays the resource's, as unavailable (container_view.py).
-7. A device that its resource's `ids` do not tell from the others is not the resource's.
-8. A resource that gives functions another driver has whole IOMMU groups (iommu_groups.py).
-9. Every device that nobody owns has a reason in words.
+4. A physical function and its virtual functions may have different owners; each refers to the others
+   (`Device.sriov_peers`).
+5. A resource with `reset` owns only devices that can be reset, and whose reset affects no other offered device.
+6. A device that lacks an attribute that its resource uses stays with the resource, as unavailable (container_view.py).
+7. A resource does not own a device whose id (`ids`) is not unique.
+8. A resource that binds functions to another driver owns whole IOMMU groups (iommu_groups.py).
+9. Every device without an owner has a reason in words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""What a container sees of a device: its nodes at the paths that the resource gives them.
+"""What a container sees of a device: its nodes at the paths that the resource sets.
 
-A device of which the resource says what it has not (a serial number in a variable, one path for three nodes) stays the
-resource's, and nobody new gets it: `Device.unavailable` has the reason. Whoever has it keeps it.
+If a device lacks something that its resource uses (a serial number in a variable, one node for one path), it stays with
+the resource, and no new pod gets it: `Device.unavailable` has the reason. Pods that have it keep it.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Device nodes with which a container can harm the node or read what is not its own.
+"""Device nodes with which a container can harm the node or read data of others.
 
-They are offered only by a resource that says `dangerous: true`, and the node's uplink by none. Numbers decide where the
-kernel has fixed them (Documentation/admin-guide/devices.txt), because a node can be given any name; names decide for
-dynamic numbers.
+Only a resource with `dangerous: true` offers them, and no resource offers the node's uplink. A node is recognized by
+its number if the kernel fixes it (Documentation/admin-guide/devices.txt), because a node can have any name, and
+otherwise by its name.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Why a resource has no device, in words. Pure.
 
-What comes nearest decides: a device that the resource means and another one has, one that it may not have, a folder
-in the place of a node, or one of its kind that it does not mean. Where nothing here is of its kind, that is all.
+The closest match decides: a selected device that another resource owns, a selected device that the resource cannot own,
+a folder instead of a node, or a device of the right kind that is not selected. Otherwise no device of the kind exists.
 """
 
 from hostdevices import Device, Inventory

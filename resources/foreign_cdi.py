@@ -1,6 +1,6 @@
-"""CDI devices that others describe, as NVIDIA's toolkit does: which of them go with a device of ours.
+"""CDI devices that other programs define, such as NVIDIA's toolkit, and that containers get with a device of ours.
 
-A name is `vendor/class=device`. Its kind is fixed; what follows may name attributes: `nvidia.com/gpu={uuid}`.
+A name is `vendor/class=device`. Its kind is fixed; the device part can use attributes: `nvidia.com/gpu={uuid}`.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Groups: several devices that are handed out as one, like the nodes of a camera with its microphone.
+"""Groups: several devices that are allocated as one, like the nodes of a camera with its microphone.
 
-A group says what makes devices belong together; the devices with the same answer become one combined `Device`. Its id
-comes from the resource's name and from what they have in common, so it stays when one of them is renumbered.
-Devices that have nothing in common with others are handed out alone.
+A group defines what its devices have in common; devices with the same value become one combined `Device`. Its id is
+made from the resource's name and this value, so it stays when one of them is renumbered. Devices that have nothing in
+common with others are allocated alone.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Functions that change their driver for a claim, each with all others of its IOMMU group.
+"""Functions that change their driver for a claim, each with all other functions of its IOMMU group.
 
-The kernel isolates whole groups, so a group changes as a whole and has one holder. Its first function that a resource
-means is the device that is offered; the others go with it, also those that no selector means: a graphics card brings
-its sound. Bridges are nobody's.
+The kernel isolates whole groups, so a group changes as a whole and has one holder. The device is the first function
+that a resource selects. The others belong to it, also those that no selector matches, such as the sound function of a
+graphics card. Bridges do not belong to it.
 
 Source: Linux, driver-api/vfio.rst (groups).
 """

@@ -1,4 +1,4 @@
-"""Presets: a name for each class of devices that people ask for. The readers of the devices declare them."""
+"""Presets: names for commonly used classes of devices. The readers of the devices declare them."""
 
 from collections.abc import Mapping
 

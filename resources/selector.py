@@ -1,9 +1,9 @@
-"""Selectors: which devices are meant. Frozen values, so that a configuration can be compared and shown.
+"""Selectors of devices. Frozen values, so that configurations can be compared and shown.
 
 Rules:
-1. A selector answers with the reason why a device is *not* meant; no reason means that it is.
+1. A selector returns the reason why it does *not* match a device; an empty reason means that it matches.
 2. All kinds of selectors are one tagged union, `Selection`.
-3. How a single value is compared stands in matching.py.
+3. matching.py compares single values.
 """
 
 from fnmatch import fnmatchcase

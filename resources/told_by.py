@@ -1,4 +1,4 @@
-"""Which setting brings an attribute of a device that the kernel does not tell: by asking a library or a driver."""
+"""The setting that adds an attribute which the kernel does not provide, but a library or a driver does."""
 
 from hostdevices.device import Device
 

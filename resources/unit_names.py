@@ -1,7 +1,7 @@
-"""By which name the device plugin API knows a device: our own id, or what other programs expect there.
+"""The name of a device in the device plugin API: our own id, or the id that other programs expect.
 
-A name that a resource's devices do not all have, each its own, is refused for those that it does not tell apart: a
-kubelet would take two devices of one name for one.
+A device whose name is missing or is not unique in its resource is refused: a kubelet would treat two devices with one
+name as one.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The name by which programs ask for a shared library: DT_SONAME of an ELF file.
+"""The name with which programs load a shared library: DT_SONAME of an ELF file.
 
 Source: System V ABI, ELF-64 object file format: file header, program header, dynamic section. 64-bit, little-endian.
 """

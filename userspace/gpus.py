@@ -1,8 +1,8 @@
-"""NVIDIA's GPUs with the driver's files that containers need for them, or with the reason why there are none.
+"""NVIDIA's GPUs with the driver's files that their containers need, or with the reason why these are missing.
 
-The files are those of the kernel module that is loaded. A package that was upgraded under it changes nothing as long as
-our folder of the module's version is there, which stays whole while packages go one by one; what was never put
-together before cannot be had until both are of one version again.
+The files are those of the loaded kernel module. If the package is upgraded while the module is loaded, our folder of
+the module's version stays complete. Without such a folder the files are not available until module and package have the
+same version again.
 """
 
 import os

@@ -7,7 +7,8 @@ Rules:
 3. Until the driver works, a call that the kubelet gave up is dropped. From then on the work goes on without the caller,
    and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
 4. A call that waits for the driver has no claim's turn: the driver repairs claims, with their turns, before it is
-   ready. Source: DRA specification, sections 1.7 and 2.6.
+   ready.
+Source: DRA specification, sections 1.7 and 2.6.
 """
 
 import asyncio
