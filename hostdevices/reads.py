@@ -1,12 +1,12 @@
-"""The reads of a host that are under way, and those that do not come back.
+"""The reads of a host that are in progress, and those that do not return.
 
-A driver whose hardware has gone may answer a read of its attributes (aer_dev_fatal, hwmon) never, and nothing can take
+A driver whose hardware is gone may never answer a read of its attributes (aer_dev_fatal, hwmon), and nothing can get
 such a thread out of the kernel. So:
 
-1. Whoever reads much does so in a thread of its own, an `Attempt`, which notes each read before it begins.
-2. A read that is under way for longer than `LIMIT` is stuck. Its attempt is given up: the thread ends as soon as the
-   read returns, and nobody waits for it. Another attempt begins, and passes over the hardware of the stuck read: to
-   read anything of it raises `ReadStuck`, which is the trouble of the devices that sit there and of no others.
+1. Code that reads much does so in its own thread, an `Attempt`, which records each read before it begins.
+2. A read that takes longer than `LIMIT` is stuck. Its attempt is abandoned: the thread ends as soon as the read
+   returns, and nothing waits for it. Another attempt begins and skips the hardware of the stuck read: a read of
+   anything there raises `ReadStuck`, which affects only the devices on this hardware.
 3. At most `MOST_STUCK` threads are stuck at a time; with so many no attempt begins.
 4. When a stuck read returns, its hardware is read again.
 """

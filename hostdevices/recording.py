@@ -5,8 +5,8 @@
     ["/sys/devices/pci0000:00/0000:00:01.0/config", "bytes", "hoAAEA=="]
     ["/dev/fuse", "node", "c 10:229"]
 
-`there` is a file or folder whose content was not recorded. Folders on the way to an entry are not written down. The
-first line says which format this is.
+`there` is a file or folder whose content was not recorded. Folders on the way to an entry are not recorded. The
+first line contains the format.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Whether the node uses a device itself, so that its driver must not be taken from it: asked right before that is done.
+"""Whether the node itself uses a device, so that its driver must not be unbound. Checked right before the unbind.
 
 | device | it is in use while |
 |---|---|
@@ -7,10 +7,10 @@
 | | where it is to move into a pod: the node has a TCP connection over an address of it |
 | block device | a file system of it is mounted, it is swap, or part of a volume or an array |
 | display | the firmware has chosen it for the console |
-| anything with a node | a process that is seen here has the node open |
+| any device with a node | a visible process has the node open |
 
-What other mount or process namespaces have is seen as far as /proc shows it: a daemon that is process 1 of its own
-container sees none of the node's mounts, and says so of every block device.
+Other mount and process namespaces are visible as far as /proc shows them. A daemon that is process 1 of its own
+container sees none of the node's mounts, and reports every block device as used.
 
 Sources: Linux, ABI/testing/sysfs-class-net, sysfs-bus-pci (boot_vga); proc(5), mountinfo.
 """

@@ -1,6 +1,6 @@
-"""Disks, partitions, loop devices, and NVMe controllers: offered only where a resource names them as dangerous.
+"""Disks, partitions, loop devices, and NVMe controllers: offered only by a resource with `dangerous: true`.
 
-They are listed so that a configuration can name them by what they are, and so that `discover` shows all of the host.
+They are listed so that a configuration can select them by attributes, and so that `discover` shows the whole host.
 """
 
 import re

@@ -1,7 +1,7 @@
 """GPUs: a card with its render node, and the nodes that its driver needs besides (nvidia.py, kfd.py).
 
-Cards and render nodes belong together by their parent, never by their numbers. A GPU that is partitioned (MIG, SR-IOV)
-stays listed and says so: its parts are what one wants to offer.
+Cards and render nodes belong together by their parent, never by their numbers. A partitioned GPU (MIG, SR-IOV)
+stays listed with an attribute for it, because usually its parts are offered.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Network interfaces, real and virtual. The name is no identity: the place is, and the port on it.
+"""Network interfaces, real and virtual. The identity is the location and the port on it, not the name.
 
-An interface that was moved to another network namespace is not here; that is no fault of its hardware.
+An interface that was moved to another network namespace is not found here, which is no fault of its hardware.
 """
 
 from collections.abc import Iterator
