@@ -1,7 +1,7 @@
-"""The daemon: who holds what on disk and who looks after it, the host's devices, and the two fronts that offer them.
+"""The daemon: the ledger of leases and its reconciler, the host's devices, and the two fronts that offer them.
 
-Every long-lived part runs in one group: one that dies ends them all, with its name in the log, and whoever supervises
-the process starts it again. At the end sockets go, and leases stay.
+All long-lived parts run in one task group. If one fails, all end, with its name in the log, and the supervisor starts
+the process again. At the end sockets are removed, and leases stay.
 """
 
 import asyncio

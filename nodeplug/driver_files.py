@@ -1,4 +1,4 @@
-"""The drivers' files for `userspace`, from the configuration and the ledger. For who has GPUs alone."""
+"""The drivers' files for `userspace`, from the configuration and the ledger. Loaded only for GPUs."""
 
 import logging
 from functools import partial

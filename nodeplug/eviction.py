@@ -2,15 +2,15 @@
 
     scans -> leases whose device is nowhere -> gone for long enough -> the pod, by its uid -> the eviction API
 
-The device plugin API has no word for a device that went while a container has it; claims have taints.
+The device plugin API cannot report that a device is gone while a container has it; claims have taints.
 
 Rules:
-1. Level, not edge: what is gone follows from the last scan and from the leases of the moment, so nothing is missed or
-   repeated after a restart; the time begins again then.
-2. A device is gone when no scan finds any of it. A scan that could not read a class of devices says nothing of any.
-3. The pod must be this node's, and not being deleted; what is evicted is that very pod, by its uid, which the kubelet's
-   file says: until then it is nobody, for another one may have its name by now. A PodDisruptionBudget may keep it: it
-   is tried again.
+1. Level, not edge: missing devices follow from the last scan and the present leases, so nothing is missed or repeated
+   after a restart; the time starts again then.
+2. A device is gone if a scan finds no part of it. A scan that could not read a class of devices is no evidence.
+3. The pod must be on this node and have no deletionTimestamp. It is evicted by its uid, which the kubelet's file has:
+   before that no pod is evicted, because another pod may have the name by now. A PodDisruptionBudget can prevent it;
+   the eviction is then tried again.
 4. No more than `AT_ONCE` pods are evicted, then one every `PAUSE` seconds.
 """
 

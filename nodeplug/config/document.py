@@ -1,7 +1,7 @@
-"""The strict reader: a tree against the types of schema.py, every deviation with its place.
+"""The strict reader: it checks a tree against the types of schema.py and reports every deviation with its place.
 
-A value must be written as what it is. YAML takes 0403 for a number and `no` for a truth value; where a text is wanted
-they must be in quotes, whatever version of YAML another tool reads the file with.
+A value must be written with its type. YAML reads 0403 as a number and `no` as false; as texts they must be in quotes,
+whatever version of YAML another tool uses.
 """
 
 import re

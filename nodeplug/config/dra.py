@@ -1,6 +1,6 @@
-"""What a resource says of DRA, from the file's entries: amounts, parts, conditions, and the DeviceClasses' names.
+"""The key `dra` of a resource: amounts, partitions, conditions, and the names of DeviceClasses.
 
-The rules are the API server's, which would refuse a whole ResourceSlice for one wrong device.
+The rules are those of the API server, which would refuse a whole ResourceSlice for one wrong device.
 """
 
 import ipaddress

@@ -1,7 +1,7 @@
-"""Settings from the environment: what whoever starts the daemon decides, and not the file.
+"""Settings from the environment, which belong to the start of the daemon and not to the file.
 
-A pod's manifest mounts folders and asks at an address; the file says what is offered. So a file needs none of these
-settings in a cluster, and one file is for clusters of any kind. What the file says itself goes before.
+A pod's manifest mounts folders and has probes at an address; the file defines what is offered. So in a cluster a file
+needs none of these settings, and one file works in different clusters. A setting in the file overrides the environment.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Keys that only some kinds of devices can have: a resource whose selector means none of these is wrong in the file.
+"""Keys that only some kinds of devices can have: a resource that selects only other kinds is an error in the file.
 
-Where devices of several kinds are meant, those that lack it say so one by one, as unavailable.
+If a resource selects several kinds, the devices that cannot have the key are unavailable, with the reason.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""From a file to a `Config`: read, check everything, and only then use it."""
+"""Reads a file and returns a `Config`, after everything has been checked."""
 
 from collections.abc import Mapping as Entries
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Keys that are known elsewhere in the file: where they belong, which no likeness of names can tell."""
+"""Keys at the wrong place in the file: where they belong, which no similarity of names could show."""
 
 from collections.abc import Mapping
 from typing import Final

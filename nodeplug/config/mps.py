@@ -1,8 +1,8 @@
 """`mps`: GPUs that NVIDIA's Multi-Process Service shares among the programs of several containers.
 
-What a program needs to find the service is known: the folder of its pipes, a folder of shared memory, and where they
-are. The service itself, and with it how memory is divided, is somebody else's.
-Source: NVIDIA's documentation of MPS (environment variables); their device plugin's README (sharing with MPS).
+A program needs the folder of the service's pipes, a folder of shared memory, and variables with their paths. The
+service itself, which divides the memory, is not started here. Source: NVIDIA's documentation of MPS (environment
+variables); their device plugin's README (sharing with MPS).
 """
 
 from msgspec import UNSET

@@ -1,6 +1,6 @@
-"""Resources from the file's entries: what types cannot say about names, environment, mounts and access.
+"""Resources from the file's entries: checks of names, environment, mounts and access that types cannot express.
 
-What they say of DRA is in dra.py.
+The key `dra` is in dra.py.
 """
 
 import re

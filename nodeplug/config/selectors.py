@@ -1,4 +1,4 @@
-"""Selectors and groups from the file's entries to hostdevices' values, with every wrong name at its place."""
+"""Selectors and groups from the file's entries; every wrong name is reported with its place."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""`sharesOf`: other shares for other devices of a resource."""
+"""`sharesOf`: different numbers of shares for devices of one resource."""
 
 from msgspec import UNSET
 

@@ -1,7 +1,7 @@
-"""YAML text as a tree whose every node knows its place; nothing is interpreted yet.
+"""YAML text as a tree in which every node has its place; values are not interpreted yet.
 
 Rules: one document of at most `SIZE_LIMIT` bytes of UTF-8; at most `DEPTH_LIMIT` levels; no aliases, which could make a
-small file expand without end, and no tags. A key that stands twice in a mapping is a finding; the first one counts.
+small file expand without end, and no tags. A duplicate key in a mapping is a finding; the first one counts.
 """
 
 import codecs

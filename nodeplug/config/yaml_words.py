@@ -1,4 +1,4 @@
-"""What is wrong with a text that is no YAML, without the parser's words for its own tokens."""
+"""Errors of YAML syntax in plain words, without the parser's names of tokens."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""Asking the daemon, for commands: one question, one answer, or who is to blame that there is none.
+"""The client of the control socket, for commands: one request, one answer, or the reason why there is none.
 
-The answer has a limit, and so has the time for all of it: who answers drop by drop does not hold a command.
+The answer has a limit, and so has the total time: a slow server cannot block a command.
 """
 
 import contextlib

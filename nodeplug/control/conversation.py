@@ -1,4 +1,4 @@
-"""One connection of the control socket: who asks, the question, the answer. Loaded with the first connection."""
+"""One connection of the control socket: its user, the request, the answer. Loaded with the first connection."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""`dry_run`: what Allocate would answer a container that asks for units of a resource; nothing is leased or changed."""
+"""`dry_run`: the answer of Allocate to a container that requests units of a resource; nothing is leased or changed."""
 
 from collections.abc import Mapping
 

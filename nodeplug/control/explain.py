@@ -1,7 +1,7 @@
-"""`explain`: why a device is with the resource that it is with, or with none; what a resource has, and what is missing.
+"""`explain`: why a resource, or none, has a device; which devices a resource has, and what is missing.
 
-Rules and reasons are those of the assignment, worked out again for whoever asks; each resource is named with its line
-in the file as the daemon read it.
+Rules and reasons are those of the assignment, computed again for the request. Each resource is named with its line in
+the file that the daemon has read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

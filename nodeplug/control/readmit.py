@@ -1,4 +1,4 @@
-"""`readmit`: have a device given out again that is withheld, also one that is not here now."""
+"""`readmit`: allow new pods to get a withheld device again, also one that is unplugged."""
 
 from collections.abc import Set
 

@@ -1,4 +1,4 @@
-"""`release`: have the lease of a unit ended by hand, of a claim all of its leases (`checkpoint.Reconciler.release`)."""
+"""`release`: end the lease of a unit by hand, or all leases of a claim (`checkpoint.Reconciler.release`)."""
 
 from msgspec import Struct
 

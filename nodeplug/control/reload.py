@@ -1,4 +1,4 @@
-"""`reload`: have the daemon read its configuration's file again, and say what that changed."""
+"""`reload`: make the daemon read its configuration's file again, and return what changed."""
 
 from msgspec import Struct, structs
 

@@ -1,6 +1,6 @@
-"""`status`: how the daemon and all that it offers stand.
+"""`status`: the state of the daemon and of everything that it offers.
 
-What is wrong is in `problems`, each in a line of words: where there is none, the kubelet has everything.
+`problems` has a line for each problem; if there is none, the kubelet has everything.
 """
 
 import asyncio

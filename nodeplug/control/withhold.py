@@ -1,4 +1,4 @@
-"""`withhold`: have nobody new given a device, until `readmit`; whoever has it keeps it (checkpoint/withheld.py)."""
+"""`withhold`: keep a device from new pods until `readmit`; its holder keeps it (checkpoint/withheld.py)."""
 
 import time
 from collections.abc import Iterable, Set

@@ -1,4 +1,4 @@
-"""The daemon: does it run, does it say that something is wrong, has it the file that is there."""
+"""The daemon: whether it runs, reports problems, and has loaded the present file."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""All that is looked at, in the order in which things depend on each other."""
+"""All checks, in the order of their dependencies."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The host: what can be read of its devices, which resources have none, and what the kernel lets us watch."""
+"""The host: readable devices, resources without a device, and the event sources of the kernel."""
 
 import errno
 from collections.abc import Iterator

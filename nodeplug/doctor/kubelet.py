@@ -1,4 +1,4 @@
-"""The kubelet: its folders, and who listens there."""
+"""The kubelet: its folders and sockets."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Who is told of the node: a trace collector, node-feature-discovery."""
+"""Programs that get data from the daemon: a trace collector, node-feature-discovery."""
 
 import importlib.util
 import os

@@ -1,7 +1,8 @@
-"""The container runtime: does it know CDI, without which claims and `cdi: true` start containers without their devices.
+"""The container runtime: whether it supports CDI, without which containers of claims and `cdi: true` have no devices.
 
-containerd has CDI on since 2.0; before that `enable_cdi` of its CRI plugin says so. CRI-O has it on. Nothing but the
-files tells: a runtime that ignores the names reports nothing. And does somebody else describe devices of ours?
+CDI is on by default in containerd since 2.0; before, `enable_cdi` of its CRI plugin enables it. In CRI-O it is on. Only
+the files show it: a runtime that ignores CDI names reports nothing. Also checks for CDI specs of other programs that
+define our devices.
 """
 
 import tomllib

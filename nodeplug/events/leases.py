@@ -1,6 +1,6 @@
-"""Events of leases, and of devices that are withheld: what each transaction of the ledger means to people.
+"""Events of leases and of withheld devices, from each transaction of the ledger.
 
-A unit is handed out before the kubelet says to whom: then `allocated` names no holder, and `holder-known` follows.
+A unit is allocated before the kubelet reports its pod: then `allocated` has no holder, and `holder-known` follows.
 """
 
 from collections.abc import Sequence
