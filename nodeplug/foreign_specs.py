@@ -1,6 +1,6 @@
-"""Does a CDI spec on this machine describe the devices that `cdiDevices` name? For commands; the daemon does not ask.
+"""Whether a CDI spec on this machine defines the devices in `cdiDevices`. For commands; the daemon does not check it.
 
-A runtime does not start a container that asks for a device which nobody describes.
+A runtime does not start a container with a CDI device that no spec defines.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

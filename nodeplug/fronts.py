@@ -1,7 +1,7 @@
-"""What the daemon wires together, made from a configuration: its two fronts, and the witnesses of who holds what.
+"""The daemon's parts that are made from a configuration: the two fronts, and the witnesses.
 
-The DRA side is imported only where something is offered through it, or held from before: it brings the client of the
-API server, and that brings TLS.
+The DRA side is imported only if devices are offered or held through it, because it needs the client of the API server,
+and that needs TLS.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""The folder in which CDI specs were written before: a runtime that still reads it must not find devices as they were.
+"""The previous folder of CDI specs: a runtime that still reads it must not find outdated specs.
 
-A device that is renumbered afterwards is described there by what is another device's by then, and of two folders a
-runtime takes the one that it reads last, whichever that is. `cdi-directory` in the state directory names the folder.
+After a renumbering such a spec would describe another device's node, and of two folders a runtime uses the one that it
+reads last. `cdi-directory` in the state directory contains the folder.
 """
 
 import contextlib

@@ -1,6 +1,7 @@
-"""What a configuration would mean for what is leased now: `nodeplug check --state` and `--against`, `nodeplug reload`.
+"""The consequences of a configuration for the present leases: `nodeplug check --state` and `--against`, `nodeplug
+reload`.
 
-A pod keeps what it has, whatever the configuration says. What changes is what others can have until it ends.
+A pod keeps its devices with every configuration. What changes is what others can get until it ends.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,17 +1,16 @@
-"""How the daemon stands, over HTTP: for Prometheus, and for the kubelet's probes. On the loop, without a thread.
+"""The state of the daemon over HTTP: for Prometheus, and for the kubelet's probes. On the loop, without a thread.
 
 | GET | answers |
 |---|---|
 | /metrics | 200 and the metrics (see metrics.py) |
 | /livez | 200: the loop turns |
 | /readyz | 200, or 503 and a line for each reason why the daemon is not ready |
-| / | the page to look at, where that is asked for (package page); its connections have limits of their own |
+| / | the status page, if it is enabled (package page); its connections have their own limits |
 
-HEAD is answered as GET is, without the body: load balancers ask so.
+HEAD is answered like GET, without the body, which some load balancers need.
 
-Anybody may be able to connect, and nobody has to behave. So everything has a limit: connections, the bytes of a
-request, and the time from a connection's beginning to its end, which is for readers that do not read, too. A connection
-carries one request; nothing of it is looked at but its first line.
+Clients are not trusted. So everything has a limit: connections, the bytes of a request, and the duration of a
+connection, also for clients that do not read. A connection carries one request, of which only the first line is used.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The long-lived parts of the daemon in one group: one that dies ends them all, and is named."""
+"""The long-lived parts of the daemon in one task group: if one fails, all end, and the log names it."""
 
 import asyncio
 import logging

@@ -1,8 +1,8 @@
 """`mps`: GPUs that NVIDIA's Multi-Process Service shares among the programs of several containers.
 
 A program needs the folder of the service's pipes, a folder of shared memory, and variables with their paths. The
-service itself, which divides the memory, is not started here. Source: NVIDIA's documentation of MPS (environment
-variables); their device plugin's README (sharing with MPS).
+service itself, which divides the memory, is not started here.
+Source: NVIDIA's documentation of MPS (environment variables); their device plugin's README (sharing with MPS).
 """
 
 from msgspec import UNSET

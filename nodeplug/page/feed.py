@@ -1,9 +1,9 @@
-"""What the page is told: everything at first, then what has changed, in messages that all who look share.
+"""The data of the page: the complete state at first, then changes, in messages that all clients share.
 
 Rules:
-1. Nobody is asked anything while nobody looks. What happens is waited for (`events`); the picture is drawn again after
-   that, at most once in `PACE` times what that takes, and every `AT_LEAST` seconds for what has no event.
-2. Nothing is kept for who looks but the number of what it was sent last: who comes too late is told everything again.
+1. Without clients nothing is read. With clients, events trigger a new picture, at most once in `PACE` times its
+   duration, and every `AT_LEAST` seconds for changes without an event.
+2. For a client only the number of its last message is stored; one that is too slow gets the complete state again.
 """
 
 import asyncio

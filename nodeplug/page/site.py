@@ -1,12 +1,12 @@
-"""The page over HTTP: `/` is the document, `/live` what it is told, as server-sent events.
+"""The page over HTTP: `/` is the document, `/live` its data as server-sent events.
 
-Anybody may be able to connect, and a browser can be made to by any page that it shows. So:
+Any client may be able to connect, and a page of another site can make a browser connect. So:
 
-1. A request's Host must be an address or `localhost`: a name that somebody else gave this machine (DNS rebinding) is
-   refused. No answer may be read, framed or run by another site's page.
-2. `MOST_LOOKING` may look at a time. Who does not read is dropped after `SECONDS_TO_READ`; until then it has one
-   message at the most, of which `_PIECE` bytes are buffered.
-3. A connection carries one request, and who sends anything after it is dropped.
+1. A request's Host must be an address or `localhost`: another name of this machine (DNS rebinding) is refused. No
+   answer can be read, framed or run by a page of another site.
+2. At most `MOST_LOOKING` clients have the page open. A client that does not read is dropped after `SECONDS_TO_READ`;
+   until then it has at most one message, of which `_PIECE` bytes are buffered.
+3. A connection carries one request, and a client that sends more is dropped.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""What a report about a node needs, in one archive: who helps from afar sees what somebody on the node would.
+"""An archive for a report about a node, with what somebody on the node would see.
 
 Rules:
-1. Whatever cannot be had is a line in `missing.txt`: a daemon that does not answer is the best reason for a bundle.
-2. Credentials stay on the node, and so do values that somebody set in the configuration (redaction.py).
-3. A file has at most `MOST_BYTES` bytes, of a log the latest.
+1. Everything that is not available is a line in `missing.txt`; a daemon that does not answer is no error.
+2. Credentials stay on the node, and so do values of the configuration (redaction.py).
+3. A file has at most `MOST_BYTES` bytes; of a log, the latest.
 """
 
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""Where devices sit: NUMA node, PCI root, device. Pure."""
+"""The layout of devices: NUMA node, PCI root, device. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias, TypeVar
