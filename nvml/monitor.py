@@ -1,14 +1,14 @@
-"""The daemon's side of NVML: looks after the process that asks it, and adds what it says to the inventory.
+"""The daemon's side of NVML: it supervises the process that calls NVML, and adds its reports to the inventory.
 
-    GPUs seen -> a process -> its lines -> what is known -> the inventory is looked at again
+    GPUs found -> a process -> its lines -> the state of GPUs -> the inventory is updated
 
 Rules:
-1. Nobody waits for the library but its process, and the first look at the GPUs, for `Timings.first` seconds: so that a
-   daemon that starts does not take what every GPU is called for unknown.
-2. A process that says nothing for `Timings.silence` seconds is killed; at its start it has longer. One that the kernel
-   does not let go is left alone, and no second one is started beside it.
-3. What ends, ends with its reason in the log, once, and is started again after `Timings.again` seconds; at once when
-   the driver or the GPUs are others.
+1. Only its process waits for the library, and the first scan of the GPUs, for `Timings.first` seconds: so that a
+   starting daemon has the names of all GPUs.
+2. A process that writes nothing for `Timings.silence` seconds is killed; at its start it has longer. If the kernel does
+   not end it, it is left alone, and no second one is started.
+3. The end of the process is logged once with its reason, and it is started again after `Timings.again` seconds; at once
+   if the driver or the GPUs have changed.
 """
 
 import asyncio
