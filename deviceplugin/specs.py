@@ -135,7 +135,7 @@ class Specs:
                 reason = f"{error.filename}: {error.strerror}"
             problem = f"cannot write CDI specs: {reason}"
             if problem != self.problem:
-                log.error("%s; it is tried again every %g s", problem, self._retry)
+                log.error("%s; nodeplug tries again every %g s", problem, self._retry)
             self.problem = problem
         else:
             self.problem, self._described, self._names = "", wanted, names

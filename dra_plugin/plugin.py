@@ -319,7 +319,7 @@ class DraPlugin:
         assert self._slices is not None
         problem = f"{what}: {error}"
         level = logging.DEBUG if problem in self._slices.problem else logging.WARNING
-        log.log(level, "%s%s", problem, "" if isinstance(error, InvalidPool) else "; it is tried again")
+        log.log(level, "%s%s", problem, "" if isinstance(error, InvalidPool) else "; nodeplug tries again")
         if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._drops_taints:
             log.warning(
                 "the API server drops taints: devices that must not be allocated are removed from the slices instead"

@@ -207,7 +207,9 @@ class Evictions:
 
     def _again(self, problem: str, lease: Lease) -> float:
         if problem != self._problem:
-            log.warning("%s, whose device is gone, is not evicted: %s; it is tried again", who(lease.holder), problem)
+            log.warning(
+                "%s, whose device is gone, is not evicted: %s; nodeplug tries again", who(lease.holder), problem
+            )
         self._problem = problem
         return self._clock() + RETRY
 

@@ -77,5 +77,5 @@ def _members(host: Host, device: Device) -> list[str]:
         raise BindRefused(f"{where}: {other} of the same IOMMU group is not a PCI function and cannot be bound")
     if addresses != set(device.pci_functions):
         now = ", ".join(sorted(addresses))
-        raise BindRefused(f"{where}: its IOMMU group changed since the last scan: {now}; it is tried again")
+        raise BindRefused(f"{where}: its IOMMU group changed since the last scan: {now}; the kubelet tries again")
     return functions

@@ -185,7 +185,7 @@ class Planner:
         if in_use and not self._presence.is_there(offered.device.id):
             raise ClaimRefused(f"{where} is gone")  # it is offered for another claim's sake, and no scan changes that
         if (changed := self._presence.why_changed(offered.device)) and not is_away:
-            raise DeviceChanged(f"{where} changed since it was published: {changed}; it is tried again")
+            raise DeviceChanged(f"{where} changed since it was published: {changed}; the kubelet tries again")
         return offered
 
     def _interface(self, choice: _Choice, uid: str, links: "Links | None") -> Interface | None:

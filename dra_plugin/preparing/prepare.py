@@ -185,7 +185,7 @@ class Preparer:
         problems = await self._sync()
         for problem in problems:
             if problem not in self._problems:
-                log.error("%s; it is tried again", problem)
+                log.error("%s; nodeplug tries again", problem)
         self._problems = problems
         return is_done and not problems and not any(_is_without_uid(x) for x in self._dra_leases())
 
@@ -237,7 +237,7 @@ class Preparer:
                 if self._is_of_this_boot(leases):
                     await self.hardware.apply(record)
             except _REFUSALS as error:
-                log.error("hardware of a claim: %s; it is tried again", _in_words(error), extra={"claim": uid})
+                log.error("hardware of a claim: %s; nodeplug tries again", _in_words(error), extra={"claim": uid})
                 return False
         return True
 
@@ -401,7 +401,7 @@ class Preparer:
                     await self.hardware.apply(record)
             except _REFUSALS as error:  # it is described all the same, for nobody may start without it
                 log.error(
-                    "hardware of a claim: %s; it is tried again", _in_words(error), extra={"claim": record.claim.uid}
+                    "hardware of a claim: %s; nodeplug tries again", _in_words(error), extra={"claim": record.claim.uid}
                 )
             try:
                 where = self._where(record)

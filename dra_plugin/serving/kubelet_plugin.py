@@ -176,7 +176,7 @@ def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
             text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
             log.warning(text, folder)
         else:
-            log.error("cannot serve %s: %s; it is tried again", what, reason)
+            log.error("cannot serve %s: %s; nodeplug tries again", what, reason)
 
     return say
 

@@ -195,7 +195,7 @@ def _check_partitions(document: Document, path: Path, entry: ResourceEntry, dra:
     if entry.is_shared:
         document.at(place, "a device is offered in shares or in partitions, not in both", "leave one out", key=True)
     if entry.group is not UNSET:
-        document.at(place, "a group is handed out as one and has no partitions", "leave one out", key=True)
+        document.at(place, "a group is allocated as one device and has no partitions", "leave one out", key=True)
     if not dra.counters:
         document.at(place, "partitions need `counters` to consume", "say what a device has of each", key=True)
 

@@ -33,6 +33,6 @@ def _bytes(document: Document, path: Path, written: int | str) -> int:
         document.at(path, f"{written} is not an amount", "write it as in 10Gi")
         return 1
     if not Quantity.parse("1Mi") <= amount <= Quantity.parse("1Pi"):
-        document.at(path, f"a share of {written} of memory is none", "write it as in 10Gi")
+        document.at(path, f"a share of {written} of memory is too small", "write it as in 10Gi")
         return 1
     return amount.value()

@@ -72,7 +72,7 @@ def test_the_first_that_means_a_device_counts() -> None:
         ("sharesOf: [{count: 2, memory: 1Gi}]", "exactly one of `count` and `memory`"),
         ("sharesOf: [{count: 0}]", "0 is less than 1"),
         ("sharesOf: [{memory: lots}]", "lots is not an amount"),
-        ("sharesOf: [{memory: 1m}]", "a share of 1m of memory is none"),
+        ("sharesOf: [{memory: 1m}]", "a share of 1m of memory is too small"),
         (f"sharesOf: [{{count: {LIST_LIMIT}}}]", "the kubelet takes"),
         ("sharesOf: [{select: gpuu, count: 2}]", "gpuu"),
         ("sharesOf: [{count: 2}]\nreset: true", "a reset would affect the other containers"),

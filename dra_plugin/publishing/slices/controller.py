@@ -199,4 +199,4 @@ class Controller:
 
 
 def _log(error: Exception, message: str) -> None:
-    log.warning("%s: %s%s", message, error, "" if isinstance(error, InvalidPool) else "; it is tried again")
+    log.warning("%s: %s%s", message, error, "" if isinstance(error, InvalidPool) else "; nodeplug tries again")

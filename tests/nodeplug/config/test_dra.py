@@ -227,7 +227,7 @@ def test_what_a_resource_may_not_say_of_dra(text: str, message: str) -> None:
         (
             "{name: p, consumes: {a: 1}}",
             "group: functions",
-            ["a group is handed out as one and has no partitions; leave one out"],
+            ["a group is allocated as one device and has no partitions; leave one out"],
         ),
     ],
 )
