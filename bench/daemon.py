@@ -1,12 +1,13 @@
 """The daemon beside a Go plugin.
 
-The same probe (grpc-go) plays the kubelet to the daemon, to the daemon with `settings.transport: grpcio`, and to a
-typical Go plugin that syncs each allocation to disk before it answers; all of them in one run. Allocate is read in
-short rounds that alternate, because clock and load of a machine change, and the median of the rounds is shown; the
-rest is read once. The daemon keeps its leases on a disk and commits each before its answer leaves; its devices are made
-up, in a /sys and a /dev of its own. The 8 callers share one connection, as a kubelet's calls do. Memory is what the
-process has resident (VmRSS), idle. A wake-up is a voluntary context switch of any thread. A restart of the kubelet is
-a new kubelet.sock after the sockets were removed; its time ends when the last resource is registered.
+One probe (grpc-go) acts as the kubelet for three programs in the same run: the daemon, the daemon with
+`settings.transport: grpcio`, and a typical Go plugin that syncs each allocation to disk before it answers. Allocate
+is measured in short alternating rounds, because the clock and the load of a machine change; the table shows the
+median of the rounds. Everything else is measured once. The daemon keeps its leases on a disk and commits each one
+before it answers. Its devices are made up, in its own /sys and /dev. The 8 callers share one connection, like a
+kubelet's calls. Memory is the resident memory (VmRSS) of the idle process. A wake-up is a voluntary context switch of
+any thread. For a restart of the kubelet, the sockets are removed and a new kubelet.sock is created; the time ends
+when the last resource is registered.
 """
 
 import contextlib

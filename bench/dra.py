@@ -1,11 +1,11 @@
 """Claims through the daemon.
 
-The daemon as a process with both APIs on: start, memory, and claims through the kubelet's own calls. The API server of
-`$KUBECONFIG`, or our stand-in with TLS, and a stand-in kubelet run in other processes; the ledger is on a disk, the CDI
-specs are in memory as on a node. Between single calls there is a pause, in which what they leave for later is done: the
-status of the claim. The time from exec until all is published has the kubelet's look for plugins in it, once a second.
-Beside it stands what the field has: the Go driver of `examples/go`, on upstream's helper, which reads the claim as the
-daemon does, and keeps no lease, writes no status and syncs nothing; and a call that does nothing.
+The daemon runs as a process with both APIs: start, memory, and claims through the kubelet's own calls. The API server
+of `$KUBECONFIG`, or the stand-in with TLS, and a stand-in kubelet run in other processes. The ledger is on a disk;
+the CDI specs are in memory, as on a node. Between single calls there is a pause for deferred work: the status of the
+claim. The time from exec until everything is published includes the kubelet's search for plugins, once a second. For
+comparison: the Go driver of `examples/go` with upstream's helper, which reads the claim like the daemon but keeps no
+lease, writes no status and syncs nothing; and a call that does nothing.
 """
 
 import asyncio

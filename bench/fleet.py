@@ -1,8 +1,8 @@
 """A fleet of nodes.
 
-What the ResourceSlices of many nodes ask of an API server (our stand-in, in another process): the controllers of all
-nodes in one process here, each with a client and connections of its own, 8 devices and one slice. All nodes start at
-once; then one device of one node changes its health, then one device of every node does.
+The load that the ResourceSlices of many nodes put on an API server (nodeplug's stand-in, in another process). The
+controllers of all nodes run in one process; each has its own client and connections, 8 devices and one slice. All
+nodes start at once. Then one device of one node changes its health, and after that one device of every node.
 """
 
 import argparse

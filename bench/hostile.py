@@ -1,9 +1,9 @@
 """The daemon under attack, and its other clients.
 
-Each attack meets a daemon of its own, with 5,000 devices, for two seconds; another client allocates one unit again and
-again meanwhile, in a process of its own, and every tenth time on a new connection. Memory is the most that the daemon
-had resident more than before. Who is cut off asks again, and waits so much longer. Attacker, client and daemon share
-the machine: what nobody attacks is the first row.
+Each attack runs for two seconds against its own daemon, which has 5,000 devices. Meanwhile another client, in its own
+process, allocates one unit again and again, every tenth time on a new connection. Memory is the maximum increase of
+the daemon's resident memory. A client that is cut off repeats its call and waits longer. Attacker, client and daemon
+share the machine. The first row is without an attack.
 """
 
 import asyncio

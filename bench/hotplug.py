@@ -1,7 +1,7 @@
 """From the kernel's event to the message at the kubelet.
 
-Real loop devices and real network links, each event the first of a quiet period; needs root. The bench hears the
-kernel's events itself and plays the kubelet: a latency is the time between the two.
+Real loop devices and real network links. Each event is the first after a quiet period. The benchmark needs root. It
+receives the kernel's events itself and acts as the kubelet; a latency is the time between the event and the message.
 """
 
 import asyncio

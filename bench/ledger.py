@@ -1,7 +1,7 @@
 """Leases on disk.
 
-How long one grant takes beside a bare fdatasync of this disk, and how many 8 callers get. In the steady state of a
-node: 100 units leased, each grant replaces the lease of one of them.
+How long one grant takes compared with a bare fdatasync of this disk, and how many grants 8 callers get. The node is
+in a steady state: 100 units are leased, and each grant replaces the lease of one of them.
 """
 
 import asyncio

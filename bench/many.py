@@ -1,9 +1,9 @@
 """Ten thousand devices on one node.
 
-What the daemon spends of the processor, and what it holds: at the start until the kubelet has the list, for Allocate of
-one unit and of all at once, when one device goes and comes back, and idle. Devices are of the misc class, which are
-read below /sys, or paths, which are read below /dev and of which inotify tells. With `cdi` the daemon writes a spec for
-them first.
+CPU time and memory of the daemon: from its start until the kubelet has the list, for Allocate of one unit and of all
+at once, when one device disappears and comes back, and idle. The devices are of the misc class, which the daemon
+reads below /sys, or paths, which it reads below /dev and watches with inotify. With `cdi` the daemon writes a spec
+for them first.
 """
 
 import asyncio

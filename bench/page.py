@@ -16,13 +16,13 @@ _INTRODUCTION = """\
 has a goal, in at most ten minutes; `make bench ARGS=NAME` measures one part, and `ARGS=all` all parts. Each part prints
 its tables and stores them in `bench/results`, where `page` reads them.
 
-Tests never assert speed. The benchmarks run on the system's Python, Debian's 3.11, which the image and the package
-also use; a Python that was built without profiles (pyenv's) takes a quarter more time. The figures are from one
-machine: only ratios within one run apply to others.
+Tests never assert speed. The benchmarks run on the system's Python (Debian's 3.11), which the image and the package
+also use. A Python that was built without profiles, such as pyenv's, takes a quarter more time. The figures are from one
+machine; only ratios within one run apply to other machines.
 
 The programs for comparison (a Go plugin that syncs each allocation to disk before it answers, the probe that acts as
-the kubelet for both, the Go driver of `examples/go`) are built separately; `$NODEPLUG_BASELINES` names their folder.
-Without them the benchmarks skip a part, and say so.
+the kubelet for both, the Go driver of `examples/go`) are built separately, in the folder `$NODEPLUG_BASELINES`.
+Without them the benchmarks skip the comparison and report it.
 """
 
 
@@ -48,7 +48,7 @@ def _section(name: str, result: Result) -> Iterator[str]:
         yield from markdown(table)
         yield ""
     yield (
-        f"Read on {result.date} at {machine['commit']} in {result.seconds} s: {machine['cpu']}, {machine['cores']}"
+        f"Measured on {result.date} at {machine['commit']} in {result.seconds} s: {machine['cpu']}, {machine['cores']}"
         f" cores, kernel {machine['kernel']}, Python {machine['python']}, grpcio {machine['grpcio']}, protobuf"
         f" {machine['protobuf']}; load before: {machine['load']}.\n"
     )

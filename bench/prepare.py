@@ -1,9 +1,9 @@
 """Claims in the driver alone.
 
-How long one NodePrepareResources takes without gRPC and API server, and 64 at once. The steady state of a node: 100
-devices, metadata on, each claim prepared and unprepared. The ledger and the metadata lie on a disk; CDI specs in
-memory, as /var/run/cdi does on nodes, and once more on the disk. CPU is the process's own, for one claim: unlike times
-it says something on a busy machine, too.
+How long one NodePrepareResources takes without gRPC and API server, and 64 at once. The node is in a steady state:
+100 devices, with metadata, and each claim is prepared and unprepared. The ledger and the metadata are on a disk. The
+CDI specs are in memory, like /var/run/cdi on nodes, and in a second row on the disk. CPU is that of the process for
+one claim; unlike the times, it is also meaningful on a busy machine.
 """
 
 import asyncio

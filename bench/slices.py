@@ -1,7 +1,7 @@
 """ResourceSlices of one node.
 
-What is written to an API server (our stand-in, in another process), and how soon. Devices as a node has them, 64 in a
-slice (the API's limit where devices have taints). A change is over when the server has answered its write.
+What the daemon writes to an API server (nodeplug's stand-in, in another process), and how soon. A slice has 64
+devices, the API's limit for devices with taints. A change is complete when the server has answered the write.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Checksums of what the ledger keeps: a disk that returns other bytes than it took must not decide who has a device.
+"""Checksums of the ledger's rows: a disk that returns other bytes than were written must not decide who has a device.
 
-SQLite checks how its pages hang together, not what stands in them. Each row has a checksum of its columns, each record
-is kept under the digest of its bytes.
+SQLite checks the structure of its pages, not their contents. Each row has a checksum of its columns, and each record
+is stored under the digest of its bytes.
 """
 
 import struct

@@ -1,17 +1,17 @@
-"""The ledger's file: opened or set aside, loaded, written. Blocking; used by one thread at a time.
+"""The ledger's file: it is opened or set aside, loaded and written. Blocking; used by one thread at a time.
 
 Rules:
-1. One process per state directory: a lock on a file in it that only root can open, so that nobody else can hold it.
-2. A file that is not sound (truncated, garbage, a row that does not fit its checksum, somebody else's, written by a
-   newer version), or that takes the place of the one in use, is renamed, never deleted, and a fresh one takes its
-   place: a node must come up again. What pods hold without a lease is then leased again (reconciler.py).
-3. Memory is the truth once it was loaded: after a failure the file is opened again and made equal to it, but for one
-   of want of room, after which it is. So it is where somebody else wrote to it, as with a backup.
-4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut. It is
-   kept short and used again (`tidy`), also as soon as the database is to grow.
-5. What was granted can end, on a disk that others fill at any moment. At most an end writes every page once to the log,
-   and all of them may not be in the database yet: as much is in reserve before a grant is committed (reserve.py). Where
-   an end finds no room, that becomes the database's and the log's, which keep it.
+1. One process per state directory. A lock on a file in it, which only root can open, ensures this.
+2. A file that is not sound (truncated, garbage, a wrong checksum, another program's, written by a newer version), or
+   that replaced the one in use, is renamed and never deleted. A new file replaces it, because a node must start again.
+   The reconciler then restores the leases of what pods have (reconciler.py).
+3. After the load, memory is authoritative. After a failure the file is opened again and made equal to memory; after a
+   failure for want of space it is equal already. The same applies if another program wrote to it, such as a backup.
+4. A write-ahead log is synced with each transaction: one fsync, and a power cut loses no acknowledged lease. The log is
+   kept short and reused (`tidy`), also before the database grows.
+5. Every granted lease can end, even if other programs fill the disk at any moment. An end writes each page at most once
+   to the log, and the pages may not be in the database yet. That much space is in reserve before a grant is committed
+   (reserve.py). If an end finds no space, the reserve becomes part of the database and the log, and stays there.
 """
 
 import contextlib
@@ -204,7 +204,7 @@ class Database:
             self._close_file()  # its content differs from memory
             raise
         if was_open:
-            words = "the ledger %s or its log was removed or written to by somebody else: all leases are written again"
+            words = "another program removed or changed the lease database %s or its log: all leases are written again"
             log.error(words, self.path)
 
     def _commit(self, change: _Change, *, ends: bool, grows: bool = True) -> None:
@@ -294,7 +294,11 @@ class Database:
         """
         if not (verb == "write" and is_full(error)):
             self._close_file()
-        words = "the disk takes no more files, remove some" if lacks_names(error, self._directory) else in_words(error)
+        words = (
+            "the file system has no room for another file; remove some files"
+            if lacks_names(error, self._directory)
+            else in_words(error)
+        )
         refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
         return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {words}{refused}")
 
@@ -313,7 +317,7 @@ class Database:
         empty = _size(self.path) == 0
         if empty and _size(self._log_path):
             # SQLite would delete it
-            raise _Unsound("corrupt", "its write-ahead log is there, the database itself is missing or empty")
+            raise _Unsound("corrupt", "its write-ahead log exists, but the database is missing or empty")
         if empty:
             self._create()
         log_index.check_room(self._index_path)
@@ -341,7 +345,7 @@ class Database:
                 raise _Unsound("corrupt", str(error)) from error
             raise
         if self._identity not in (None, found_there) and len(found):
-            raise _Unsound("replaced", "another ledger has taken the place of the one in use")
+            raise _Unsound("replaced", "another database replaced the one in use")
         if self._identity is None:
             self.began_empty = is_there(self._unrestored)
         self._identity = found_there
@@ -368,7 +372,7 @@ class Database:
         aside = SetAside(self._directory / target, str(unsound))
         self.set_aside.append(aside)
         log.error(
-            "the ledger %s cannot be used: %s; it is kept as %s, and a new one takes its place",
+            "the lease database %s cannot be used: %s; it is kept as %s, and a new one is created",
             self.path,
             aside.reason,
             aside.path.name,
@@ -392,7 +396,7 @@ class Database:
     def _take_lock(self) -> None:
         if self._is_taken_over:  # it might have granted what is not in memory here
             raise StateLocked(
-                f"{self._directory}: another nodeplug has taken this state directory over; start this again"
+                f"{self._directory}: another nodeplug took over this state directory; stop it and restart this one"
             )
         if self._has_lock():
             return
@@ -442,7 +446,7 @@ def _check(connection: sqlite3.Connection) -> None:
     if application != APPLICATION_ID and (tables or application):
         raise _Unsound("foreign", f"another program's database (application id {application:#x})")
     if version(connection) > len(MIGRATIONS):
-        reason = f"schema version {version(connection)}, this nodeplug knows up to {len(MIGRATIONS)}"
+        reason = f"schema version {version(connection)}, this nodeplug supports at most {len(MIGRATIONS)}"
         raise _Unsound("newer", reason)
 
 
@@ -456,7 +460,7 @@ def _read_only(path: Path, option: str = "") -> Book:
     with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_FOR_READER)) as connection:
         _check(connection)
         if version(connection) < LEASES_SINCE:
-            raise _Unsound("older", f"schema version {version(connection)}, this nodeplug has {len(MIGRATIONS)}")
+            raise _Unsound("older", f"schema version {version(connection)}, this nodeplug uses {len(MIGRATIONS)}")
         return _load(connection)
 
 

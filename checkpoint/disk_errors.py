@@ -1,4 +1,4 @@
-"""What SQLite and the kernel refuse, and how that is said.
+"""Errors of SQLite and the kernel, as messages with what to do.
 
 Source: SQLite, os_unix.c (unixWrite): ENOSPC is SQLITE_FULL, any other error, EDQUOT included, SQLITE_IOERR_WRITE.
 """
@@ -70,16 +70,16 @@ def _why_no_blocks(directory: Path) -> OSError | None:
 def in_words(error: Exception) -> str:
     """Return what was refused, and what to do."""
     if is_full(error):
-        quota = " or raise its quota" if getattr(error, "errno", 0) == errno.EDQUOT else ""
-        return f"the disk is full, free some space{quota}"
+        quota = " or raise the quota" if getattr(error, "errno", 0) == errno.EDQUOT else ""
+        return f"the disk is full; free some space{quota}"
     if isinstance(error, OSError):
         says = f"{error.strerror or error} ({error.filename})" if error.filename else str(error.strerror or error)
-        owner = f", it must belong to user {os.geteuid()}, as whom this runs"
+        owner = f"; it must belong to user {os.geteuid()}, which nodeplug runs as"
         return says + owner if isinstance(error, PermissionError) else says
     if isinstance(error, sqlite3.Error):
         code = code_of(error)
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            return f"{error}, make the directory and the file writable for user {os.geteuid()}"
+            return f"{error}; make the directory and the file writable for user {os.geteuid()}"
         if code == sqlite3.SQLITE_BUSY:
-            return f"{error}, another program holds it"
+            return f"{error}; another program has locked it"
     return str(error)

@@ -1,4 +1,4 @@
-"""Why the disk takes no leases, as was found out last, and when that is tried again."""
+"""The last reason why no lease could be written to the disk, and when the next attempt is due."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What can go wrong with the ledger, by whose fault: the request's, the disk's, a second daemon's."""
+"""Errors of the ledger, by cause: the request, the disk, or a second daemon."""
 
 
 class CheckpointError(Exception):

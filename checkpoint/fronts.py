@@ -1,4 +1,4 @@
-"""What the reconciler asks of the two fronts, through which leases are handed out and given back."""
+"""What the reconciler needs from the two fronts (the two APIs), which grant and end leases."""
 
 from collections.abc import Iterable, Sequence, Set
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Who is asked before the ledger grants or refuses: the reconciler, which knows what pods have (reconciler.py)."""
+"""The interface that the ledger calls before it grants or refuses: the reconciler, which knows what pods have."""
 
 from typing import Protocol
 

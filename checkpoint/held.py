@@ -1,12 +1,11 @@
-"""Whether files that are open are still those at their paths, as they were left, which is asked before each write.
+"""Checks before each write whether open files are still the files at their paths, unchanged by other programs.
 
-A database that has a log is written to when the log is folded into it, and a backup that is copied over it, or a tool,
-has its time of change another one.
+A database with a log is written to when the log is folded into it. A backup that is copied over it, or a tool, changes
+its time of change.
 
-Of a file that is written to all the time nobody asks for the times with that: since Linux 6.13 one whose times were
-read gets new ones with its next write, and a commit took a quarter more of the processor. It is held by a descriptor
-that can do nothing, and /proc says where it is; closing that takes no lock from whoever else has the file open, as
-closing another one would.
+The log is written all the time, so its times are not read: since Linux 6.13 a file whose times were read gets new ones
+with its next write, and a commit took a quarter more CPU. Instead a descriptor with O_PATH refers to it, and /proc
+shows its path. Closing this descriptor releases no lock of another descriptor for the same file.
 
 Source: open(2), O_PATH; fcntl(2); Linux, Documentation/filesystems/multigrain-ts.rst.
 """

@@ -1,6 +1,6 @@
-"""What each witness says of who holds what, and which of their words end a lease. Pure.
+"""What each witness reports about the holders of devices, and which reports end a lease. Pure.
 
-A unit of the device plugin API; the first row that fits decides:
+A unit of the device plugin API; the first matching row decides:
 
 | pod-resources | the kubelet's file | the kernel | the lease |
 |---|---|---|---|
@@ -8,11 +8,11 @@ A unit of the device plugin API; the first row that fits decides:
 | | | a cgroup of its pod is there | is held |
 | | | the cgroups of all its pods were seen and are gone | ends |
 | silent, or does not know its pods yet | | | not known |
-| names it for nobody | cannot be read | no cgroup of its pod, which is known | ends |
-| names it for nobody | cannot be read | its pod is not known, or no cgroups can be seen | not known |
-| names it for nobody | does not name it | | ends |
-| names it for nobody | names it, written after pod-resources was asked | | is held |
-| names it for nobody | names it, older than that | | the kubelet is asked to write its file again |
+| names it for no container | cannot be read | no cgroup of its pod, which is known | ends |
+| names it for no container | cannot be read | its pod is not known, or no cgroups can be seen | not known |
+| names it for no container | does not name it | | ends |
+| names it for no container | names it, written after pod-resources was asked | | is held |
+| names it for no container | names it, older than that | | the kubelet is asked to write its file again |
 
 A claim:
 
@@ -24,12 +24,12 @@ A claim:
 | names none of it | names the claim | | | is held |
 | names none of it | cannot be read | its pods are not known, or no cgroups can be seen | | not known |
 | names none of it | otherwise | | wants it prepared | is held |
-| names none of it | otherwise | | says: gone, replaced, not allocated here; or nobody can ask one | ends |
+| names none of it | otherwise | | reports: gone, replaced, not allocated here; or is not configured | ends |
 | names none of it | otherwise | | does not answer | not known |
 
-Its pods are those that the lease knows and those for which the kubelet's file names it. Why it takes several: List is
+The pods of a claim are those in the lease and those in the kubelet's file. Several witnesses are needed: List is
 empty until a kubelet knows its pods, and omits plain init containers; the file keeps dead pods until the kubelet writes
-it for another reason; cgroups know pods and no devices; an API server forgets a claim that was deleted by force while
+it for another reason; cgroups show pods and no devices; an API server forgets a claim that was deleted by force while
 its container runs. Sources: device manager specification 4.7, 9; observations 47, 51; DRA specification 1.7, 1.8, 4.4.
 """
 

@@ -1,4 +1,4 @@
-"""`kubelet_internal_checkpoint`: which devices the kubelet's device manager gave to which container.
+"""`kubelet_internal_checkpoint`: which devices the kubelet's device manager allocated to which container.
 
 Today's form groups the ids by NUMA node; the form before Kubernetes 1.20 has a flat list of ids, which 1.36 refuses and
 this reader still shows. The checksum is FNV-1a over a Go-syntax dump of the data, in the order in which the file lists

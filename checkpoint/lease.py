@@ -1,12 +1,12 @@
-"""Leases: who was given which device, and who must not be given it.
+"""Leases: who has which device, and who must not get it.
 
 Rules (a device is a stable id, see hostdevices/identity.py):
 1. What one owner's lease has exclusively is nobody else's: not whole, not in parts.
 2. What one owner's lease shares cannot be another owner's exclusively; several owners may share it.
 3. Leases of one owner do not conflict. In the device plugin API the owner is the unit, or all shares of one size of a
    device (`unit_owner`, `shares_owner`); in DRA it is the claim.
-4. The device plugin API has no word for the end of a pod: the kubelet gives a unit out again once it is free, so a
-   grant for a leased unit of the same resource ends the lease before. A claim keeps its unit from other claims.
+4. The device plugin API does not report the end of a pod. The kubelet allocates a unit again once it is free, so a
+   grant for a leased unit of the same resource ends the previous lease. A claim keeps its unit from other claims.
 
 Pure: a `Book` is changed in memory and can take every change back; ledger.py makes it durable.
 """
@@ -74,9 +74,9 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousand
         )
 
     def __str__(self) -> str:
-        """Return what was given to whom: `example.com/gpu (dra) has given gpu-0 to claim/...`."""
+        """Return what was given to whom: `example.com/gpu (dra) has allocated gpu-0 to claim/...`."""
         holder = self.holder or "a pod that the kubelet has not reported yet"
-        return f"{self.resource} ({self.api}) has given {self.unit} to {holder}"
+        return f"{self.resource} ({self.api}) has allocated {self.unit} to {holder}"
 
 
 class Change(Struct, frozen=True):
@@ -279,7 +279,7 @@ class Book:
             raise _refusal(wanted, old, wanted.unit, "a unit has one claim at a time")
         for device, held in self.conflicts(wanted.owner, wanted.exclusive, wanted.shared):
             whole = device in held.exclusive
-            rule = "a device has one holder at a time" if whole else "a device is handed out whole or in parts"
+            rule = "a device has one holder at a time" if whole else "a device is allocated either whole or in parts"
             raise _refusal(wanted, held, device, rule)
 
     def _add(self, lease: Lease) -> None:
@@ -310,8 +310,8 @@ def _refusal(wanted: Lease, held: Lease, device: str, rule: str) -> LeaseRefused
     way_out = (
         "wait until that claim is unprepared"
         if held.api == "dra"
-        else "delete that pod or let only one resource select the device"
+        else "delete that pod, or let only one resource select the device"
     )
     return LeaseRefused(
-        f"device {device}: {wanted.resource} cannot hand out {wanted.unit}, because {held}; {rule}; {way_out}", device
+        f"device {device}: {wanted.resource} cannot allocate {wanted.unit}, because {held}; {rule}; {way_out}", device
     )

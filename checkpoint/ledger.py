@@ -7,7 +7,7 @@ before it leave, and one transaction makes them all durable (group commit). If t
 and every change is taken back. A quick disk is written to on the loop: a thread would cost more than the write. There a
 request that comes alone is committed at once; where several come together the next ones wait for each other.
 
-Another process may own the directory when we start (an update): until `take` has it, leases can be read as they were
+Another process may own the directory at the start (an update). Until `take` gets it, leases can be read as they were
 found, and requests wait.
 """
 
@@ -100,7 +100,7 @@ class Ledger:
                 break
             except StateLocked as error:
                 if patience and not is_waiting:
-                    log.info("%s; it has %g s for that (settings.lockWaitSeconds)", error, patience)
+                    log.info("%s; waiting up to %g s for it (settings.lockWaitSeconds)", error, patience)
                     is_waiting = True
                 if loop.time() >= deadline:
                     raise
@@ -501,4 +501,4 @@ class Ledger:
 def _defect(error: Exception) -> LedgerUnavailable:
     """Log a bug and return it as the error for the waiting callers: they must not wait for ever or end."""
     log.error("reading or writing leases failed", exc_info=error)
-    return LedgerUnavailable(f"nodeplug failed: {error!r}; its log says where")
+    return LedgerUnavailable(f"nodeplug failed: {error!r}; see its log")

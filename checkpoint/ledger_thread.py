@@ -1,7 +1,7 @@
-"""The one thread in which the database is worked with.
+"""The one thread that works with the database.
 
-The first call alone needs one from the system, and keeps it. While none is to be had a new one is asked for with each
-call: that of before would do its call later, once it has a thread.
+Only the first call needs a new thread from the system; the thread then stays. While the system has none, each call asks
+for a new one: a call that was queued for an earlier attempt would be executed later, when a thread is available.
 """
 
 import asyncio

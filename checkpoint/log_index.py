@@ -1,10 +1,10 @@
-"""Room for the index of the write-ahead log, which SQLite has mapped into memory.
+"""Space for the index of the write-ahead log, which SQLite maps into memory.
 
-SQLite gives it blocks by writing a byte to each 4 KiB of it. Where blocks are smaller, as mkfs makes them on an ext4
-below 512 MiB, the others are holes, and the kernel kills who writes into one on a full disk (SIGBUS): at the first look
-into the database, or with the first transaction after it. So there is room before a look, and a transaction that
-changes nothing has each hole filled at once. A database that is locked for one process alone needs no such file, and
-nobody could read leases beside that process, as the next one does during an update.
+SQLite allocates blocks by writing one byte to each 4 KiB of the file. If blocks are smaller, as mkfs makes them on an
+ext4 below 512 MiB, the rest are holes. On a full disk the kernel kills a process that writes into a hole (SIGBUS): at
+the first read of the database, or with the first transaction after it. So the file has its space before the first read,
+and an empty transaction fills each hole at once. A database in exclusive locking mode needs no such file, but then no
+other process could read leases, as the newer instance does during an update.
 
 Source: SQLite, os_unix.c (unixShmMap), wal.c (walIndexAppend); mke2fs.conf(5).
 """

@@ -1,6 +1,6 @@
-"""Who is told of what the ledger does, each of what it asked for, on the loop.
+"""Observers of the ledger: each is called on the loop for the changes that it subscribed to.
 
-One that fails is logged, and keeps no other from being told.
+If one fails, the failure is logged, and the others are called all the same.
 """
 
 import asyncio
@@ -53,4 +53,4 @@ def _call(observers: Iterable[Callable[..., None]], *news: object) -> None:
         try:
             observer(*news)
         except Exception:  # a defect of ours: the others must hear it all the same
-            log.exception("who observes leases has failed")
+            log.exception("an observer of leases failed")

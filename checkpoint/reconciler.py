@@ -1,20 +1,20 @@
-"""The reconciler: the only code that ends leases nobody gave back, and that restores leases which were lost.
+"""The reconciler: the only code that ends leases which nobody released, and that restores lost leases.
 
-    witnesses -> Holdings -> verdicts -> leases end, or learn of their holders, or are restored
+    witnesses -> Holdings -> verdicts -> leases end, get their holders, or are restored
 
 Rules:
-1. One pass at a time, for both APIs, whatever the configuration names. Who needs a pass to begin after this moment asks
-   for one (`refresh`); those who ask during a pass share the next.
-2. A lease that was answered with less than `GRACE` seconds before the pass is left alone: the kubelet records it after
-   our answer. One whose holder no witness has ever named must be missed twice, so long apart: a kubelet that was frozen
-   between answer and record wakes with both on its hands.
-3. What ends is what was judged: a lease that was granted again, or answered with, since the pass began stays.
-4. What somebody holds without a lease is restored by its front, if it can be (restoring.py). Not a claim whose leases
-   have ended since `GRACE` seconds before the pass: the kubelet forgets it after our answer. While the ledger was lost
-   and not all of it is restored, nothing is granted.
-5. An administrator can have a lease ended on which the witnesses are silent (`release`): after a pass, and only by
-   force where one of them says that it is held. What a pod that runs still has is restored with the next pass.
-6. A witness that does not speak in time is one that does not speak. A defect of ours ends a pass, never the passes.
+1. One pass at a time, for both APIs, whatever the configuration contains. `refresh` returns after a pass that began
+   after the call; calls during a pass share the next one.
+2. A pass does not end a lease that was in an answer less than `GRACE` seconds before it: the kubelet records the device
+   after the answer. A lease whose holder no witness has ever named must be missing twice, `GRACE` seconds apart: a
+   kubelet can be suspended between the answer and its record.
+3. A lease that was granted again, or was in an answer, since the pass began does not end.
+4. The front restores what is held without a lease (restoring.py), except a claim whose leases ended less than `GRACE`
+   seconds before the pass: the kubelet forgets the claim after the answer. If the ledger was lost, nothing is granted
+   until all of it is restored.
+5. An administrator can end a lease about which the witnesses do not answer (`release`): after a pass, and only by force
+   if a witness reports that it is held. The next pass restores the lease of a pod that still runs.
+6. A witness that does not answer in time counts as silent. A defect of this program ends one pass, and never all.
 """
 
 import asyncio
@@ -137,8 +137,8 @@ class Reconciler:
                 try:
                     found = await self._reconcile()
                 except Exception:  # a defect of ours: the next pass may do better, and no pass at all would be worse
-                    log.exception("finding out who holds what failed")
-                    self.problem = "nodeplug failed; its log says where"
+                    log.exception("checking which devices pods have failed")
+                    self.problem = "nodeplug failed; see its log"
                 _answer(asked, found)
                 del found
                 self._took = asyncio.get_running_loop().time() - began
@@ -179,7 +179,7 @@ class Reconciler:
         leases = self._ledger.of_owner(lease.owner) if lease.api == "dra" else (lease,)
         found = await self._fresh_pass()
         if found is None:
-            raise ReleaseRefused("nobody could be asked who holds it; the log says why")
+            raise ReleaseRefused("no witness could say whether a pod still has it; see the log")
         left = tuple(now for x in leases if (now := self._ledger.get(x.key)) is not None)
         if not left:
             return leases
@@ -209,9 +209,11 @@ class Reconciler:
 
         if held := [x for x in statements(holdings, lease) if x.holds]:
             evidence = "; ".join(f"{x.witness}: {x.says}" for x in held)
-            raise ReleaseRefused(f"{lease}, and it is held: {evidence}; delete the pod instead")
+            raise ReleaseRefused(f"{lease}, which a pod still has ({evidence}); delete the pod instead")
         if self._is_recent(lease, began):
-            raise ReleaseRefused(f"{lease} less than {self._grace:g} s ago; the kubelet may not have recorded it yet")
+            raise ReleaseRefused(
+                f"{lease} less than {self._grace:g} s ago; the kubelet may not have recorded it yet; try again"
+            )
 
     async def _fresh_pass(self) -> _Pass | None:
         """Return a pass that began after this moment; None if it failed, or if there will be none."""
@@ -233,8 +235,8 @@ class Reconciler:
         await self.before_refusing()
         if not self._ledger.is_complete:
             raise LedgerUnavailable(
-                f"the lease database is new or was lost, and it is not known yet what pods hold: {self.problem};"
-                " nothing is handed out until it is"
+                f"the lease database is new or was lost, and the devices of running pods are not known yet:"
+                f" {self.problem}; nothing is allocated until they are"
             )
 
     # one pass
@@ -322,7 +324,7 @@ class Reconciler:
             with contextlib.suppress(LedgerUnavailable):
                 for lease in await self._ledger.end(units, unless_answered_since=found.began - self._grace):
                     extra = {"resource": lease.resource, "device": lease.unit, "holder": lease.holder}
-                    log.info("lease ended, its pod is gone", extra=extra)
+                    log.info("lease ended: its pod is gone", extra=extra)
         if self.claims is not None:
             since = found.began - self._grace
             ends = (self.claims.end_claim(claim, since) for claim in claims.values())
@@ -355,14 +357,18 @@ class Reconciler:
         self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not self._files_name_any
         if not self._ledger.is_complete and not self.problem:
             if self._ledger.leases():
-                log.warning("the lease database was empty or lost; what pods hold is leased")
+                log.warning("the lease database was empty or lost; the devices of all pods have a lease again")
             else:
                 log.info("the lease database is new, and no pod holds anything")
             self._ledger.complete()
 
     def _why_unknown(self, holdings: Holdings) -> str:
         if self._witnesses.is_absent():
-            return "there is no kubelet, and its files name devices of ours" if holdings.files_name_any else ""
+            return (
+                "the kubelet does not run, and its files name devices that nodeplug allocated"
+                if holdings.files_name_any
+                else ""
+            )
         if holdings.listed is None:
             return "pod-resources does not answer"
         if not holdings.listed.knows_its_pods:

@@ -1,9 +1,9 @@
-"""Room on the disk for the ends of leases: files that are removed when an end finds none.
+"""Space on the disk for the ends of leases: files that are removed if an end finds no space.
 
-To end a lease is to write, to a log that may have to grow, for a database that may have to. A disk can be filled at any
-moment, by us or by others: a grant that was written to the log's last blocks, a log that was given back with a refusal.
-So nothing but an end is written unless the reserve is there, and nothing but an end may use it. How large it must be is
-for the database to say, with which it grows. A second file is empty: a database that is opened has a log and an index.
+To end a lease, the database writes to a log that may have to grow. The disk can be full at any moment: through other
+programs, through a grant that used the log's last blocks, or through a log that was released after a refusal. So
+everything except an end is written only if the reserve exists, and only an end uses it. The database sets the size,
+which grows with it. A second, empty file reserves a name: an opened database has a log and an index.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
-"""What somebody holds without a lease is leased again: the ledger was lost, or a backup of it put back.
+"""Restores leases of what pods and claims hold without one: the ledger was lost, or a backup of it was put back.
 
 Rules:
-1. Its front says what a lease of it consists of. Whoever has a lease keeps it: then the other one is held without one,
-   which is said, and nobody else gets the device.
-2. That something is held without a lease is said once, for as long as the reason is the same.
+1. The front knows what a lease of its API consists of. An existing lease stays. The other holder then holds the device
+   without a lease, which is logged, and nobody else gets the device.
+2. A device that is held without a lease is logged once for each reason.
 """
 
 import logging
@@ -71,7 +71,7 @@ class Restoring:
         """Return why not all leases are restored; empty if they are, or never can be."""
         if self._lines > _MOST_LINES:
             more = self._lines - _MOST_LINES
-            log.warning("%d more were held without a lease; `nodeplug status` has all leases", more)
+            log.warning("%d more were held without a lease; `nodeplug status` lists all leases", more)
         return "; ".join(list(self._unrestored)[:_MOST_REASONS])
 
     async def _restore_leases(self, leases: Sequence[Lease]) -> None:
@@ -95,7 +95,7 @@ class Restoring:
             if why:
                 self._report(f"{each.resource} {each.unit}", why, extra)
             else:
-                message = "lease restored: the kubelet has given the device out, our record was lost"
+                message = "lease restored: the kubelet allocated the device, and its lease was missing"
                 self._log(logging.WARNING, message, extra)
 
     async def _restore_claim(self, claim: ClaimName, units: Set[str], front: ClaimFront) -> None:
@@ -124,7 +124,7 @@ def _check_unleased(leases: Iterable[Lease], book: Book) -> None:
     """Raise `LeaseRefused` if a unit has a lease by now: the kubelet has allocated it since it was listed."""
     for lease in leases:
         if book.get(lease.key) is not None:
-            raise LeaseRefused(f"device {lease.unit}: {lease.resource} has given it out meanwhile", lease.unit)
+            raise LeaseRefused(f"device {lease.unit}: {lease.resource} has allocated it in the meantime", lease.unit)
 
 
 def _keys(claims: Iterable[ClaimName]) -> Set[_Key]:

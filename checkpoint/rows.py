@@ -72,7 +72,7 @@ def load(connection: sqlite3.Connection) -> Book:
             for resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at in rows
         ]
     except (msgspec.MsgspecError, KeyError, TypeError, RecursionError) as error:
-        raise Nonsense(f"a record makes no sense: {error}") from error
+        raise Nonsense(f"a record cannot be decoded: {error}") from error
     return Book(leases, withheld)
 
 
@@ -80,11 +80,11 @@ def _verify(bodies: Mapping[bytes, bytes], rows: Iterable[Sequence[Any]]) -> Non
     """Raise `Nonsense` for the first row that differs from what was written; `rows` begin with their checksums."""
     for digest, body in bodies.items():
         if record_digest(body) != digest:
-            raise Nonsense(f"the answer {digest.hex()} is not what was written (its digest differs)")
+            raise Nonsense(f"the answer {digest.hex()} is not as it was written: its digest differs")
     for checksum, *row in rows:
         if row_checksum(*row) != checksum:
             resource, api, unit = row[:3]
-            raise Nonsense(f"the lease {unit} of {resource} ({api}) is not what was written (its checksum differs)")
+            raise Nonsense(f"the lease {unit} of {resource} ({api}) is not as it was written: its checksum differs")
 
 
 def rewrite(connection: sqlite3.Connection, book: Book) -> None:

@@ -1,6 +1,6 @@
-"""What each witness says of one lease, in words: for whoever asks why a lease stays, and may release it. Pure.
+"""What each witness reports about one lease, in words: for those who ask why a lease stays. Pure.
 
-The words follow the tables of holdings.py, which decide.
+The words follow the tables in holdings.py, which decide.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def _of_claim(holdings: Holdings, lease: Lease) -> Iterator[Statement]:
         yield Statement("kubelet's file", "does not name the claim")
     yield _kernel(holdings, lease)
     if holdings.claims is None:
-        yield Statement("API server", "there is none to ask")
+        yield Statement("API server", "is not configured")
     elif claim.uid in holdings.claims:
         wants = holdings.claims[claim.uid]
         yield Statement("API server", "wants it prepared" if wants else "does not want it prepared", wants)
@@ -62,15 +62,15 @@ def _listed(holdings: Holdings, named: str) -> Statement:
         return Statement("pod-resources", "does not answer")
     if not holdings.listed.knows_its_pods:
         return Statement("pod-resources", "does not know its pods yet")
-    return Statement("pod-resources", "names it for nobody")
+    return Statement("pod-resources", "names it for no container")
 
 
 def _kernel(holdings: Holdings, lease: Lease) -> Statement:
     pods = holdings.pods_of(lease)
     if not pods:
-        return Statement("kernel", "cannot say, for its pod is not known")
+        return Statement("kernel", "cannot say: the pod of the lease is not known")
     if holdings.pods is None:
-        return Statement("kernel", "cannot say, for the pods' cgroups are not seen")
+        return Statement("kernel", "cannot say: the cgroups of pods are not visible")
     if running := sorted(pods & holdings.pods):
         return Statement("kernel", f"has a cgroup of pod {running[0]}", True)
     return Statement(

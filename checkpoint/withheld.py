@@ -1,9 +1,9 @@
-"""Devices that nobody new is given, because somebody who runs the node says so.
+"""Devices that no new pod gets, because an administrator has withheld them.
 
 Rules:
-1. It is said of hardware, by its stable id: it counts while the device is away, whatever the configuration offers, and
-   after every restart, until somebody takes it back.
-2. Leases live on. What pods have they keep, and what they had and was lost is leased to them again.
+1. The device is named by its stable id. It stays withheld while it is unplugged, with every configuration, and after
+   every restart, until somebody readmits it.
+2. Leases stay. Pods keep what they have, and their lost leases are restored.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,8 @@
-"""A resource's list as the kubelet gets it, kept encoded.
+"""A resource's list for the kubelet, stored in encoded form.
 
-Building messages is what costs (41 ms for 10,000 devices; a search through the bytes of 10,000 0.05 ms), so the list is
-kept as one message, in which the bytes of a unit that changed are replaced. Of each unit there is no more than what it
-is listed with, one value for all that are alike.
+Building messages is expensive (41 ms for 10,000 devices; a search through the bytes of 10,000 takes 0.05 ms). So the
+list is stored as one message, in which the bytes of a changed unit are replaced. For each unit only its listed values
+are stored, and equal values once.
 """
 
 from collections.abc import Iterable, Mapping

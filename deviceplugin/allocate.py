@@ -1,12 +1,12 @@
-"""Allocate: check, lease, commit, answer. And PreStartContainer: is the answer of then still true?
+"""Allocate: check, lease, commit, answer. PreStartContainer: check that the stored answer is still correct.
 
 Rules:
 1. The answer leaves after its lease is on disk, never before.
 2. Every call can be repeated: the same request gets the same answer and the same lease.
-3. What another owner holds is refused, after a fresh look at who really holds it (`checkpoint.Ledger.grant`).
-4. A container that starts again, also after a kubelet's or the node's restart, is given the stored answer without our
-   being asked. What stands in it must be its device still: plain nodes at the same paths, names as they are described
-   now. Otherwise it does not start, and the words say why.
+3. A device that another owner holds is refused, after the witnesses were asked again (`checkpoint.Ledger.grant`).
+4. For a container that starts again, also after a restart of the kubelet or the node, the kubelet uses the stored
+   answer without a call of Allocate. The answer must still name its device: plain nodes at the same paths, CDI names
+   that describe it now. Otherwise the container does not start, and the message says why.
 """
 
 import asyncio
@@ -80,18 +80,18 @@ class Allocator:
         """Return the units of a request. Raises `AllocationRefused`."""
         name = self.resource.name
         if not unit_ids:
-            raise InvalidRequest(f"{name}: the request names no device; ask for at least one")
+            raise InvalidRequest(f"{name}: the request names no device; request at least one")
         if len(set(unit_ids)) != len(unit_ids):
             twice = sorted(u for u, times in Counter(unit_ids).items() if times > 1)
             raise InvalidRequest(f"{name}: {_some(twice)} requested more than once; name each device once")
         unknown = [u for u in unit_ids if u not in self.units]
         if unknown:
-            raise InvalidRequest(f"{name}: {_some(unknown)} not offered here; `nodeplug check` says what is")
+            raise InvalidRequest(f"{name}: {_some(unknown)} not offered here; `nodeplug check` lists what is")
         units = {u: self.units[u] for u in unit_ids}
         devices = devices_of(units)
         if self.resource.preferred == "distinct" and len(devices) < len(units):
             raise DeviceNotReady(
-                f"{name}: several shares of one device requested, its policy is distinct; ask for fewer"
+                f"{name}: several shares of one device requested, and its policy is distinct; request fewer"
             )
         for device in devices.values():
             if not device.health.healthy:
@@ -99,18 +99,18 @@ class Allocator:
             if device.withheld:
                 raise DeviceNotReady(f"device {device.id} is {device.withheld}; `nodeplug readmit` ends that")
             if device.unavailable:
-                raise DeviceNotReady(f"device {device.id} cannot be had: {device.unavailable}")
+                raise DeviceNotReady(f"device {device.id} is unavailable: {device.unavailable}")
             if changed := self._presence.why_changed(device):
                 raise DeviceNotReady(f"device {device.id} changed since it was advertised: {changed}; try again")
             if self.resource.needs_cdi and device.devnodes and not self.is_described(device):
                 problem = self._specs.problem or NOT_DESCRIBED
                 raise StateUnavailable(f"{name}: device {device.id}: {problem}; try again")
         if self.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
-            raise DeviceNotReady(f"{name}: `vhostNet` needs {path}, which is not here; load its kernel module")
+            raise DeviceNotReady(f"{name}: `vhostNet` needs {path}, which does not exist; load its kernel module")
         if path := two_at_one_path([*devices.values()]):
             raise InvalidRequest(
-                f"{name}: two of {', '.join(sorted(devices))} would be at {path} in one container; ask for one, or name"
-                " something in its containerPath that tells them apart"
+                f"{name}: two of {', '.join(sorted(devices))} would have the path {path} in one container; request one,"
+                " or use an attribute in its containerPath that differs between them"
             )
         return units
 
@@ -137,7 +137,7 @@ class Allocator:
         if log.isEnabledFor(logging.INFO):
             for lease in granted.replaced:
                 log.info(
-                    "lease ended, the kubelet has given the device to another container",
+                    "lease ended: the kubelet allocated the device to another container",
                     extra={"resource": lease.resource, "device": lease.unit, "holder": lease.holder},
                 )
             for unit_ids in requests:
@@ -226,8 +226,8 @@ class Allocator:
         for unit_id in unit_ids:
             if (lease := self._ledger.get((self.resource.name, API, unit_id))) is None:
                 raise DeviceNotReady(
-                    f"device {shown(unit_id)} has no lease: it is restored as soon as the kubelet reports its pod; if"
-                    " this goes on, delete the pod"
+                    f"device {shown(unit_id)} has no lease; nodeplug restores it when the kubelet reports its pod; if"
+                    " this lasts, delete the pod"
                 )
             leases.append(lease)
         # one container can have thousands of units, which have the same record
@@ -278,11 +278,11 @@ class Allocator:
             if device is None and is_there:
                 given = ", ".join(x.path for x in seen.device.devnodes)
                 raise DeviceNotReady(
-                    f"device {device_id}: what the container was given of it ({given}) is not there; the container"
-                    " starts once it is, or delete the pod"
+                    f"device {device_id}: the container was allocated {given} of it, which does not exist now; the"
+                    " container starts when it exists again, or delete the pod"
                 )
         if device is None:
-            raise DeviceNotReady(f"device {device_id} is gone; the container starts once it is there again")
+            raise DeviceNotReady(f"device {device_id} is gone; the container starts when the device is back")
         return device
 
     def _check_nodes(self, record: ContainerRecord, devices: Sequence[Device]) -> None:
@@ -299,9 +299,9 @@ class Allocator:
                 there = self._presence.owner_of(node.host_path)
                 own = [x for x, owner in owners.items() if owner == before.get(node.host_path, owner)]
                 raise DeviceNotReady(
-                    f"{self.resource.name}: the container was given {node.host_path}, which is {there} now; its device"
-                    f" is at {', '.join(sorted(own)) or 'nowhere'}; delete the pod to have it there, or set"
-                    " `cdi: true`, which follows the device"
+                    f"{self.resource.name}: the container was allocated {node.host_path}, which is {there} now; its"
+                    f" device is at {', '.join(sorted(own)) or 'nowhere'}; delete the pod, or set"
+                    " `cdi: true`, with which a restarted container gets the device at its new path"
                 )
 
     async def _describe(self, devices: Sequence[Device]) -> None:

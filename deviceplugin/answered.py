@@ -1,4 +1,4 @@
-"""What an answer to Allocate says of its devices: the kubelet keeps it, and our record may be lost."""
+"""What an answer to Allocate, which the kubelet keeps, says about its devices: for leases whose record was lost."""
 
 from google.protobuf.message import DecodeError
 from msgspec.structs import replace

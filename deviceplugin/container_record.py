@@ -1,6 +1,6 @@
-"""What the leases of a container's units keep: what it was answered, and what its devices were then.
+"""The record in the leases of a container's units: the answer to Allocate, and the devices as they were then.
 
-All units of one answer keep the same bytes, which the ledger stores once.
+All units of one answer have the same bytes, which the ledger stores once.
 """
 
 import msgspec

@@ -1,8 +1,8 @@
-"""How a resource's devices are described to the container runtime: by what they are made of, and as a CDI spec.
+"""How a resource's devices are described to the container runtime: by their parts, and as a CDI spec.
 
-A node has thousands of devices, and the description of one is larger than the device: so what is kept of it is the
-device, and the description is made when the spec is written. Two devices that differ in something else than what a
-description says (their health) are described alike.
+A node can have thousands of devices, and a description is larger than its device. So only the device is stored, and the
+description is made when the spec is written. Two devices that differ only in what a description does not contain (their
+health) have the same description.
 """
 
 from collections.abc import Mapping

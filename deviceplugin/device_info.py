@@ -1,13 +1,13 @@
-"""What Multus, CNI plugins and DPDK images are told of a PCI device beside its address.
+"""What Multus, CNI plugins and DPDK images get about a PCI device in addition to its address.
 
 | for | as |
 |---|---|
 | Multus and CNI plugins | a file of the Device Information Specification, version 1.1.0 (k8snetworkplumbingwg) |
 | the container | `PCIDEVICE_<NAME>_INFO`: by address what kind of device it is and where its nodes are |
 
-Multus takes the file of a claim's device by what slices say for it, `k8s.cni.cncf.io/resourceName` and `.../deviceID`.
-A function whose vDPA device is driven through vhost is told of as that, by whose node CNI plugins attach it. So is one
-of virtio, which has no node, and of which the SR-IOV plugin says no path either.
+Multus finds the file of a claim's device by the attributes `k8s.cni.cncf.io/resourceName` and `.../deviceID` in slices.
+A function with a vDPA device for vhost is described as such, with the node by which CNI plugins attach it. So is one
+for virtio, which has no node and for which the SR-IOV plugin has no path either.
 
 Sources: Device Information Specification 3.1.3, 3.1.4, 4.1; sriov-network-device-plugin 3.11: `StoreDeviceInfoFile` of
 pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`); of claims Multus after
@@ -87,7 +87,7 @@ def variable(
             found["extra"] = extra
     text = msgspec.json.encode(described, order="sorted")
     if len(text) > MOST_BYTES:
-        raise ValueTooLong(f"variable {of}: more than {MOST_BYTES} bytes; ask for fewer devices in one container")
+        raise ValueTooLong(f"variable {of}: more than {MOST_BYTES} bytes; request fewer devices in one container")
     return text.decode()
 
 

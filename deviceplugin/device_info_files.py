@@ -1,8 +1,7 @@
 """The device-info files of all resources on disk, where Multus and CNI plugins look for them.
 
-A file is there from when its device is offered until it is not, and nobody has it: so it is there before an allocation,
-and again after a crash or a reboot. The folder may be another plugin's, too: only names of ours are ever removed, which
-are those of our resources with a PCI address.
+A file exists while its device is offered or leased. So it exists before an allocation, and again after a crash or a
+reboot. Other plugins may use the same folder: only files with the names of our resources and a PCI address are removed.
 """
 
 import asyncio
@@ -61,7 +60,8 @@ class DeviceInfoFiles:
                 self._problem = str(error)
             if self._problem and self._problem != before:
                 log.error(
-                    "cannot write device-info files: %s; it is tried again, and matters to Multus alone", self._problem
+                    "cannot write device-info files: %s; nodeplug tries again; only Multus reads these files",
+                    self._problem,
                 )
 
     def _sync(self, resources: Iterable[str], wanted: Mapping[str, bytes], kept: frozenset[str]) -> str:

@@ -1,4 +1,4 @@
-"""What can go wrong on the device plugin side; each text names the thing, the rule and what to do."""
+"""Errors of the device plugin side; each text names the subject, the rule and what to do."""
 
 from typing import ClassVar
 

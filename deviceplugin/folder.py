@@ -1,8 +1,8 @@
-"""The kubelet's folder for device plugins: its socket, our sockets in it, and who else of ours has some.
+"""The kubelet's folder for device plugins: its socket, our sockets, and those of other instances of nodeplug.
 
 The name of a socket: `nodeplug-<resource>-<digest>-<instance><random>.sock`, at most 48 bytes, for which the
-configuration leaves room below `kubeletRoot`. Instances of ours are in the order of their starts, whichever of them
-has registered last: after a restart of the kubelet that is anybody.
+configuration leaves room below `kubeletRoot`. Instances are ordered by their starts, and not by which one
+registered last: after a restart of the kubelet that can be any of them.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class PluginFolder:
         if not problem and self._kubelet is None and KUBELET_SOCKET not in self._names:
             problem = f"waiting for the kubelet: there is no {self.kubelet_socket} yet"
         if problem and problem != self._problem:
-            log.warning("%s; settings.kubeletRoot says where the kubelet is", problem)
+            log.warning("%s; set settings.kubeletRoot to the kubelet's folder", problem)
         self._problem = problem
         self._note_restart()
         for listener in tuple(self._listeners):
@@ -122,7 +122,9 @@ class PluginFolder:
         kubelet = self.kubelet()
         if kubelet is not None:
             if self._kubelet not in (None, kubelet):
-                self._event_log.record("kubelet-restarted", "the kubelet has a new socket; everything registers again")
+                self._event_log.record(
+                    "kubelet-restarted", "the kubelet has a new socket; all resources register again"
+                )
             self._kubelet = kubelet
 
 

@@ -1,7 +1,7 @@
-"""Which devices an answer to Allocate is about, as an annotation of the container, which the kubelet keeps.
+"""The devices of an answer to Allocate, as an annotation of the container, which the kubelet keeps.
 
-Should our record be lost while a device is away, nobody else knows what a unit of another name was, who belonged to a
-group, or of what a device is a part. Where the unit's name says it all there is no annotation.
+If our record is lost while a device is unplugged, nothing else contains which device a unit was, which devices belonged
+to a group, or of which device it is a part. If the name of the unit identifies the device, there is no annotation.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A resource's way through the kubelet's hands, as one table: states, events, and what to do next.
+"""The registration of a resource with the kubelet, as one table: states, events, and the next action.
 
     ABSENT -> REGISTERING -> REGISTERED -> STREAMING
        ^         |   ^           |             |
@@ -6,10 +6,10 @@
      no kubelet
 
 Rules:
-1. Each Register goes with a socket of its own, which serves first: the kubelet calls back before it answers (device
-   manager specification, 2.3), and a path that was used once is refused by 1.37 (changes, 1.3).
-2. Whenever the newest stream ends, for whatever reason, register again: the kubelet never dials a second time.
-3. While it is open, never: a kubelet that restarts ends it, and nothing else that happens in the folder matters.
+1. Each Register uses a new socket, which serves first: the kubelet calls back before it answers (device manager
+   specification, 2.3), and 1.37 refuses a path that was used before (changes, 1.3).
+2. Whenever the newest stream ends, for whatever reason, register again: the kubelet never connects a second time.
+3. While the stream is open, never register: a kubelet that restarts ends it, and no other change in the folder matters.
 """
 
 from enum import Enum, auto

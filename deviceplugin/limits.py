@@ -1,4 +1,4 @@
-"""How many devices fit in the kubelet's list: its gRPC client takes 4 MiB, and ends the stream of who sends more.
+"""How many devices fit in the kubelet's list: its gRPC client accepts 4 MiB, and ends a stream that sends more.
 
 Sizes are upper bounds of the encoded ListAndWatchResponse (device plugin API, v1beta1), with the longest device ids and
 health, so that a list that is accepted never grows too long later.

@@ -1,7 +1,7 @@
-"""The cheapest choice among a few devices where each two are apart by a distance of their own: GPUs and their links.
+"""The cheapest choice among a few devices with a distance for each pair: GPUs and their links.
 
-Choices are built up device by device, in order, the most units first; what costs more than the best one known, even if
-all that is still to come were as cheap as it can be, is not built any further. So of equal ones the first is found.
+Branch and bound: choices are built device by device, in order, the most units first. A choice that costs more than the
+best known one, even with the cheapest remainder, is dropped. Of equal choices the first one is found.
 
 Source of the rule that the sum over all pairs counts: NVIDIA's go-gpuallocator, policy "best effort".
 """

@@ -1,7 +1,7 @@
-"""Claims that keep the functions of an SR-IOV card from pods, although their leases do not name them.
+"""Claims that keep the functions of an SR-IOV card from pods although their leases do not name these functions.
 
-A lease names the virtual functions that there were when it was granted, and more may have been made since. Among pods
-of the device plugin API a physical function and its virtual ones may have different holders: shared RDMA needs that.
+A lease names the virtual functions that existed when it was granted; more may have been created since. Among pods of
+the device plugin API, a physical function and its virtual ones can have different holders, which shared RDMA needs.
 """
 
 from collections.abc import Callable, Iterable

@@ -3,8 +3,8 @@
     assignment -> units -> lists -> kubelet            leases -> who else has what
                         -> CDI specs -> runtime
 
-It also serves the resources of which pods still have units though the configuration does not name them any more, or
-not for this API, until the last of those leases ends.
+It also serves resources that the configuration no longer contains, or not for this API, while pods have units of them,
+until the last of these leases ends.
 """
 
 import asyncio
@@ -222,7 +222,7 @@ class DevicePlugins:
                 self._plugins[name] = self._make(resource)
         for name in [x for x in self._plugins if x not in self._resources and x not in leased]:
             self._drop(name)
-            log.info("nobody has devices of the resource any more", extra={"resource": name})
+            log.info("no pod has devices of the resource any more", extra={"resource": name})
         self._run_plugins()
 
     def _drop(self, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Registration of one resource at kubelet.sock: does what lifecycle.py says next.
+"""Registration of one resource at kubelet.sock: it performs the actions that lifecycle.py decides.
 
-One thing is done at a time (registering, waiting for the stream, backing off); an event that calls for another one ends
-it. While a successor of ours serves the resource (an update), we are silent: to a kubelet the last list counts, whoever
-sends it, and an old one would undo the new one.
+There is one action at a time (registering, waiting for the stream, backing off); an event that requires another action
+ends it. While a newer instance serves the resource (an update), this one does nothing: for a kubelet the last list
+counts, whoever sends it, and an old list would undo the new one.
 """
 
 import asyncio
@@ -185,7 +185,8 @@ class Registration:
             return Event.STREAM_OPENED
         await asyncio.sleep(self._timings.stream)
         self._failed(
-            f"the kubelet accepted and did not open ListAndWatch within {self._timings.stream:.0f} s", logging.WARNING
+            f"the kubelet accepted the resource but did not open ListAndWatch within {self._timings.stream:.0f} s",
+            logging.WARNING,
         )
         return Event.OVERDUE
 

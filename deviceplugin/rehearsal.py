@@ -1,7 +1,7 @@
-"""Allocate without any effect: which units the kubelet would be told to prefer, and the answer for them, or a refusal.
+"""Allocate without any effect: the units that GetPreferredAllocation would choose, and the answer or refusal for them.
 
-What a kubelet has available are the units that are listed as healthy and of which we know no lease: it has one for each
-unit of a pod some seconds after it was given out.
+The available units are those that are listed as healthy and have no lease. The kubelet reports a unit as allocated some
+seconds after our lease.
 """
 
 from collections.abc import Mapping, Sequence, Set

@@ -1,7 +1,7 @@
-"""One resource on the device plugin side: its list, its allocations and its registration, fed with its devices.
+"""One resource on the device plugin side: its list, its allocations and its registration, updated with its devices.
 
-A resource that the configuration does not have any more is served for as long as pods have units of it: they stay
-listed, as unhealthy, and their containers can start again.
+A resource that the configuration no longer contains is served while pods have units of it. They stay listed, as
+unhealthy, and their containers can start again.
 """
 
 import logging
@@ -308,10 +308,10 @@ class ResourcePlugin:
             return str(held)
         if self.resource.needs_cdi and self._is_whole(device) and not self.allocator.is_described(device):
             if device.id in self._held:
-                return "a pod has it from before other devices came to it"
+                return "a pod has it as it was before other devices were added to it"
             return NOT_DESCRIBED
         if self.resource.ids != "identity" and (other := self._lease_of_another(device)) is not None:
-            return f"a pod has {other.unit} from when that was another device"
+            return f"a pod has {other.unit}, which was another device when it was allocated"
         if not device.unavailable:
             return ""
         is_leased = not self.resource.is_shared and self._lease(self._units(device)[0]) is not None

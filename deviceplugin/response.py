@@ -1,8 +1,8 @@
-"""What a container gets: environment, mounts, device nodes, annotations and CDI names for the units handed out.
+"""What a container gets: environment, mounts, device nodes, annotations and CDI names for the allocated units.
 
 With `cdi: auto` nodes go both as plain device nodes and by CDI names: a runtime without CDI ignores the names silently,
-one with CDI puts its node, with owner and mode, in the place of the plain one. With `cdi: true` there are names alone:
-a container that starts again then finds its device wherever it is. Names that others describe (`cdiDevices`) go beside
+one with CDI puts its node, with owner and mode, in the place of the plain one. With `cdi: true` there are only names: a
+container that starts again gets its device's current nodes. CDI devices of other programs (`cdiDevices`) are added to
 either.
 """
 

@@ -1,9 +1,10 @@
 """The CDI specs of all resources on disk.
 
 Rules:
-1. What is wanted is written by a thread, and until it is nobody relies on it.
-2. Files of ours that we did not write are left from before, or the instance's before us: they go with what is written
-   first, and once the state is ours. One that comes later is another daemon's, which shares the folder: it stays.
+1. A thread writes the desired specs. Nothing relies on a spec before it is written.
+2. Files with our names that this process did not write are from an earlier instance. They are removed with the first
+   write, and when this process gets the state directory. A file that appears later belongs to another daemon that
+   shares the folder: it stays.
 """
 
 import asyncio
@@ -137,7 +138,7 @@ class Specs:
                 reason = f"{error.filename}: {error.strerror}"
             problem = f"cannot write CDI specs: {reason}"
             if problem != self.problem:
-                log.error("%s; it is tried again every %g s", problem, self._retry)
+                log.error("%s; nodeplug tries again every %g s", problem, self._retry)
             self.problem = problem
         else:
             self.problem, self._described, self._names = "", wanted, names

@@ -1,8 +1,8 @@
-"""Units: what the kubelet counts and hands out. One per device, or one per share of a device.
+"""Units: what the kubelet counts and allocates. One per device, or one per share of a device.
 
-`misc-kvm` is a whole device, `misc-kvm.3` its share number 3: a dot cannot occur in a device id, so both read back.
-With other names (resources/unit_names.py) it is `0000:3b:00.0` and `0000:3b:00.0::3`. Leases know devices by their own
-ids, so a unit of another name is found to be taken when `ids` changes under it.
+`misc-kvm` is a whole device, `misc-kvm.3` its share number 3: a dot cannot occur in a device id, so both can be
+decoded. With other names (resources/unit_names.py) it is `0000:3b:00.0` and `0000:3b:00.0::3`. Leases contain the
+devices' own ids, so a unit with another name is recognized as allocated after `ids` changes.
 """
 
 import re

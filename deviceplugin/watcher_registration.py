@@ -1,8 +1,8 @@
-"""Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and asks who we are.
+"""Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and calls GetInfo.
 
-The kubelet retries by itself, and finds the socket again after its restart. What it does not notice is a stream that it
-dropped, or could not open; then a new socket takes the old one's place, which to the watcher is a new plugin. While a
-successor of ours serves the resource (an update) we are silent, as at kubelet.sock: the last list counts, whoever sends
+The kubelet retries by itself, and finds the socket again after its restart. It does not notice a stream that it dropped
+or could not open. Then a new socket replaces the old one, which the watcher treats as a new plugin. While a newer
+instance serves the resource (an update), this one does nothing, as at kubelet.sock: the last list counts, whoever sends
 it.
 """
 
@@ -81,7 +81,7 @@ class WatcherRegistration:
                 await asyncio.sleep(self._timings.stream + self._backoff.next())
                 self._missed.clear()
                 if not (self._streaming() or self._is_silent):
-                    text = "the kubelet does not listen to the list, registering again"
+                    text = "the kubelet does not keep ListAndWatch open; registering again"
                     log.info(text, extra={"resource": self.resource_name})
                     await self._server.renew()
 
@@ -153,7 +153,7 @@ class WatcherRegistration:
         self.last_error = reason
         extra = {"resource": self.resource_name}
         if is_missing(self._folder):
-            text = "waiting for the kubelet: there is no %s; settings.kubeletRoot says where the kubelet is"
+            text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
             log.warning(text, self._folder, extra=extra)
         else:
-            log.error("cannot serve: %s; it is tried again", reason, extra=extra)
+            log.error("cannot serve: %s; nodeplug tries again", reason, extra=extra)

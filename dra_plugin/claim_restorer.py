@@ -1,4 +1,4 @@
-"""What the reconciler asks of the DRA side: a claim's leases made again that were lost, or ended (`ClaimFront`)."""
+"""What the reconciler needs from the DRA side (`ClaimFront`): restore lost leases of a claim, or end a claim."""
 
 import asyncio
 from collections.abc import Set

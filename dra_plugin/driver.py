@@ -1,4 +1,4 @@
-"""What the gRPC side and the preparing side of the plugin say to each other."""
+"""The interface between the gRPC side and the preparing side of the plugin."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias

@@ -1,4 +1,4 @@
-"""What can go wrong on the DRA side; each text names the thing, the rule and what to do."""
+"""Errors of the DRA side; each text names the subject, the rule and what to do."""
 
 
 class DraPluginError(Exception):

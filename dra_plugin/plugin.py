@@ -2,7 +2,7 @@
 
     assignment -> offers -> ResourceSlices, health        kubelet -> claims -> leases, CDI, metadata -> kubelet
 
-It also runs without any resource, for as long as claims hold what was offered before: their pods must end.
+It also runs without any resource, as long as claims have devices that were offered before: their pods must end.
 """
 
 import asyncio
@@ -321,8 +321,10 @@ class DraPlugin:
         assert self._slices is not None
         problem = f"{what}: {error}"
         level = logging.DEBUG if problem in self._slices.problem else logging.WARNING
-        log.log(level, "%s%s", problem, "" if isinstance(error, InvalidPool) else "; it is tried again")
+        log.log(level, "%s%s", problem, "" if isinstance(error, InvalidPool) else "; nodeplug tries again")
         if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._drops_taints:
-            log.warning("the API server drops taints: devices that must not be given out leave the slices instead")
+            log.warning(
+                "the API server drops taints: devices that must not be allocated are removed from the slices instead"
+            )
             self._drops_taints = True
             self._show()

@@ -1,4 +1,4 @@
-"""Devices that claims hold and that were not offered since we started, as the claims' leases remember them."""
+"""Devices of claims that were not offered since the start of the daemon, as recorded in the claims' leases."""
 
 from collections.abc import Iterable, Mapping, Set
 

@@ -1,7 +1,7 @@
-"""Folders of the node's that were removed while they were mounted here.
+"""Folders of the node that were removed while they were mounted here.
 
-Nothing tells of that, and what a mount shows stays as long as the mount does: the folder that took its place can be
-seen from another container only. So whoever needs one ends, for its supervisor starts it again.
+No event reports this, and a mount keeps showing the removed folder; only another container can see its replacement. So
+a program that needs the folder ends, and its supervisor starts it again.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ def check_mount(folder: Path) -> None:
         return
     if links == 0:
         raise FolderGone(
-            f"{folder} was removed while it was mounted here; nodeplug ends, so that its next start sees the folder"
-            " that took its place"
+            f"{folder} was removed while it was mounted here; nodeplug ends, so that its next start uses the folder"
+            " that replaced it"
         )
 
 

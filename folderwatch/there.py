@@ -1,7 +1,7 @@
-"""Whether something lies at a path, or nobody can tell.
+"""Whether a file exists at a path, or whether this cannot be determined.
 
-`Path.exists` and its like take every error for absence, since Python 3.14 in each method: a disk that fails, or a
-folder that may not be searched, would pass for one without the file.
+`Path.exists` and similar methods treat every error as absence (since Python 3.14 all of them): a failing disk, or a
+folder without search permission, would look like one without the file.
 """
 
 import errno

@@ -1,18 +1,18 @@
 """`FolderWatcher`: calls back on the event loop when names in a folder have changed.
 
 Rules:
-1. Several changes may come as one call. Nothing here raises because a folder, an inotify instance or a watch is not to
-   be had: a caller has no better way than the ones below.
-2. A folder is in one of three states, and every event and every check puts it into the one that fits:
+1. Several changes may result in one call. Nothing here raises if a folder, an inotify instance or a watch is not
+   available: a caller could not do better than the states below.
+2. A folder is in one of three states, and every event and every check puts it into the right one:
 
    | state | the folder | what wakes its watchers |
    |---|---|---|
-   | watched | is there | inotify |
-   | awaited | is not there | its parent, which is watched in its stead |
-   | polled | is there, and there is no inotify left (EMFILE, ENOSPC) | its time of change; for contents any look |
+   | watched | exists | inotify |
+   | awaited | does not exist | its parent, which is watched instead |
+   | polled | exists, and no inotify is left (EMFILE, ENOSPC) | its time of change; for contents every check |
 
-3. Level, not edge: every folder is checked now and then, because inotify says nothing of a parent that was moved away
-   or mounted over. When the kernel lost events (IN_Q_OVERFLOW) everything has changed.
+3. Level, not edge: every folder is checked periodically, because inotify does not report that a parent was moved away
+   or mounted over. If the kernel lost events (IN_Q_OVERFLOW), every folder counts as changed.
 """
 
 import asyncio
@@ -182,7 +182,7 @@ class FolderWatcher:
             self._place(folder)  # gone again
         except OSError as error:
             if not self._is_polling:
-                text = "%s cannot be watched (%s): looking every %g s at what cannot be"
+                text = "%s cannot be watched (%s): nodeplug checks such folders every %g s"
                 _log.warning(text, folder.path, error.strerror, self._poll_interval)
                 self._is_polling = True
                 self._check_after(self._poll_interval)
@@ -228,7 +228,7 @@ class FolderWatcher:
             return
         for event in events:
             if event.mask & flags.Q_OVERFLOW:
-                _log.warning("inotify events were lost: every watched folder counts as changed")
+                _log.warning("inotify events were lost: nodeplug treats every watched folder as changed")
                 for folder in tuple(self._folders.values()):
                     self._check(folder)
                     folder.notify()

@@ -1,8 +1,8 @@
-"""Servers of asyncio in a process that may have no descriptor left.
+"""Servers of asyncio in a process that may have no file descriptor left.
 
-asyncio accepts as many connections in a row as it thinks may wait. Where none can be accepted it says so for each of
-them and tries again for each a second later, each time for as many: within seconds it does nothing else, and the log
-has a hundred thousand lines. So it is told that as few may wait as it can be told, and the kernel that more may.
+asyncio accepts up to `backlog` connections in a row. If none can be accepted, it logs an error for each of them and
+tries again for each a second later, each time for as many: within seconds it does nothing else, and the log has a
+hundred thousand lines. So asyncio gets the smallest possible backlog, and the kernel a larger one.
 
 Source: asyncio, selector_events.py (_accept_connection), in Python 3.11 to 3.14; one more than may wait is accepted
 since 3.14 (gh-90871), and in later ones the first that fails is the last of its row (gh-151615).

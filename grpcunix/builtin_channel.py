@@ -1,6 +1,6 @@
 """The client of our own transport: one connection at a time, dialled with the first call and again when it is lost.
 
-A call that the server has not looked at (it went away, or takes no more at once) is made again, once.
+A call that the server has not processed (it is closing, or has too many calls) is repeated once.
 """
 
 import asyncio

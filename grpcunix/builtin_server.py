@@ -10,11 +10,11 @@
 | the server stops | cancelled after the grace | UNAVAILABLE |
 | the caller hangs (`keepalive`) | cancelled | |
 
-Messages of a stream are asked for one by one: the next when the socket has taken the one before.
+Messages of a stream are produced one by one: the next when the socket has accepted the previous one.
 
-Whoever opens connections and does nothing with them keeps nobody out: where there are too many, one without calls makes
-room. It is one of the process that has the most; of these one that never called goes first, and then the one that has
-been quiet for longest. A client of gRPC dials again when it needs to.
+Idle connections cannot block other clients: if there are too many, one without calls is closed. It is one of the
+process with the most connections, first one that never called, then the one that has been idle for longest. A gRPC
+client connects again when it needs to.
 """
 
 import asyncio

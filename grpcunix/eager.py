@@ -1,8 +1,8 @@
 """Tasks that take their first step at once.
 
-A handler that awaits nothing is done before the next turn of the loop, and its answer leaves with what else is written.
-Python 3.12 has such tasks. Before, the step that a new task asks its loop for is taken here, which is the same: the
-task is the current one from its first line on.
+A handler that awaits nothing finishes before the next turn of the loop, and its answer is written together with others.
+Python 3.12 has such tasks. For older versions, the first step that a new task schedules on its loop is executed here,
+with the same effect: the task is the current one from its first line on.
 """
 
 import asyncio

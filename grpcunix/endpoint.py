@@ -1,8 +1,8 @@
-"""A socket that speaks `http2`: what comes in becomes events, what piles up is written when the socket takes it.
+"""A socket with `http2`: received bytes become events, and queued bytes are written when the socket accepts them.
 
-Reading goes through one buffer for all sockets. Where more frames come than `http2` looks at in one go, the rest waits
-(see `Turns`), and nothing is read meanwhile: who floods us does not keep others waiting. Writing stops when the socket
-is full; what waits then stays where it is (see `flow`).
+All sockets share one read buffer. If more frames arrive than `http2` processes at once, the rest waits (see `Turns`),
+and nothing is read meanwhile: a client that floods the server does not delay others. Writing stops when the socket is
+full; waiting data stays where it is (see `flow`).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The transport of the package grpcio: the other implementation of the same face.
+"""The transport of the package grpcio: the other implementation of the same interface.
 
-The stand-in kubelet, `verify` and the stubs use it, so that what passes between them and the daemon is understood by
-two implementations. This module is imported only where it is asked for; it costs 15 MiB and three threads.
+The stand-in kubelet, `verify` and the stubs use it, so that their communication with the daemon is tested with two
+implementations. This module is imported only if it is used; it costs 15 MiB and three threads.
 """
 
 import asyncio

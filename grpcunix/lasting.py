@@ -1,7 +1,7 @@
-"""A server that stays: it is served as soon as that is possible, and again whenever its socket file is lost.
+"""A persistent server: it is served as soon as possible, and again whenever its socket file is lost.
 
-The kubelet, and who cleans up after it, remove sockets and whole folders. A wake-up from the folder makes the answer
-quick; a look now and then makes it certain.
+The kubelet and administrators remove sockets and whole folders. Events of the folder make the reaction fast; a periodic
+check makes it reliable.
 """
 
 import asyncio

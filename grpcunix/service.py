@@ -1,7 +1,7 @@
 """Services from their descriptors: a server's handlers and a client's calls, without generated service code.
 
-Generated service code refuses every grpcio older than its generator; the descriptors say all that it would. Neither a
-servicer nor a caller sees which transport carries its calls.
+Generated service code refuses every grpcio older than its generator; the descriptors contain the same information. A
+servicer or caller does not depend on the transport of its calls.
 """
 
 import re

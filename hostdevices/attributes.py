@@ -1,4 +1,4 @@
-"""The names and types of all attributes that readers give, so that a configuration can be checked without a device."""
+"""Names and types of all attributes that readers provide, so that a configuration can be checked without a device."""
 
 from collections.abc import Mapping
 from typing import get_args

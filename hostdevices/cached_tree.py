@@ -1,8 +1,8 @@
-"""What a host said before: sysfs attributes are read once, until they are forgotten.
+"""A cache of sysfs attributes: each is read once, until it is forgotten.
 
-So an event has only the attributes of the devices that it concerns read again, however many devices there are. What
-lists and nodes there are is always asked of the kernel: it is cheap, and decides which devices exist. An attribute
-that changes without an event of its device is found by the next full scan, as ever.
+So after an event only the attributes of the affected devices are read again, however many devices there are. Lists and
+nodes are always read from the kernel: that is cheap, and decides which devices exist. An attribute that changes without
+an event of its device is found by the next full scan.
 """
 
 from collections.abc import Callable

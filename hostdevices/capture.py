@@ -1,8 +1,8 @@
-"""A capture: what this host's device tree says, so that it can be read again elsewhere.
+"""A capture: this host's device tree in a file, so that it can be read elsewhere.
 
-What to record is not a list that could grow old: the readers run, and what they ask is overheard. Beside the answers
-come all attributes of the devices that they found and of the parents of those, for the readers of tomorrow, but only
-what every user may read: what the kernel keeps from users can be secret, slow, or have effects.
+There is no fixed list of what to record: the readers run, and everything that they read is recorded. In addition, all
+attributes of the found devices and of their parents are recorded for future readers, but only those that every user can
+read: an attribute that the kernel keeps from users can be secret, slow, or have effects.
 """
 
 import base64

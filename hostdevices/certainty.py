@@ -1,4 +1,4 @@
-"""Questions where "nothing is there" decides something: the answer must not be for want of a file descriptor."""
+"""Reads whose empty result decides something: it must not be empty because no file descriptor was left."""
 
 import errno
 from collections.abc import Callable

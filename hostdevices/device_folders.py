@@ -1,8 +1,8 @@
-"""The folders below /dev that a glob leads to: what a scan lists, and inotify watches.
+"""The folders below /dev that a glob matches, which a scan lists and inotify watches.
 
-A folder that a glob names is listed, whatever it is. A wildcard leads into folders of /dev's own kind only: not through
-links, which lead to the same nodes again or round in a circle, and not into /dev/shm and its like or other mounted file
-systems, where every user may make folders by the thousand.
+A folder that a glob names is always listed. A wildcard matches only folders of /dev's own file system: no links, which
+lead to the same nodes again or form a loop, and not /dev/shm or other mounted file systems, where every user can create
+thousands of folders.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""What can go wrong with a host."""
+"""Errors of reading a host."""
 
 
 class HostDevicesError(Exception):

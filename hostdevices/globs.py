@@ -1,6 +1,6 @@
 """Path globs: names below /dev as a configuration writes them.
 
-They are translated to expressions without nested repetition, so that no pattern can blow up.
+They are translated to regular expressions without nested repetition, so that every pattern takes linear time.
 """
 
 import re

@@ -1,11 +1,11 @@
-"""Health from sysfs alone: signals -> verdict with its reason.
+"""Health from sysfs: signals -> verdict with its reason.
 
 Rules:
 1. A device node is never opened, and nothing is read that would wake a sleeping device.
-2. A fault must be seen twice in a row to count, and be gone three times in a row to be forgotten. What is wrong at the
-   first sight of a device, a device without its node, and a read that does not come back count at once.
-3. Of a counter only the growth within the last minute counts: what happened before we looked is history.
-4. A reason stays as it is while the same things are wrong, so that a changing temperature is no news.
+2. A fault counts after two samples in a row, and ends after three samples without it. These count at once: a fault in
+   the first sample of a device, a device without its node, and a read that does not return.
+3. Only the growth of a counter within the last minute counts, and not its value before the first sample.
+4. A reason stays unchanged while the same faults exist, so that a changing temperature causes no new event.
 """
 
 import time

@@ -1,10 +1,10 @@
-"""`Host(root)`: the only door to /sys, /proc and /dev.
+"""`Host(root)`: the only access to /sys, /proc and /dev.
 
-Rules of what comes through it:
+Rules:
 1. A file that is missing, vanishes while being read, or may not be read is `None` or empty: that is normal.
 2. A file that is larger than anything the kernel writes there, or is not text, raises `UnreadableFile`: an error of
    the one device that it belongs to, never of the scan.
-3. A read that has not come back for seconds raises `ReadStuck` from then on, until it does (reads.py).
+3. A read that has not returned for seconds raises `ReadStuck` from then on, until it returns (reads.py).
 4. Links are followed inside the root only, and nothing but regular files is ever opened (tree.py).
 5. A name or link target that is not UTF-8 does not exist: no message to a kubelet could carry it.
 """

@@ -1,7 +1,7 @@
-"""Device ids: the strongest stable fact about a device, written as a DNS label.
+"""Device ids: the strongest stable property of a device, written as a DNS label.
 
-A fact is a serial number, a PCI address, a USB port chain, a uuid, a singleton's name; never a number that the kernel
-counts up (`card1`, `devnum 7`). The kubelet documents 63 characters for a device id and DRA demands a DNS label.
+This is a serial number, a PCI address, a USB port chain, a uuid or a singleton's name, and never a number that the
+kernel assigns (`card1`, `devnum 7`). The kubelet documents 63 characters for a device id and DRA demands a DNS label.
 """
 
 import re

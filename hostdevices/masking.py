@@ -1,7 +1,7 @@
-"""Masks: serial numbers, hardware addresses and UUIDs of a recording, replaced so that it can be given away.
+"""Masks: serial numbers, hardware addresses and UUIDs of a recording are replaced before it is published.
 
-The same value becomes the same other value wherever it stands, names and link targets included, so that what belongs
-together still does. The replacement has the form of the original (`00:00:00:00:00:03`) and tells nothing about it.
+The same value gets the same replacement everywhere, also in names and link targets, so that references stay valid. The
+replacement has the form of the original (`00:00:00:00:00:03`) and contains nothing of it.
 """
 
 import re

@@ -1,6 +1,7 @@
-"""Which pods the kernel knows: the uids of those that have a cgroup, whatever the kubelet remembers.
+"""The pods in the kernel: the uids of those that have a cgroup, independent of the kubelet's state.
 
-The kubelet makes a cgroup for each pod before its first container starts, and removes it after the last one has ended:
+The kubelet creates a cgroup for each pod before its first container starts, and removes it after the last one has
+ended:
 
     kubepods/[burstable|besteffort/]pod<uid>                                            driver cgroupfs
     kubepods.slice/[kubepods-burstable.slice/]kubepods[-burstable]-pod<uid_>.slice      driver systemd, - written as _
@@ -8,8 +9,8 @@ The kubelet makes a cgroup for each pod before its first container starts, and r
 below the root of the (v2), or of each (v1), hierarchy, or below the folder of --cgroup-root: kubelet/kubepods,
 kubelet.slice/kubelet-kubepods.slice. A static pod's uid has 32 hexadecimal digits without dashes.
 
-Rule: absence is not a fact. Every root of pods that can be found counts, and where anything of them cannot be read the
-answer is None, never a smaller set. Nothing below a pod is looked at.
+Rule: absence is not a fact. Every root of pods counts, and if any of them cannot be read the result is None and never a
+smaller set. Nothing below a pod is read.
 
 Source: k8s.io/kubernetes/pkg/kubelet/cm (cgroup_manager_linux.go, pod_container_manager_linux.go).
 """

@@ -1,7 +1,7 @@
-"""The host's devices as the last scan found them, and whether a device that was seen before is still there.
+"""The host's devices as the last scan found them, and whether a device that was seen before still exists.
 
-What was handed out long ago is found again by its identity, wherever its nodes are now. A device that no scan can name
-any more (a group that the configuration does not have today) is there as long as nothing about it has changed.
+A device that was allocated long ago is found by its identity, wherever its nodes are now. A device that no scan
+contains any more (a group that the configuration no longer has) exists as long as nothing about it has changed.
 """
 
 import re

@@ -1,12 +1,12 @@
-"""The reads of a host that are under way, and those that do not come back.
+"""The reads of a host that are in progress, and those that do not return.
 
-A driver whose hardware has gone may answer a read of its attributes (aer_dev_fatal, hwmon) never, and nothing can take
+A driver whose hardware is gone may never answer a read of its attributes (aer_dev_fatal, hwmon), and nothing can get
 such a thread out of the kernel. So:
 
-1. Whoever reads much does so in a thread of its own, an `Attempt`, which notes each read before it begins.
-2. A read that is under way for longer than `LIMIT` is stuck. Its attempt is given up: the thread ends as soon as the
-   read returns, and nobody waits for it. Another attempt begins, and passes over the hardware of the stuck read: to
-   read anything of it raises `ReadStuck`, which is the trouble of the devices that sit there and of no others.
+1. Code that reads much does so in its own thread, an `Attempt`, which records each read before it begins.
+2. A read that takes longer than `LIMIT` is stuck. Its attempt is abandoned: the thread ends as soon as the read
+   returns, and nothing waits for it. Another attempt begins and skips the hardware of the stuck read: a read of
+   anything there raises `ReadStuck`, which affects only the devices on this hardware.
 3. At most `MOST_STUCK` threads are stuck at a time; with so many no attempt begins.
 4. When a stuck read returns, its hardware is read again.
 """
@@ -40,7 +40,7 @@ class StuckRead(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Say so in words that stay the same while it is so."""
-        return f"reading {self.path} does not come back"
+        return f"reading {self.path} does not return"
 
 
 class _GivenUp(BaseException):
@@ -115,13 +115,13 @@ class Reads:
     def add(self, stuck: StuckRead) -> None:
         """Pass over the hardware of a read from now on."""
         self._stuck[_hardware(stuck.path)] = stuck
-        _log.error("%s; what it belongs to counts as unhealthy until it does", stuck)
+        _log.error("%s; its device is unhealthy until it does", stuck)
 
     def remove(self, stuck: StuckRead) -> None:
         """Read the hardware again: the read has come back."""
         if self._stuck.get(_hardware(stuck.path)) is stuck:
             del self._stuck[_hardware(stuck.path)]
-        _log.warning("reading %s came back after %.0f s", stuck.path, time.monotonic() - stuck.since)
+        _log.warning("reading %s returned after %.0f s", stuck.path, time.monotonic() - stuck.since)
 
 
 class Attempt(Generic[T]):

@@ -5,8 +5,8 @@
     ["/sys/devices/pci0000:00/0000:00:01.0/config", "bytes", "hoAAEA=="]
     ["/dev/fuse", "node", "c 10:229"]
 
-`there` is a file or folder whose content was not recorded. Folders on the way to an entry are not written down. The
-first line says which format this is.
+`there` is a file or folder whose content was not recorded. Folders on the way to an entry are not recorded. The
+first line contains the format.
 """
 
 import base64
@@ -92,7 +92,7 @@ class Recording(StoredTree):
                     entries.append(_entry.decode(line))
         except gzip.BadGzipFile:
             hint = (
-                "make one there with `nodeplug capture`; of an archive of /sys unpack the files, and name their folder"
+                "make one on the node with `nodeplug capture`; to use an archive of /sys, unpack it and name the folder"
             )
             raise ValueError(f"{file}: not a capture of nodeplug (not gzip); {hint}") from None
         except (EOFError, zlib.error):

@@ -1,4 +1,4 @@
-"""A scan: all readers over one host, put together to an inventory."""
+"""A scan: all readers on one host, combined to an inventory."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence

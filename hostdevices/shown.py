@@ -1,7 +1,7 @@
-"""What others wrote, within a line of ours: what hardware says of itself, what a kubelet calls pods and claims.
+"""Texts of others in our log lines and messages: what hardware reports about itself, and a kubelet's names of pods.
 
-Whoever wrote it may have meant a terminal or a log reader, or 64 KiB: a line shows characters that can be printed, the
-others by their escapes, and as many of them as help.
+Such a text may be meant to attack a terminal or a log reader, or may have 64 KiB. A line contains its printable
+characters, escapes for the others, and a limited number of them.
 """
 
 NAME = 100

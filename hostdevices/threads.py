@@ -1,7 +1,7 @@
-"""Work on the host in a thread, for the loop: it is done while somebody waits for it, or never.
+"""Work on the host in a thread, for the loop: it is done while its caller waits, or never.
 
-An executor keeps what it could start no thread for, and does it once another one is free: a device would be reset, or
-get another driver, for somebody who was told that it could not be, and is gone.
+An executor keeps work for which it could start no thread, and does it when another thread is free. Then a device would
+be reset, or get another driver, although the caller got an error and has ended.
 """
 
 import asyncio

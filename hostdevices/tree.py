@@ -1,7 +1,7 @@
-"""Where a host's files come from: the running machine, a folder with sys/, proc/ and dev/, or a recording.
+"""The source of a host's files: the running machine, a folder with sys/, proc/ and dev/, or a recording.
 
-Rule: whoever made a stored tree decides what is in it, so nothing in it may lead out of it, wait, or wake a device:
-links are followed inside the tree only, and only regular files and folders are ever opened.
+Rule: the contents of a stored tree are not trusted. So nothing in it can lead out of it, block, or wake a device: links
+are followed only inside the tree, and only regular files and folders are opened.
 """
 
 import errno

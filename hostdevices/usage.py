@@ -1,4 +1,4 @@
-"""Whether the node uses a device itself, so that its driver must not be taken from it: asked right before that is done.
+"""Whether the node itself uses a device, so that its driver must not be unbound. Checked right before the unbind.
 
 | device | it is in use while |
 |---|---|
@@ -8,10 +8,10 @@
 | block device | a file system of it is mounted, it is swap, or part of a volume, an array or a cache; |
 | | it may be part of a ZFS pool, for nothing that can be read without opening disks says of which one |
 | display | the firmware has chosen it for the console |
-| anything with a node | a process that is seen here has the node open |
+| any device with a node | a visible process has the node open |
 
-What other mount or process namespaces have is seen as far as /proc shows it: a daemon that is process 1 of its own
-container sees none of the node's mounts, and says so of every block device.
+Other mount and process namespaces are visible as far as /proc shows them. A daemon that is process 1 of its own
+container sees none of the node's mounts, and reports every block device as used.
 
 Sources: Linux, ABI/testing/sysfs-class-net, sysfs-bus-pci (boot_vga); proc(5), mountinfo; drivers/md/bcache/super.c,
 fs/bcachefs/super.c; OpenZFS, module/zfs/spa_stats.c.
@@ -77,7 +77,7 @@ def _reasons(host: Host, function: str, parts: Sequence[Device]) -> Iterator[str
     if host.link(f"{function}/driver") is not None and host.read(f"{function}/boot_vga") == "1":
         yield "the node's console is on it"
     if host.exists(f"{function}/virtfn0"):
-        yield "its virtual functions would end; take them away first (sriov_numvfs)"
+        yield "its virtual functions would end; remove them first (sriov_numvfs)"
     yield from _interfaces(host, function)
     disks = [x for x in parts if x.kind == "block"]
     if disks:
@@ -98,7 +98,7 @@ def _interfaces(host: Host, function: str) -> Iterator[str]:
         if host.exists(f"{_NET}/{name}/master") or any(x.startswith("upper_") for x in host.list(f"{_NET}/{name}")):
             yield f"its interface {name} is part of another one"
         if known.mark(name).get("uplink") is not False:
-            yield f"its interface {name} carries the node's own traffic, or may"
+            yield f"its interface {name} carries the node's own traffic, or may carry it"
         if is_up(host, f"{_NET}/{name}"):
             yield f"its interface {name} is up (`ip link set {name} down`)"
 
@@ -111,7 +111,7 @@ def _drives(host: Host, function: str) -> bool:
 
 def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:
     if host.link("/proc/self") == "1":
-        yield f"it has the disk {disks[0].name}, and which file systems the node has mounted is not seen here (hostPID)"
+        yield f"it has the disk {disks[0].name}, and the node's mounts are not visible here (hostPID)"
     tables = (_table(host, f"/proc/{x}/mountinfo") for x in ("1", "self"))
     # a mount point can have anything in its name but blanks and line feeds, carriage returns included
     mounted = {fields[2] for table in tables for x in table.split(b"\n") if len(fields := x.split(b" ")) > 2}

@@ -1,7 +1,7 @@
-"""Whether a device is still the one that was scanned, asked at the moment when it is handed out.
+"""Whether a device is still the one that was scanned. Checked when it is allocated.
 
-Nodes are renumbered: what was /dev/ttyUSB0 may be another stick by the time a container asks for it. A fingerprint is
-everything about a device that a replacement would change, and that can be read in microseconds.
+Nodes are renumbered: /dev/ttyUSB0 may be another stick when a container requests it. A fingerprint is everything about
+a device that a replacement would change and that can be read in microseconds.
 """
 
 from collections.abc import Iterable, Iterator

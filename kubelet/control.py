@@ -154,7 +154,7 @@ class ControlServer:
             namespace, _, name = request.name.rpartition("/")
             self._claims.remove(name, namespace or "default")
         elif request.do != "status":
-            raise NodeError(f"{request.do}: no such request, or it lacks what it is about")
+            raise NodeError(f"{request.do}: no such request, or a field is missing")
 
     @property
     def _claims(self) -> MemoryCluster:

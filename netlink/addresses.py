@@ -1,4 +1,4 @@
-"""The addresses of interfaces: those that stay (no DHCP lease) and are of global scope, as `192.0.2.7/24`."""
+"""The addresses of interfaces that are permanent (no DHCP lease) and of global scope, as `192.0.2.7/24`."""
 
 import errno
 import socket

@@ -58,7 +58,7 @@ class Connection:
             answer = self._ask(kind, body, ROOT_AND_MATCH, is_wanted)
             if not any(each.flags & INTERRUPTED for each in answer):
                 return answer[:-1]
-        raise NetlinkError(errno.EINTR, "what is listed keeps changing")
+        raise NetlinkError(errno.EINTR, "the list keeps changing")
 
     def _ask(
         self, kind: int, body: bytes, flags: int, is_wanted: Callable[[bytes], bool] | None = None
@@ -87,5 +87,5 @@ class Connection:
         except TimeoutError:
             raise NetlinkError(errno.ETIMEDOUT, f"the kernel has not answered within {_TIMEOUT:g} s") from None
         if flags & socket.MSG_TRUNC:  # what was cut off would pass for absent
-            raise NetlinkError(errno.EMSGSIZE, f"the kernel says more than {_ROOM} bytes at once")
+            raise NetlinkError(errno.EMSGSIZE, f"the kernel sent more than {_ROOM} bytes at once")
         return data

@@ -1,6 +1,6 @@
-"""What the kernel says of interfaces as they come, change and go, and of network namespaces that end.
+"""The kernel's events of interfaces that are added, changed or removed, and of network namespaces that end.
 
-An event is a reason to look, never a fact.
+An event triggers a read, and is never a fact.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Network interfaces as the kernel knows them, here or in a network namespace that has a number here."""
+"""Network interfaces in the kernel, in this network namespace or in one that has a number here."""
 
 import errno
 import struct

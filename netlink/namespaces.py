@@ -1,4 +1,4 @@
-"""The other network namespaces that have a number in this one: all into which an interface of ours was moved."""
+"""The other network namespaces that have a number in this one: all those into which one of our interfaces was moved."""
 
 import struct
 

@@ -1,7 +1,8 @@
-"""The interfaces that default routes lead over: of which table, and each way of a route that has several.
+"""The interfaces of default routes, with their table, for each way of a route with several.
 
-/proc/net/route has the main table alone, and of several ways (ECMP) the first. The ways may be objects of their own,
-which routes name (`ip nexthop`); with the sysctl nexthop_compat_mode off the kernel tells of a route their number only.
+/proc/net/route has only the main table, and of several ways (ECMP) only the first. The ways may be separate objects
+that routes refer to (`ip nexthop`); with the sysctl nexthop_compat_mode off, the kernel reports only their number for a
+route.
 """
 
 import socket

@@ -15,36 +15,36 @@ from nodeplug.commands.group import CommandGroup
 
 _SECTIONS: Final = {
     "This machine": {
-        "discover": "What is here: ids, nodes, NUMA, attributes, health.",
-        "check": "Validate a configuration; which device goes where, and why the others go nowhere.",
-        "convert": "The configuration of another device plugin as nodeplug's, with its names and devices.",
-        "classes": "The DeviceClasses of what a configuration offers through DRA.",
-        "doctor": "What this machine lacks for nodeplug, and what to do about it.",
-        "capture": "Record the device tree, to look at elsewhere with --root.",
-        "topology": "Where devices sit, how they are and who has them; --svg draws it.",
-        "demo": "The main job on this machine's devices, with a stand-in kubelet.",
+        "discover": "Show this machine's devices: ids, device nodes, NUMA, attributes, health.",
+        "check": "Check a configuration; show which resource gets which device, and why.",
+        "convert": "Convert the configuration of another device plugin.",
+        "classes": "Print the DeviceClasses of the resources that are offered through DRA.",
+        "doctor": "Find what nodeplug lacks on this machine, and show what to do about it.",
+        "capture": "Record the device tree, for --root on another machine.",
+        "topology": "Show NUMA nodes, PCI roots and devices, with health and holders; --svg: as a drawing.",
+        "demo": "Show what nodeplug does, with this machine's devices and a stand-in kubelet.",
     },
     "The daemon": {
         "run": "Offer this node's devices to the kubelet.",
-        "status": "Its state: resources, registrations, devices, leases, what is wrong.",
-        "leases": "Who has which device, and who says so; end a lease by hand.",
-        "events": "What happened to devices, leases and the configuration; --follow: what happens next.",
-        "ui": "A page to look at: the node as a picture, who has what, what happens, live.",
-        "explain": "Why a device or a resource is as it is, and what is missing.",
-        "dry-run": "What a container would be given, or why not; nothing is handed out.",
-        "withhold": "Stop giving a device to new pods, until it is readmitted.",
-        "readmit": "Give a withheld device to pods again.",
-        "reload": "Read the configuration again, and see what that changes.",
-        "bundle": "What a report about this node needs, in one archive, without credentials.",
+        "status": "Show resources, registrations, devices, leases, and what is wrong.",
+        "leases": "Show which pod has which device, and on whose evidence; end a lease by hand.",
+        "events": "Show events of devices, leases and the configuration; --follow: new ones, too.",
+        "ui": "Serve a live page with a picture of the node, leases and events.",
+        "explain": "Explain why a device or resource is offered or not, and what is missing.",
+        "dry-run": "Show what a container would get, or why not; nothing is allocated.",
+        "withhold": "Stop allocating a device to new pods, until it is readmitted.",
+        "readmit": "Allow new pods to get a withheld device again.",
+        "reload": "Make the daemon read its configuration again, and show what changes.",
+        "bundle": "Collect an archive for a report about this node, without credentials.",
     },
     "Without a cluster": {
-        "kubelet": "A stand-in kubelet for plugins and DRA drivers; their conformance; checkpoints.",
-        "allocate": "DRA allocations from manifests or of a cluster, and why not.",
-        "apiserver": "A stand-in API server for your own kubectl.",
-        "k8srm": "The k8srm prototype's scheduler, pools and API server.",
+        "kubelet": "Run a stand-in kubelet; verify plugins and DRA drivers; show checkpoints.",
+        "allocate": "Allocate DRA claims from manifests or a cluster, and show why not.",
+        "apiserver": "Run a stand-in API server for your own kubectl.",
+        "k8srm": "Run the scheduler, pools and API server of the k8srm prototype.",
     },
     "The shell": {
-        "completion": "What bash, zsh or fish needs to complete commands.",
+        "completion": "Print the completion script for bash, zsh or fish.",
     },
 }
 """Every command, by what it is about, with what lists say of it: they need not load it."""
@@ -94,7 +94,7 @@ class _Lazy(CommandGroup):
             package = _LIBRARIES.get((error.name or "").partition(".")[0])
             if package is None:
                 raise
-            words = f"this command needs {package}, which is not here"
+            words = f"this command needs {package}, which is not installed"
             raise click.ClickException(f"{words}: pip install {package}, or install nodeplug's wheel") from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -112,7 +112,7 @@ class _Lazy(CommandGroup):
 @click.group(
     cls=_Lazy,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="nodeplug COMMAND --help says more of each, with examples.",
+    epilog="nodeplug COMMAND --help describes each command, with examples.",
 )
 @click.version_option(package_name="nodeplug")
 def main() -> None:

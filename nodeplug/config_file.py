@@ -1,16 +1,17 @@
-"""The configuration's file while the daemon runs: read again when it was changed, and on SIGHUP.
+"""The configuration's file while the daemon runs: it is read again after changes and on SIGHUP.
 
-    changed, SIGHUP, `nodeplug reload` -> quiet? -> valid? -> other than now? -> the daemon
+    changed, SIGHUP, `nodeplug reload` -> unchanged for a while? -> valid? -> different? -> the daemon
 
 Rules:
-1. What is wrong is said, finding by finding, and the configuration of before stays: a file that is gone or half written
-   takes no device away.
-2. A change is read once the file has been left alone for `SETTLE` seconds, and what is there after `MOST_SETTLE` where
-   somebody writes it all the time. A ConfigMap is a folder whose link `..data` is moved, an editor writes in place or
-   moves a new file there: each is noticed. What is behind a link of somebody's own is not; SIGHUP says so.
-3. A file that is there and cannot be read is read again after `AGAIN` seconds: nothing says when a disk has recovered.
-4. Nobody watches before the daemon has started, and while it restarts: what has changed meanwhile, as the file's
-   `stamp` tells, is read when the watch begins.
+1. Every mistake is reported, and the previous configuration stays in effect: a missing or incomplete file removes no
+   device.
+2. A change is read when the file has been unchanged for `SETTLE` seconds, or after `MOST_SETTLE` if a program keeps
+   writing it. A ConfigMap is a folder whose link `..data` is replaced; an editor writes in place or moves a new file
+   there: each is noticed. Changes behind another symbolic link are not; use SIGHUP.
+3. A file that exists and cannot be read is read again after `AGAIN` seconds, because no event reports that a disk has
+   recovered.
+4. The file is not watched before the daemon has started and while it restarts. A change in this time, which the file's
+   `stamp` shows, is read when the watch begins.
 """
 
 import asyncio
@@ -146,7 +147,7 @@ class ConfigFile:
                 changed = "; ".join(differences(before, self.config))
                 log.info("configuration changed: %s", changed)
                 self._telemetry.reloads["good"] += 1
-                self._telemetry.events.record("reloaded", f"the configuration is another one: {changed}")
+                self._telemetry.events.record("reloaded", f"the configuration changed: {changed}")
                 is_new = starts_anew(self.config)
                 if is_new and not self.is_tried:
                     self._before = before, content

@@ -1,7 +1,7 @@
-"""The daemon: who holds what on disk and who looks after it, the host's devices, and the two fronts that offer them.
+"""The daemon: the ledger of leases and its reconciler, the host's devices, and the two fronts that offer them.
 
-Every long-lived part runs in one group: one that dies ends them all, with its name in the log, and whoever supervises
-the process starts it again. At the end sockets go, and leases stay.
+All long-lived parts run in one task group. If one fails, all end, with its name in the log, and the supervisor starts
+the process again. At the end sockets are removed, and leases stay.
 """
 
 import asyncio
@@ -229,7 +229,9 @@ async def _follow_the_name(telemetry: Telemetry, node: str, identify: Callable[[
             registered.clear()
             before, kubelet = kubelet, identify()
             if kubelet != before and (now := node_name()) != node:
-                raise Renamed(f"a kubelet has started since the host is called {now}, no longer {node}: restarting")
+                raise Renamed(
+                    f"the kubelet has restarted after the host name changed from {node} to {now}: nodeplug restarts"
+                )
     finally:
         unsubscribe()
 
@@ -245,7 +247,7 @@ def _status_servers(settings: Settings, running: Running) -> Iterator[tuple[str,
         page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
         yield "status page", _status_server(settings.metrics_address, running, page)
     elif settings.status_page != "none":
-        log.warning("settings.statusPage: no page is served without settings.metricsAddress")
+        log.warning("settings.statusPage: no page is served, because settings.metricsAddress is not set")
     if settings.status_socket:
         yield "status socket", _status_server(settings.status_socket, running)
 

@@ -1,7 +1,7 @@
-"""DDP: with which package a network card of Intel's parses packets, as its driver tells through devlink.
+"""DDP: the package with which an Intel network card parses packets, as its driver reports it through devlink.
 
-A virtual function has its physical one's, which is where it is asked for. What was said stays while nothing is said:
-a card that is busy loses no profile. A card that is gone, or has another driver, does.
+A virtual function has the package of its physical one, which is asked. The last known package stays while the driver
+does not answer, and ends when the card is gone or has another driver.
 """
 
 from msgspec import structs
@@ -39,7 +39,11 @@ class DdpProfiles:
         try:
             with Connection(GENERIC) as connection:
                 if (devlink := family(connection, "devlink")) is None:
-                    return [Problem("devlink", "this kernel has none, so that no card tells its DDP profile")]
+                    return [
+                        Problem(
+                            "devlink", "this kernel does not support it, so the DDP profiles of cards are not known"
+                        )
+                    ]
                 for card in sorted(cards):
                     try:
                         versions = running_versions(connection, devlink, card[0])

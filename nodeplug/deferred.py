@@ -1,8 +1,8 @@
-"""What others import and the daemon does not use is loaded by whoever uses it first.
+"""Lazy imports of modules that other libraries import and that the daemon does not use.
 
-asyncio imports TLS always, and without DRA nobody here needs its 4 MiB; the rest is what the libraries below import for
-functions that nobody calls here, 3 MiB together. In the place of each stands a module that becomes the real one as soon
-as it is asked for an attribute. To those who import it there is no difference.
+asyncio always imports TLS, 4 MiB that are not needed without DRA. The rest is imported by the libraries below for
+functions that are never called here, together 3 MiB. Each is replaced by a module that becomes the real one at the
+first access to an attribute, so importers see no difference.
 """
 
 import importlib

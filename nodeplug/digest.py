@@ -1,4 +1,4 @@
-"""What sha256sum prints, without the library that the standard way to it loads."""
+"""The output of sha256sum, without the library that hashlib loads."""
 
 import importlib
 import sys

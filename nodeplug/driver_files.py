@@ -1,4 +1,4 @@
-"""The drivers' files for `userspace`, from the configuration and the ledger. For who has GPUs alone."""
+"""The drivers' files for `userspace`, from the configuration and the ledger. Loaded only for GPUs."""
 
 import logging
 from functools import partial
@@ -38,7 +38,7 @@ async def prune(files: NvidiaUserspace, ledger: Ledger) -> None:
     try:
         await in_thread(partial(files.prune, leases))
     except (OSError, HostExhausted) as error:
-        log.warning("files of a driver that nobody has any more cannot be removed: %s", error)
+        log.warning("files of a driver that no container uses any more cannot be removed: %s", error)
 
 
 def _key(lease: Lease) -> object:

@@ -1,4 +1,4 @@
-"""What a scan does not read: health over time, and what libraries, drivers and other daemons say of devices."""
+"""Data that a scan does not read: health over time, and data of libraries, drivers and other daemons about devices."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial

@@ -2,15 +2,15 @@
 
     scans -> leases whose device is nowhere -> gone for long enough -> the pod, by its uid -> the eviction API
 
-The device plugin API has no word for a device that went while a container has it; claims have taints.
+The device plugin API cannot report that a device is gone while a container has it; claims have taints.
 
 Rules:
-1. Level, not edge: what is gone follows from the last scan and from the leases of the moment, so nothing is missed or
-   repeated after a restart; the time begins again then.
-2. A device is gone when no scan finds any of it. A scan that could not read a class of devices says nothing of any.
-3. The pod must be this node's, and not being deleted; what is evicted is that very pod, by its uid, which the kubelet's
-   file says: until then it is nobody, for another one may have its name by now. A PodDisruptionBudget may keep it: it
-   is tried again.
+1. Level, not edge: missing devices follow from the last scan and the present leases, so nothing is missed or repeated
+   after a restart; the time starts again then.
+2. A device is gone if a scan finds no part of it. A scan that could not read a class of devices is no evidence.
+3. The pod must be on this node and have no deletionTimestamp. It is evicted by its uid, which the kubelet's file has:
+   before that no pod is evicted, because another pod may have the name by now. A PodDisruptionBudget can prevent it;
+   the eviction is then tried again.
 4. No more than `AT_ONCE` pods are evicted, then one every `PAUSE` seconds.
 """
 
@@ -192,7 +192,7 @@ class Evictions:
         except Refused as error:
             if error.is_missing:  # and not the page of a proxy that has no server now
                 return None
-            hint = "; the overlay `eviction` lets it" if error.code == _NOT_ALLOWED else ""
+            hint = "; the overlay `eviction` adds the right" if error.code == _NOT_ALLOWED else ""
             return self._again(f"{error}{hint}", lease)  # a conflict, too: the next look at the pod says what it is
         except _FAILURES as error:
             return self._again(str(error), lease)
@@ -207,7 +207,9 @@ class Evictions:
 
     def _again(self, problem: str, lease: Lease) -> float:
         if problem != self._problem:
-            log.warning("%s, whose device is gone, is not evicted: %s; it is tried again", who(lease.holder), problem)
+            log.warning(
+                "%s, whose device is gone, is not evicted: %s; nodeplug tries again", who(lease.holder), problem
+            )
         self._problem = problem
         return self._clock() + RETRY
 

@@ -1,6 +1,6 @@
-"""Does a CDI spec on this machine describe the devices that `cdiDevices` name? For commands; the daemon does not ask.
+"""Whether a CDI spec on this machine defines the devices in `cdiDevices`. For commands; the daemon does not check it.
 
-A runtime does not start a container that asks for a device which nobody describes.
+A runtime does not start a container with a CDI device that no spec defines.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ def undescribed(host: Host, config: Config, assigned: Mapping[str, Sequence[Devi
         for device in assigned[resource.name]:
             for name in () if device.unavailable else foreign_names(resource.cdi_devices, device):
                 if name not in known:
-                    reason = f"no CDI spec in {', '.join(folders)} has {name}, so its container would not start"
+                    reason = f"no CDI spec in {', '.join(folders)} defines {name}, so its container would not start"
                     yield Problem(
                         f"{resource.name} {device.id}", f"{reason}; make one (NVIDIA: nvidia-ctk cdi generate)"
                     )

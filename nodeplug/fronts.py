@@ -1,7 +1,7 @@
-"""What the daemon wires together, made from a configuration: its two fronts, and the witnesses of who holds what.
+"""The daemon's parts that are made from a configuration: the two fronts, and the witnesses.
 
-The DRA side is imported only where something is offered through it, or held from before: it brings the client of the
-API server, and that brings TLS.
+The DRA side is imported only if devices are offered or held through it, because it needs the client of the API server,
+and that needs TLS.
 """
 
 import logging
@@ -103,7 +103,7 @@ def dra_plugin(
             ) from error
         client = None
     if not resources:
-        log.info("claims have devices that are not offered through DRA any more; their pods can end")
+        log.info("claims have devices that are not offered through DRA any more; the driver stays until their pods end")
     options = driver_options(config.settings)
     return DraPlugin(resources, host, presence, ledger, client, options, watcher, telemetry)
 
@@ -213,7 +213,7 @@ def remove_features(settings: Settings) -> None:
     try:
         remove_left(state)
     except OSError as error:
-        log.warning("features of this node that are not wanted any more stay until they expire: %s", error)
+        log.warning("features of this node that are no longer configured stay until they expire: %s", error)
 
 
 @asynccontextmanager

@@ -1,12 +1,12 @@
-"""The log's way out: a pipe or socket whose reader may hang (a runtime, journald), and whom nobody here waits for.
+"""The log's output: a pipe or socket whose reader may hang (a runtime, journald), and for which nothing waits.
 
-A write to a full pipe blocks, and the loop logs: Allocate, probes and SIGTERM would wait for whoever reads the log. So
-nothing is written that could block. A line for which there is no room within `PATIENCE` is dropped, each one after it
-at once until there is room, and then a line says how many were lost. A line that was begun is ended first.
+A write to a full pipe blocks, and the loop logs: Allocate, probes and SIGTERM would wait for the reader of the log. So
+only writes that cannot block are made. A line for which there is no space within `PATIENCE` is dropped, and so is each
+later one until there is space; then a line contains the number of lost lines. An incomplete line is completed first.
 
-The room that there is may be somebody else's a moment later, where another process writes to the same pipe. So the
-kernel is asked to refuse what would block (RWF_NOWAIT, pwritev2(2)), which it does for pipes since Linux 6.4, and for
-sockets; not through O_NONBLOCK, which the other process would have, too.
+If another process writes to the same pipe, free space can be used up at any moment. So the kernel is asked to refuse a
+blocking write (RWF_NOWAIT, pwritev2(2)), which it does for pipes since Linux 6.4, and for sockets. O_NONBLOCK is not
+used, because it would also apply to the other process.
 """
 
 import errno

@@ -1,8 +1,8 @@
 """Logs: text on a terminal, one JSON object a line elsewhere.
 
-Every event may carry `resource`, `device`, `claim` and `holder` (logging's `extra`). Much of it somebody else has
-written (see `hostdevices/shown.py`): whatever is in it, an event without a traceback is one line of less than 7,000
-characters, and a traceback has at most 100 lines more.
+Every record can have `resource`, `device`, `claim` and `holder` (logging's `extra`). Much of it comes from outside (see
+`hostdevices/shown.py`). A record without a traceback is always one line of less than 7,000 characters, and a traceback
+has at most 100 additional lines.
 """
 
 import io

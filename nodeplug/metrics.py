@@ -1,19 +1,19 @@
-"""Metrics for Prometheus: what the watcher of the host and the two fronts say, as text when somebody asks.
+"""Metrics for Prometheus, from the watcher of the host and the two fronts, as text for each scrape.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
 | nodeplug_build_info | gauge | version, python | 1 |
-| nodeplug_config_info | gauge | sha256 | 1; the digest of the file that counts |
-| nodeplug_config_reloads_total | counter | result | readings that changed something, and those that were refused |
-| nodeplug_config_last_reload_successful | gauge | | 0 while the file is wrong and its last good state counts |
-| nodeplug_config_last_reload_success_timestamp_seconds | gauge | | when the file was last read and good |
-| nodeplug_scan_seconds | gauge | | what the last scan of the host took |
-| nodeplug_stuck_reads | gauge | | reads of /sys that have not come back |
-| nodeplug_devices | gauge | resource, health | what the kubelet was told: `healthy`, or why it is unhealthy |
+| nodeplug_config_info | gauge | sha256 | 1; the digest of the file in effect |
+| nodeplug_config_reloads_total | counter | result | reloads that changed something, and those that were refused |
+| nodeplug_config_last_reload_successful | gauge | | 0 while the file has a mistake |
+| nodeplug_config_last_reload_success_timestamp_seconds | gauge | | when the file was last read without a mistake |
+| nodeplug_scan_seconds | gauge | | the duration of the last scan of the host |
+| nodeplug_stuck_reads | gauge | | reads of /sys that have not returned |
+| nodeplug_devices | gauge | resource, health | as reported to the kubelet: `healthy`, or why it is unhealthy |
 | nodeplug_leases | gauge | resource | units that containers hold |
 | nodeplug_lease_info | gauge | resource, api, unit, device, namespace, pod, container, claim, pod_uid | 1 |
-| nodeplug_lease_info_omitted | gauge | | leases that are not among these, for there are too many |
-| nodeplug_leases_writable | gauge | | 0 while the disk takes no lease |
+| nodeplug_lease_info_omitted | gauge | | leases that are left out because there are too many |
+| nodeplug_leases_writable | gauge | | 0 while no lease can be written to the disk |
 | nodeplug_registrations_total | counter | resource | times that the kubelet accepted the resource |
 | nodeplug_kubelet_listens | gauge | resource | 1 while the kubelet has ListAndWatch open |
 | nodeplug_dra_devices | gauge | health | devices in ResourceSlices: `healthy`, `unhealthy`, `withheld` |
@@ -78,35 +78,37 @@ def collect(
 
     `config_sha256` is of the file that counts.
     """
-    yield _gauge("nodeplug_build_info", "Which nodeplug this is.", ({"version": VERSION, "python": _PYTHON}, 1))
+    yield _gauge(
+        "nodeplug_build_info", "The version of nodeplug and of Python.", ({"version": VERSION, "python": _PYTHON}, 1)
+    )
     if config_sha256:
-        text = "The digest of the configuration's file that counts."
+        text = "The digest of the configuration file in effect."
         yield _gauge("nodeplug_config_info", text, ({"sha256": config_sha256}, 1))
     if telemetry is not None and file is not None:
         reloads = telemetry.reloads
         yield _counter(
             "nodeplug_config_reloads_total",
-            "Readings of the file that changed something, and readings that were refused.",
+            "Reloads of the file that changed something, and reloads that were refused.",
             ({"result": "good"}, reloads["good"]),
             ({"result": "refused"}, reloads["refused"]),
         )
     if file is not None:
         yield _gauge(
             "nodeplug_config_last_reload_successful",
-            "0 while the configuration's file is wrong and the last good one counts.",
+            "0 while the configuration file has a mistake and the previous one is in effect.",
             ({}, file.is_good),
         )
         yield _gauge(
             "nodeplug_config_last_reload_success_timestamp_seconds",
-            "When the configuration's file was last read and good.",
+            "When the configuration file was last read without a mistake.",
             ({}, file.loaded_at),
         )
     if scan is not None:
-        yield _gauge("nodeplug_scan_seconds", "What the last scan of the host took.", ({}, scan.seconds))
-        yield _gauge("nodeplug_stuck_reads", "Reads of /sys that have not come back.", ({}, scan.stuck_reads))
+        yield _gauge("nodeplug_scan_seconds", "Duration of the last scan of the host.", ({}, scan.seconds))
+        yield _gauge("nodeplug_stuck_reads", "Reads of /sys that have not returned.", ({}, scan.stuck_reads))
     yield _gauge(
         "nodeplug_devices",
-        "What the kubelet was told.",
+        "Devices as reported to the kubelet.",
         *(({"resource": x.name, "health": "healthy"}, x.healthy) for x in resources),
         *(({"resource": x.name, "health": "unhealthy"}, _ill(x)) for x in resources),
         *(({"resource": x.name, "health": "in-use"}, x.in_use) for x in resources),
@@ -116,7 +118,7 @@ def collect(
         "nodeplug_leases", "Units that containers hold.", *(({"resource": x.name}, x.leased) for x in resources)
     )
     yield from _leases(leases)
-    text = "0 while leases cannot be written to disk, so that nothing is handed out."
+    text = "0 while leases cannot be written to disk, so that nothing is allocated."
     yield _gauge("nodeplug_leases_writable", text, ({}, leases_writable))
     yield _counter(
         "nodeplug_registrations_total",
@@ -139,9 +141,9 @@ def _ill(resource: ResourceStatus) -> int:
 
 
 def _leases(leases: Sequence[Lease]) -> Iterator[Metric]:
-    text = "Who has what: a lease, with the pod and container or the claim as far as they are known."
+    text = "A lease, with its pod and container or its claim, as far as they are known."
     yield _gauge("nodeplug_lease_info", text, *((_lease(x), 1) for x in leases[:MOST_LEASES]))
-    text = "Leases that are not told one by one."
+    text = "Leases without a nodeplug_lease_info, because there are too many."
     yield _gauge("nodeplug_lease_info_omitted", text, ({}, max(0, len(leases) - MOST_LEASES)))
 
 
@@ -198,25 +200,25 @@ def _counted(telemetry: Telemetry, *, has_dra: bool) -> Iterator[Metric]:
     written = telemetry.cluster_events
     yield _counter(
         "nodeplug_cluster_events_total",
-        "Events of Kubernetes: written, too many to be written, and not taken by the API server.",
+        "Kubernetes Events: written, dropped by the rate limit, and refused by the API server.",
         ({"outcome": "written"}, written["written"]),
         ({"outcome": "limited"}, written["limited"]),
         ({"outcome": "failed"}, written["failed"]),
     )
-    yield _histogram("nodeplug_allocate_duration_seconds", "What Allocate took.", ({}, telemetry.allocate))
+    yield _histogram("nodeplug_allocate_duration_seconds", "Duration of Allocate.", ({}, telemetry.allocate))
     if has_dra:
         yield _histogram(
-            "nodeplug_dra_prepare_duration_seconds", "What NodePrepareResources took.", ({}, telemetry.prepare)
+            "nodeplug_dra_prepare_duration_seconds", "Duration of NodePrepareResources.", ({}, telemetry.prepare)
         )
         yield _histogram(
-            "nodeplug_dra_unprepare_duration_seconds", "What NodeUnprepareResources took.", ({}, telemetry.unprepare)
+            "nodeplug_dra_unprepare_duration_seconds", "Duration of NodeUnprepareResources.", ({}, telemetry.unprepare)
         )
     yield _histogram(
-        "nodeplug_lease_commit_duration_seconds", "What writing leases to disk took.", ({}, telemetry.commit)
+        "nodeplug_lease_commit_duration_seconds", "Duration of writing leases to disk.", ({}, telemetry.commit)
     )
     yield _histogram(
         "nodeplug_hotplug_duration_seconds",
-        "From the kernel's event to the list that the kubelet is sent, or to the stored ResourceSlice.",
+        "Duration from the kernel's event to the list for the kubelet, or to the stored ResourceSlice.",
         *(({"api": api}, telemetry.hotplug[api]) for api in apis),
     )
 

@@ -1,7 +1,7 @@
-"""The folder in which CDI specs were written before: a runtime that still reads it must not find devices as they were.
+"""The previous folder of CDI specs: a runtime that still reads it must not find outdated specs.
 
-A device that is renumbered afterwards is described there by what is another device's by then, and of two folders a
-runtime takes the one that it reads last, whichever that is. `cdi-directory` in the state directory names the folder.
+After a renumbering such a spec would describe another device's node, and of two folders a runtime uses the one that it
+reads last. `cdi-directory` in the state directory contains the folder.
 """
 
 import contextlib
@@ -31,13 +31,16 @@ def leave_folder_of_before(settings: Settings) -> None:
             for owner in get_args(Api):
                 cdi.CdiDirectory(Path(before), owner).keep(())
         except OSError as error:
-            says = "CDI specs of before stay in %s, and a runtime that reads them may give out devices as they were: %s"
+            says = "CDI specs stay in the previous folder %s, and a runtime that reads it can use outdated specs: %s"
             log.error(says, before, error.strerror or error)
             return
         if is_seen:
-            log.info("CDI specs are written to %s from now on; those of before in %s are removed", now, before)
+            log.info("CDI specs are written to %s from now on; the previous ones in %s are removed", now, before)
         else:  # as in a pod that has no mount of it any more
-            says = "CDI specs are written to %s from now on; %s is not seen here: where it is, remove nodeplug-* in it"
+            says = (
+                "CDI specs are written to %s from now on; the previous folder %s is not visible here: on the node,"
+                " remove nodeplug-* in it"
+            )
             log.warning(says, now, before)
     with contextlib.suppress(OSError):  # the ledger, which lies beside it, says what is wrong with the disk
         mark.parent.mkdir(0o700, parents=True, exist_ok=True)

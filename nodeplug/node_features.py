@@ -1,19 +1,19 @@
-"""What this node offers, as labels of its Node: a feature file for node-feature-discovery's local source.
+"""The offered devices as labels of the Node: a feature file for node-feature-discovery's local source.
 
     assignment -> lines `RESOURCE.PROPERTY=VALUE` -> `features.d/nodeplug` -> nfd-worker -> labels
 
 Rules:
-1. Devices that are listed count, well or not: a label is for choosing nodes, and `allocatable` says what is free.
-   What its devices do not agree about is not said of a resource.
-2. A file is complete when it appears, is written when it would say something else, and expires (`EXPIRES`) unless it
-   is renewed: where nodeplug is taken off a node nobody else would remove its labels.
-3. A stop leaves the file, for an update or a restart is no reason for nodes to lose labels, and pods keep their
-   devices. Whoever starts without the setting removes the file that was written with it, which `node-features` in the
-   state directory names.
-4. While it is not known what all resources are, on nodes whose labels are not read yet, the file of before stays.
+1. All listed devices count, healthy or not: a label is for choosing nodes, and `allocatable` shows what is free. A
+   property that differs between the devices of a resource gets no label.
+2. A file is complete when it appears, is written when its contents change, and expires (`EXPIRES`) unless it is
+   renewed: if nodeplug is removed from a node, nothing else would remove its labels.
+3. A stop leaves the file, because an update or a restart must not remove labels, and pods keep their devices. A start
+   without the setting removes the file of the previous setting, whose path is in `node-features` in the state
+   directory.
+4. While the resources of a node are not known completely, because its labels are not read yet, the previous file stays.
 
 Source: node-feature-discovery, `source/local` (lines, `# +expiry-time`, 64 KiB, hidden files are skipped); label values
-as Kubernetes has them.
+in Kubernetes' form.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class NodeFeatures:
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
             problem = f"features of this node are not written: {error}"
             if problem != self._problem:
-                log.warning("%s; it is tried again every %g s", problem, RETRY)
+                log.warning("%s; nodeplug tries again every %g s", problem, RETRY)
             self._problem = problem
             return False
         self._problem = ""
@@ -122,7 +122,7 @@ def remove_left(state: Path) -> None:
     path = written_before(state)
     if path is not None and not is_missing(path):  # where there is no such folder an error would come each time
         path.unlink(missing_ok=True)
-        log.info("features of this node are not wanted any more: %s is removed", path)
+        log.info("features of this node are no longer configured: %s is removed", path)
     (state / _MARK).unlink(missing_ok=True)
 
 

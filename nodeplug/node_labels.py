@@ -1,13 +1,13 @@
-"""The labels of the daemon's own node, for resources with `nodeSelector`: read from the API server, and remembered.
+"""The labels of the daemon's own node, for resources with `nodeSelector`: read from the API server, and stored.
 
-    start -> what was known before (`node-labels.json`) -> the Node object, every five minutes -> the file is read again
+    start -> the stored labels (`node-labels.json`) -> the Node object, every five minutes -> the file is read again
 
 Rules:
-1. Silence is no label. Where nobody has ever said which labels the node has, what depends on them is not offered, nor
-   what stands behind it in the file: that could be given devices that are another resource's.
-2. What is known stays until the API server says otherwise: while it is away, over restarts, and while there is no such
+1. No answer is no evidence. While the labels of the node are unknown, resources that depend on them are not offered,
+   nor are later ones in the file: these could get devices of an earlier one.
+2. Known labels stay until the API server reports others: while it is away, over restarts, and while there is no such
    node, or no right to read it.
-3. A label that is gone, or another one, is a fact: the node has another configuration then, as if its file had changed.
+3. A removed or changed label is a fact: the node then has another configuration, as if its file had changed.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class NodeLabels:
         except _FAILURES as error:
             why = f"the labels of node {self._node} cannot be read: {error}"
             if why != self._problem:
-                log.warning("%s; %s", why, "none are known" if self._known is None else "they stay as they were")
+                log.warning("%s; %s", why, "no labels are known" if self._known is None else "they stay as they were")
             self._problem = why
             self._failed(why)
             return False

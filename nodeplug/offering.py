@@ -1,6 +1,6 @@
-"""What the host has, offered: scans -> assignment -> the two fronts, then whoever else wants to know.
+"""Offers the host's devices: scans -> assignment -> the two fronts, then other observers.
 
-With another configuration the host is followed again, for that may look at other folders; what pods have stays theirs.
+With another configuration the watch of the host restarts, because it may need other folders; pods keep their devices.
 """
 
 import asyncio

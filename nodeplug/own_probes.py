@@ -1,12 +1,12 @@
-"""What the administrator's own probes say of devices: a file for each that is not well, in a folder of theirs.
+"""Results of the administrator's own probes: a file for each unhealthy device, in a folder of theirs.
 
     FOLDER/gpu-0000-81-00-0      FOLDER/0000:81:00.0      FOLDER/GPU-8a56a4bc-...      its first line is the reason
 
 Rules:
-1. A file says that a device is unhealthy by being there, whatever is in it. Without the folder nobody says anything.
-2. A name may be our id, a PCI address or a UUID, and means whatever is so called, or is a part of what is.
-3. Names with a dot in front are files that are being written.
-4. What names no device here is said once, as a problem: it may be about one that is unplugged.
+1. A device is unhealthy if its file exists, whatever its contents. A missing folder means nothing.
+2. A name can be our id, a PCI address or a UUID, and applies to the device with that name and to its parts.
+3. Names that begin with a dot are files that are being written.
+4. A file that names no device is reported once, as a problem: the device may be unplugged.
 """
 
 import logging
@@ -47,7 +47,7 @@ class OwnProbes:
             device.id: found for device in inventory.devices.values() if listed and (found := listed & _names(device))
         }
         problems += [
-            Problem(str(self._folder / name), "it is named as no device here; `nodeplug discover` has their ids")
+            Problem(str(self._folder / name), "no device here has this name; `nodeplug discover` shows the ids")
             for name in sorted(listed.difference(*meant.values()))
         ]
         reasons = {name: self._reason(name) for name in set[str]().union(*meant.values())}
@@ -62,7 +62,7 @@ class OwnProbes:
     def _reason(self, name: str) -> str:
         path = self._folder / name
         first = _first_line(path)
-        return f"{shown(first)} (says {path})" if first else f"{path} says so"
+        return f"{shown(first)} (says {path})" if first else f"reported by {path}"
 
     def _with_problems(self, inventory: Inventory, problems: list[Problem]) -> Inventory:
         for problem in set(problems) - self._logged:

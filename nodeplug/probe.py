@@ -1,9 +1,9 @@
 """The kubelet's exec probe: `python3 -m nodeplug.probe SOCKET [PATH]` asks the instance that serves at a socket.
 
-With `hostNetwork` two instances of an update have one address, where the older one answers for both: a new one that
-never registers would count as ready, and the update would go on. The socket lies in the pod, and is its own.
+With `hostNetwork` two instances of an update have the same address, at which the older one answers for both: a new one
+that never registers would count as ready, and the update would continue. The socket is in the pod, and is its own.
 
-Exit codes: 0 ready, 1 not ready, or nobody answers; the words say why. Imports next to nothing: it runs every few
+Exit codes: 0 ready, 1 not ready or no answer; the message has the reason. Imports next to nothing: it runs every few
 seconds.
 """
 

@@ -1,6 +1,7 @@
-"""What a configuration would mean for what is leased now: `nodeplug check --state` and `--against`, `nodeplug reload`.
+"""The consequences of a configuration for the present leases: `nodeplug check --state` and `--against`, `nodeplug
+reload`.
 
-A pod keeps what it has, whatever the configuration says. What changes is what others can have until it ends.
+A pod keeps its devices with every configuration. What changes is what others can get until it ends.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,7 +49,7 @@ class Prospect(Struct, frozen=True):
             return "unchanged"
         is_claim = self.api == "dra"
         keeps, end = ("its pods keep it", "they end") if is_claim else ("its pod keeps it", "it ends")
-        nobody = f", and nobody gets {', '.join(map(str, self.blocks))} before {end}" if self.blocks else ""
+        nobody = f", and no other pod gets {', '.join(map(str, self.blocks))} before {end}" if self.blocks else ""
         return f"{self.change}; {keeps}{nobody}"
 
 

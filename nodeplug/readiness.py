@@ -1,8 +1,9 @@
-"""Whether what the configuration offers can be had here, in words for /readyz.
+"""Whether the configured devices are available on this node, in words for /readyz.
 
-A rolling update takes the older instance away once the new one is ready, and only then does the new one get the state.
-So readiness never asks for the state. An instance that serves beside an older one (`POD_UID`) is ready when the kubelet
-knows it: then nobody notices that the older one goes. Nothing is asked of one that serves only once it has the state.
+A rolling update ends the older instance when the new one is ready, and only then does the new one get the state. So
+readiness never depends on the state. An instance that serves beside an older one (`POD_UID`) is ready when the kubelet
+has registered it, so that the end of the older one causes no gap. An instance that serves only after it has the state
+is always ready.
 """
 
 from collections.abc import Sequence

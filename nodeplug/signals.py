@@ -1,6 +1,6 @@
-"""A daemon until a signal: SIGTERM and SIGINT stop it, SIGHUP has the configuration read again.
+"""Runs a daemon until a signal: SIGTERM and SIGINT stop it, SIGHUP reloads the configuration.
 
-A configuration for which all must restart ends the daemon and starts the next in the same process.
+A configuration that requires a restart ends the daemon and starts the next one in the same process.
 """
 
 import asyncio

@@ -1,17 +1,16 @@
-"""How the daemon stands, over HTTP: for Prometheus, and for the kubelet's probes. On the loop, without a thread.
+"""The state of the daemon over HTTP: for Prometheus, and for the kubelet's probes. On the loop, without a thread.
 
 | GET | answers |
 |---|---|
 | /metrics | 200 and the metrics (see metrics.py) |
 | /livez | 200: the loop turns |
 | /readyz | 200, or 503 and a line for each reason why the daemon is not ready |
-| / | the page to look at, where that is asked for (package page); its connections have limits of their own |
+| / | the status page, if it is enabled (package page); its connections have their own limits |
 
-HEAD is answered as GET is, without the body: load balancers ask so.
+HEAD is answered like GET, without the body, which some load balancers need.
 
-Anybody may be able to connect, and nobody has to behave. So everything has a limit: connections, the bytes of a
-request, and the time from a connection's beginning to its end, which is for readers that do not read, too. A connection
-carries one request; nothing of it is looked at but its first line.
+Clients are not trusted. So everything has a limit: connections, the bytes of a request, and the duration of a
+connection, also for clients that do not read. A connection carries one request, of which only the first line is used.
 """
 
 import asyncio
@@ -94,7 +93,7 @@ class StatusServer:
             try:
                 return await self._server()
             except (OSError, UnicodeError, RuntimeError) as error:  # no name can be so; no thread is left to look it up
-                log.log(level, "cannot serve metrics at %s: %s; it is tried again", self._address, _in_words(error))
+                log.log(level, "cannot serve metrics at %s: %s; nodeplug tries again", self._address, _in_words(error))
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
 
@@ -215,7 +214,7 @@ class _Connection(asyncio.Protocol):
         try:
             return self._answer(line)
         except Exception:  # a defect of whoever counts must not take the probes with it
-            log.exception("the status could not be told")
+            log.exception("the status could not be read")
             return _response("500 Internal Server Error", "see the log\n")
 
     def _send(self, answer: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The long-lived parts of the daemon in one group: one that dies ends them all, and is named."""
+"""The long-lived parts of the daemon in one task group: if one fails, all end, and the log names it."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ async def run_together(parts: Mapping[str, Coroutine[Any, Any, None]], may_end: 
             error.add_note(f"part {name}")
             raise
         if name not in may_end:
-            raise PartFailed(f"{name} has ended although nobody asked it to")
+            raise PartFailed(f"{name} ended unexpectedly")
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -40,6 +40,6 @@ def _first(error: BaseException) -> BaseException:
     """Return the first of errors in groups, with its own cause; the others are what ended with it."""
     while isinstance(error, BaseExceptionGroup):
         for other in error.exceptions[1:]:
-            log.error("ended with it: %r", other)
+            log.error("also failed: %r", other)
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""Telling systemd how we are (sd_notify(3)): one datagram to the socket that it names."""
+"""Notifications to systemd (sd_notify(3)): one datagram to the socket in NOTIFY_SOCKET."""
 
 import asyncio
 import os

@@ -1,16 +1,16 @@
-"""Traces for an OpenTelemetry collector: spans of the rooms (`telemetry/trace.py`), sent as OTLP over HTTP.
+"""Traces for an OpenTelemetry collector: spans of all packages (`telemetry/trace.py`), sent as OTLP over HTTP.
 
-    a room's span -> the queue (2,048, `OTEL_BSP_*`) -> a thread -> POST /v1/traces
+    a package's span -> the queue (2,048, `OTEL_BSP_*`) -> a thread -> POST /v1/traces
 
 Rules:
-1. Nobody waits for the collector: a span that is over goes into a queue, and where that is full the oldest goes.
-   Whoever stops waits `END_PATIENCE` for what is in it.
-2. A collector that does not answer is one line in the log, and another when it does again.
-3. The environment says where the collector is and what is sampled, as OpenTelemetry's specification has it. What it
-   says of the resource (`OTEL_RESOURCE_ATTRIBUTES`) goes before what we say.
-4. A span says a bounded number of texts of bounded length: much of what is in them others have written.
+1. Nothing waits for the collector: a finished span goes into a queue, which drops the oldest one when it is full. A
+   stop waits `END_PATIENCE` for the queue.
+2. A collector that does not answer is one line in the log, and another when it answers again.
+3. The environment sets the collector and the sampling, as in OpenTelemetry's specification. Its resource attributes
+   (`OTEL_RESOURCE_ATTRIBUTES`) override ours.
+4. A span has a bounded number of texts of bounded length, because many of them come from outside.
 
-Imported only where traces are asked for: OpenTelemetry takes 11 MiB.
+Imported only if tracing is on: OpenTelemetry takes 11 MiB.
 """
 
 import asyncio
@@ -51,14 +51,17 @@ def start_tracing(
         return _nothing
     if exporter not in ("", "otlp") or protocol not in (None, "", "http/protobuf"):
         log.warning(
-            "settings.tracing: no traces are sent: the environment asks for %s, and there is otlp over http/protobuf",
+            "settings.tracing: no traces are sent: the environment requests %s, and nodeplug supports only otlp over"
+            " http/protobuf",
             f"OTEL_TRACES_EXPORTER={exporter}" if exporter not in ("", "otlp") else f"the protocol {protocol}",
         )
         return _nothing
     try:
         provider = _provider(node, environment)
     except ModuleNotFoundError as error:
-        log.warning("settings.tracing: no traces are sent: there is no %s; pip install nodeplug[tracing]", error.name)
+        log.warning(
+            "settings.tracing: no traces are sent: %s is not installed; pip install nodeplug[tracing]", error.name
+        )
         return _nothing
     except Exception as error:  # whatever OpenTelemetry finds wrong with its environment
         log.warning("settings.tracing: no traces are sent: %s: %s", type(error).__name__, error)

@@ -1,4 +1,4 @@
-"""Which nodeplug this is; pyproject.toml reads it from here."""
+"""The version of nodeplug; pyproject.toml reads it from here."""
 
 VERSION = "0.1.0"
 """The release."""

@@ -1,11 +1,11 @@
-"""Default routes that /proc does not tell: those of other tables, and of several ways (ECMP) all but the first.
+"""Default routes that /proc does not show: those of other tables, and of several ways (ECMP) all but the first.
 
-The network cards that those of the main table lead over, themselves or below a bond, bridge or VLAN, are uplinks, too,
-which nobody is offered (hostdevices/readers/uplinks.py). Those of other tables alone may be meant for a card that is to
-be offered (a cloud's agent makes a table for each): only a resource with `dangerous: true` offers it.
+Network cards of such routes in the main table, themselves or below a bond, bridge or VLAN, are also uplinks, which are
+never offered (hostdevices/readers/uplinks.py). A card that has only a route of another table may be one to offer,
+because a cloud's agent makes a table for each card: only a resource with `dangerous: true` offers it.
 
-The kernel is asked of our own network namespace. Where /sys shows another one's interfaces nothing is added: readers
-have said that it cannot be told, or know with hostPID what /proc tells.
+The kernel reports the routes of our own network namespace. If /sys shows the interfaces of another one, nothing is
+added: the readers have reported that the uplink is unknown, or know it from /proc with hostPID.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""What is withheld, as the two fronts are told it: of each device that is offered, why nobody new is given it."""
+"""Withheld devices for the two fronts: for each offered device, the reason why no new pod gets it."""
 
 from collections.abc import Mapping
 

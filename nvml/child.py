@@ -1,10 +1,9 @@
-"""The process that asks NVML: `python -m nvml.child SECONDS LIBRARY ADDRESS...` writes report.py's lines while they are
-read.
+"""The process that calls NVML: `python -m nvml.child SECONDS LIBRARY ADDRESS...` writes report.py's lines.
 
-A report at once and every so many seconds, in between the events of the driver. LIBRARY is the path of
-libnvidia-ml.so.1, empty where the loader finds it. GPUs are asked for by their PCI addresses: of one that is lost the
-library has no number any more. Ends with a problem where the library says that it cannot go on: whoever started it
-starts it again.
+It writes a report at once and every SECONDS, and the events of the driver in between. LIBRARY is the path of
+libnvidia-ml.so.1; if it is empty, the loader finds it. GPUs are identified by their PCI addresses, because the library
+has no number for a lost GPU. The process ends with a problem if the library cannot continue; its parent starts it
+again.
 
 Source: NVML API reference (device queries, event handling, NvLink methods, multi-instance GPU management).
 """

@@ -1,13 +1,13 @@
-"""What is known of GPUs by the library's word, over its silence: attributes, and what is wrong.
+"""The state of GPUs from the library's reports, which stays while it does not answer: attributes and faults.
 
 Rules:
-1. What was said stays while nothing is said: a library that hangs makes no GPU lose its name, or its fault; nor does a
-   GPU that is lost.
-2. An XID that is no program's own fault stays until the GPU is gone from the host, or the driver is another one. To
-   reset a GPU everybody has to let go of it, this program, too, which begins again then.
-3. Of ECC errors the growth within a minute counts, as for any device (hostdevices/health.py).
-4. GPUs that NVLink joins are one hive, as those of AMD's that xGMI does: what a container gets is of one, if it can be,
-   and of those that have most links with each other (deviceplugin/preferred.py).
+1. The last state stays while there is no report: a hanging library removes no GPU's name or fault, and neither does a
+   lost GPU.
+2. An XID that is not an application's fault stays until the GPU is gone from the host, or the driver changes. For a
+   reset every program must close the GPU, also this one, which then starts again.
+3. The growth of ECC errors within a minute counts, as for any device (hostdevices/health.py).
+4. GPUs that NVLink joins are one hive, like AMD's with xGMI: a container gets GPUs of one hive, if possible, and those
+   with the most links between them (deviceplugin/preferred.py).
 """
 
 from collections.abc import Collection, Mapping

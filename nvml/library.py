@@ -1,7 +1,7 @@
-"""libnvidia-ml.so.1 as child.py asks it: through ctypes, so that nothing is to be installed beside the driver.
+"""libnvidia-ml.so.1 for child.py, through ctypes, so that nothing must be installed besides the driver.
 
-Functions have the library's own names, and answer into what their last arguments point at. Structures are those of the
-versions that the names say, which never change: a driver that makes another one gives it another name.
+Functions have the library's own names, and return results through their last arguments. Structures are those of the
+versions in the names, which never change: a driver with another structure has another name for it.
 
 Source: NVML API reference (device queries, event handling, NvLink methods, multi-instance GPU management).
 """

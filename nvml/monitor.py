@@ -1,14 +1,14 @@
-"""The daemon's side of NVML: looks after the process that asks it, and adds what it says to the inventory.
+"""The daemon's side of NVML: it supervises the process that calls NVML, and adds its reports to the inventory.
 
-    GPUs seen -> a process -> its lines -> what is known -> the inventory is looked at again
+    GPUs found -> a process -> its lines -> the state of GPUs -> the inventory is updated
 
 Rules:
-1. Nobody waits for the library but its process, and the first look at the GPUs, for `Timings.first` seconds: so that a
-   daemon that starts does not take what every GPU is called for unknown.
-2. A process that says nothing for `Timings.silence` seconds is killed; at its start it has longer. One that the kernel
-   does not let go is left alone, and no second one is started beside it.
-3. What ends, ends with its reason in the log, once, and is started again after `Timings.again` seconds; at once when
-   the driver or the GPUs are others.
+1. Only its process waits for the library, and the first scan of the GPUs, for `Timings.first` seconds: so that a
+   starting daemon has the names of all GPUs.
+2. A process that writes nothing for `Timings.silence` seconds is killed; at its start it has longer. If the kernel does
+   not end it, it is left alone, and no second one is started.
+3. The end of the process is logged once with its reason, and it is started again after `Timings.again` seconds; at once
+   if the driver or the GPUs have changed.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class NvmlMonitor:
                 try:
                     self._take(await line)
                 except ValueError as error:  # of the stream: its line has no end
-                    raise _Ended(f"the process that asks NVIDIA's library says too much: {error}") from None
+                    raise _Ended(f"the process that asks NVIDIA's library sent too much: {error}") from None
                 line, patience = asyncio.ensure_future(process.stdout.readline()), self._timings.silence
         finally:
             others.cancel()
@@ -172,25 +172,23 @@ class NvmlMonitor:
         root = Folder(self._root)
         found = (root.resolve(f"{folder}/{SONAME}") for folder in nvidia.LIBRARY_FOLDERS)
         if (path := next(filter(None, found), None)) is None:
-            raise _Ended(
-                f"there is no {SONAME} below {self._driver_root}; settings.driverRoot says where the driver is"
-            )
+            raise _Ended(f"there is no {SONAME} below {self._driver_root}; set settings.driverRoot")
         return f"{self._root}{path}"
 
     def _take(self, line: bytes) -> None:
         """Process a line. Raises `_Ended`."""
         if not line:
-            raise _Ended("the process that asks NVIDIA's library has ended without a word")
+            raise _Ended("the process that asks NVIDIA's library ended without a message")
         try:
             message = decode(line)
         except msgspec.MsgspecError as error:
-            raise _Ended(f"the process that asks NVIDIA's library says what nobody understands: {error}") from None
+            raise _Ended(f"the process that asks NVIDIA's library sent an invalid message: {error}") from None
         before, problem = self._known, self._problem
         if isinstance(message, Problem):
             raise _Ended(message.text)
         if isinstance(message, Xid):
             self._known = before.failed(message, self._ignored)
-            words = "an error of a program's own" if self._known is before else "the GPU counts as unhealthy"
+            words = "an error of the application" if self._known is before else "the GPU counts as unhealthy"
             log.warning("XID %d of GPU %s: %s", message.number, message.address, words)
         elif isinstance(message, Report):
             self._known = before.reported(message, time.monotonic())
@@ -201,7 +199,7 @@ class NvmlMonitor:
 
     def _report_problem(self, problem: str) -> None:
         if problem != self._problem:
-            log.warning("%s; what is known of GPUs stays as it is, and it is tried again", problem)
+            log.warning("%s; GPUs keep their last state, and nodeplug tries again", problem)
             self._problem = problem
             self._observe()
         self._heard.set()

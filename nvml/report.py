@@ -1,6 +1,6 @@
-"""What the process that asks NVML writes: one JSON object a line, a report, an event, or why it ends.
+"""The output of the process that calls NVML: one JSON object a line, a report, an event, or why it ends.
 
-Fields that a driver does not say are empty, 0 or None.
+Fields that a driver does not provide are empty, 0 or None.
 """
 
 from collections.abc import Mapping

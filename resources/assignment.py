@@ -1,17 +1,18 @@
 """Assignment: which resource owns which device. Pure: the same inventory and resources give the same answer.
 
 Rules:
-1. The first resource that means a device owns it.
-2. Who owns a whole owns its parts (`Device.parents`, `Device.children`) and hands them out with it. So a device is not
-   for a resource when another one owns a part of it, and within one resource the whole goes before its parts.
+1. The first resource that selects a device owns it.
+2. The owner of a whole device owns its parts (`Device.parents`, `Device.children`) and allocates them with it. So a
+   resource cannot own a device if another one owns a part of it, and within one resource the whole precedes its parts.
 3. A dangerous device, a whole with a dangerous part, or the path of a dangerous device's node is owned only by a
    resource that says `dangerous: true`; the node's uplink, or a whole of which it is a part, by none.
-4. A physical function and its virtual functions may have different owners; each knows the other (`Device.sriov_peers`).
-5. A resource that resets its devices has only such as can be, and whose reset hits no other device that is offered.
-6. A device of which its resource says what it has not stays the resource's, as unavailable (container_view.py).
-7. A device that its resource's `ids` do not tell from the others is not the resource's.
-8. A resource that gives functions another driver has whole IOMMU groups (iommu_groups.py).
-9. Every device that nobody owns has a reason in words.
+4. A physical function and its virtual functions may have different owners; each refers to the others
+   (`Device.sriov_peers`).
+5. A resource with `reset` owns only devices that can be reset, and whose reset affects no other offered device.
+6. A device that lacks an attribute that its resource uses stays with the resource, as unavailable (container_view.py).
+7. A resource does not own a device whose id (`ids`) is not unique.
+8. A resource that binds functions to another driver owns whole IOMMU groups (iommu_groups.py).
+9. Every device without an owner has a reason in words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,10 +83,13 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
         for bundle in grouping.bundles:
             device = _offered(resource, bundle, view)
             if taken := next((x.id for x in bundle.devices if x.id in owners), ""):
-                refused.update({x.id: f"{taken} goes with another device of {resource.name}" for x in bundle.devices})
+                refused.update({x.id: f"{taken} belongs to another device of {resource.name}" for x in bundle.devices})
             elif resource.identity == "port" and not port_id(device.kind, (device.id,)):
                 refused.update(
-                    {x.id: "it is on no USB port, which `identity: port` knows it by" for x in bundle.devices}
+                    {
+                        x.id: "it is on no USB port, and `identity: port` identifies a device by its port"
+                        for x in bundle.devices
+                    }
                 )
             elif resource.reset and not device.pci_functions:
                 refused.update({x.id: "it is on no PCI bus and cannot be reset" for x in bundle.devices})
@@ -137,7 +141,7 @@ def _withdraw_harmful_resets(
             devices[resource.name] = tuple(x for x in devices[resource.name] if x is not device)
             for there in on_function.values():
                 there[:] = [x for x in there if x is not device]
-            reason = f"to reset it would reset {hit.id}, which {owners[hit.id]} offers"
+            reason = f"a reset of it would also reset {hit.id}, which {owners[hit.id]} offers"
             for i in (device.id, *device.children):
                 owners.pop(i, None)
                 refusals.setdefault(i, {})[resource.name] = reason
@@ -152,7 +156,7 @@ def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owner
     parts = tuple(hierarchy.descendants(device.id))
     for part in parts:
         if never := why_never(part):
-            return f"its part {part.id} is nobody's: {never}"
+            return f"its part {part.id} cannot be offered: {never}"
     if resource.dangerous:
         return ""
     handed_out = structs.replace(device, devnodes=_handed_out(resource, device.devnodes)) if resource.nodes else device
@@ -257,7 +261,7 @@ def _why_without_nodes(resource: Resource, bundle: Bundle) -> str:
     if not resource.nodes or bundle.devnodes or resource.cdi_devices or bundle.devices[0].kind in _MORE_THAN_NODES:
         return ""
     kept = [node.path for device in bundle.devices for node in device.devnodes]
-    return f"`nodes` of {resource.name} fits none of its nodes, {', '.join(kept[:_SHOWN_NODES])}" if kept else ""
+    return f"`nodes` of {resource.name} matches none of its nodes, {', '.join(kept[:_SHOWN_NODES])}" if kept else ""
 
 
 def _why_nobody(

@@ -1,7 +1,7 @@
-"""What a container sees of a device: its nodes at the paths that the resource gives them.
+"""What a container sees of a device: its nodes at the paths that the resource sets.
 
-A device of which the resource says what it has not (a serial number in a variable, one path for three nodes) stays the
-resource's, and nobody new gets it: `Device.unavailable` has the reason. Whoever has it keeps it.
+If a device lacks something that its resource uses (a serial number in a variable, one node for one path), it stays with
+the resource, and no new pod gets it: `Device.unavailable` has the reason. Pods that have it keep it.
 """
 
 import re
@@ -46,7 +46,7 @@ class ContainerView:
         if len(device.devnodes) > 1:
             reason = (
                 f"it has {len(device.devnodes)} nodes, and containerPath of {resource.name} is for one; choose it with"
-                " `nodes`, or say where each is with `group.paths`"
+                " `nodes`, or set the path of each with `group.paths`"
             )
             return structs.replace(device, unavailable=reason)
         return _with_paths(device, [inside] * len(device.devnodes))
@@ -56,26 +56,26 @@ class ContainerView:
         for place, text in self._naming:
             if field := template.missing(text, device):
                 in_common = " in which all its members agree" if device.kind == "group" else ""
-                return f"it has no {field}{in_common}, which {place} of {resource.name} names{told_by(field, device)}"
+                return f"it has no {field}{in_common}, which {place} of {resource.name} uses{told_by(field, device)}"
         if resource.userspace is not None:
             if device.driver_files is None:
-                return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that this driver holds"
+                return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that use this driver"
             if device.driver_files.problem:
                 return device.driver_files.problem
         if resource.mps and resource.mps in device.absent_services:
             return (
-                f"no MPS control daemon is at {resource.mps}, which `mps` of {resource.name} names: start it"
-                " (nvidia-cuda-mps-control), or, in a cluster, have its pod see that folder (overlay driver-files)"
+                f"no MPS control daemon is at {resource.mps}, which `mps` of {resource.name} needs: start it"
+                " (nvidia-cuda-mps-control), or, in a cluster, mount that folder in its pod (overlay driver-files)"
             )
         if resource.vhost_net and (path := next((x for x in VHOST_NET if x in device.absent_services), "")):
-            return f"`vhostNet` of {resource.name} needs {path}, which is not here; load its kernel module"
+            return f"`vhostNet` of {resource.name} needs {path}, which does not exist; load its kernel module"
         if why := why_no_name(resource.cdi_devices, device) or why_unshared(resource, device):
             return why
         for name, value in resource.dra.attributes.items():
             size = len(template.render(value, [device.id], [device]).encode()) if isinstance(value, str) else 0
             if size > TEXT_LIMIT:
                 return (
-                    f"dra.attributes.{name} of {resource.name} has {size} bytes for it, and at most {TEXT_LIMIT} can be"
+                    f"dra.attributes.{name} of {resource.name} has {size} bytes for it, and the limit is {TEXT_LIMIT}"
                 )
         return ""
 

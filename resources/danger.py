@@ -1,8 +1,8 @@
-"""Device nodes with which a container can harm the node or read what is not its own.
+"""Device nodes with which a container can harm the node or read data of others.
 
-They are offered only by a resource that says `dangerous: true`, and the node's uplink by none. Numbers decide where the
-kernel has fixed them (Documentation/admin-guide/devices.txt), because a node can be given any name; names decide for
-dynamic numbers.
+Only a resource with `dangerous: true` offers them, and no resource offers the node's uplink. A node is recognized by
+its number if the kernel fixes it (Documentation/admin-guide/devices.txt), because a node can have any name, and
+otherwise by its name.
 """
 
 import re
@@ -15,17 +15,17 @@ from hostdevices.device import Device, Devnode
 DANGEROUS: Final = "`dangerous: true`"
 """What a resource says to get them."""
 
-_MEMORY = "gives the kernel's memory or I/O ports"
-_LOG = "gives the kernel's log"
-_CONSOLE = "gives the node's console"
-_STORAGE = "gives storage behind the back of its file systems"
+_MEMORY = "gives access to the kernel's memory or I/O ports"
+_LOG = "gives access to the kernel's log"
+_CONSOLE = "gives access to the node's console"
+_STORAGE = "gives access to storage below its file systems"
 _POWER = "can reset or power off the node"
-_INPUT = "can forge the node's keyboard"
+_INPUT = "can imitate the node's keyboard"
 _CLOCK = "sets the node's clock"
 _PROCESSOR = "writes processor registers"
 _FIRMWARE = "replaces the node's firmware"
-_TRAFFIC = "gives what all USB devices of the node say, its keyboard among them"
-_MADE = "makes devices on the node that pass for real ones"
+_TRAFFIC = "records the traffic of all USB devices of the node, its keyboard among them"
+_MADE = "creates devices on the node that look like real ones"
 _RADIO = "can switch off the node's radios, a link over Wi-Fi among them"
 _SESSION = "gives the terminal of a session on the node"
 _KEYS = "can clear the node's TPM, and with it the keys of its disks"
@@ -139,7 +139,7 @@ def why_dangerous(device: Device) -> str:
     if device.kind == "input" and _BUTTON.match(str(device.attributes.get("phys", ""))):
         return f"it is the power button or its like, and {_POWER}"
     if device.attributes.get("uplinkUnknown") is True:
-        return "it cannot be told from the node's uplink, whose routes are not seen here (see `nodeplug discover`)"
+        return "it may be the node's uplink: the node's routes are not visible here (see `nodeplug discover`)"
     if device.attributes.get("otherDefaultRoute") is True:
         return "a default route of another table than main leads over it (`ip route show table all default`)"
     return ""

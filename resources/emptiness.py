@@ -1,7 +1,7 @@
 """Why a resource has no device, in words. Pure.
 
-What comes nearest decides: a device that the resource means and another one has, one that it may not have, a folder
-in the place of a node, or one of its kind that it does not mean. Where nothing here is of its kind, that is all.
+The closest match decides: a selected device that another resource owns, a selected device that the resource cannot own,
+a folder instead of a node, or a device of the right kind that is not selected. Otherwise no device of the kind exists.
 """
 
 from hostdevices import Device, Inventory
@@ -36,7 +36,7 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
     refused = {x.id: why for x in meant if (why := assignment.refusals.get(x.id, {}).get(resource.name))}
     if taken := [x for x in meant if x.id in assignment.owners and x.id not in refused]:
         first = assignment.owners[taken[0].id]
-        return f"{_named(taken)} goes to {first}, which comes before" if first != resource.name else ""
+        return f"{_named(taken)} belongs to {first}, which is earlier in the file" if first != resource.name else ""
     if refused:
         first = next(iter(refused))
         return f"{first}: {refused[first]}{_more(len(meant) - 1)}"
@@ -44,9 +44,9 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
     if meant:
         return f"{meant[0].id}: {reasons.get(meant[0].id, 'it may not have it')}{_more(len(meant) - 1)}"
     if folder := _folder(resource, inventory):
-        return f"{folder} is a folder; `group: {{folder: {folder}}}` hands out all nodes in it as one"
+        return f"{folder} is a folder; `group: {{folder: {folder}}}` allocates all nodes in it as one device"
     if isinstance(resource.selector, Paths):
-        return f"no device node fits {' or '.join(resource.selector.globs)}"
+        return f"no device node matches {' or '.join(resource.selector.globs)}"
     if path_globs(resource.selector) or not devices:  # a path is about every kind: the reasons of others say nothing
         return ""
 

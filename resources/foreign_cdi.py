@@ -1,6 +1,6 @@
-"""CDI devices that others describe, as NVIDIA's toolkit does: which of them go with a device of ours.
+"""CDI devices that other programs define, such as NVIDIA's toolkit, and that containers get with a device of ours.
 
-A name is `vendor/class=device`. Its kind is fixed; what follows may name attributes: `nvidia.com/gpu={uuid}`.
+A name is `vendor/class=device`. Its kind is fixed; the device part can use attributes: `nvidia.com/gpu={uuid}`.
 """
 
 import re
@@ -22,8 +22,8 @@ def why_no_name(templates: Iterable[str], device: Device) -> str:
     """Return why a device cannot be named so, in words; empty where it can."""
     for text in templates:
         if field := template.missing(text, device):
-            return f"it has no {field}, which cdiDevices names"
+            return f"it has no {field}, which cdiDevices uses"
     for name in foreign_names(templates, device):
         if not _DEVICE.fullmatch(name.partition("=")[2]):
-            return f"cdiDevices would be {name!r} for it, and that is no CDI device"
+            return f"cdiDevices would be {name!r} for it, which is not the name of a CDI device"
     return ""

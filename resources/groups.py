@@ -1,8 +1,8 @@
-"""Groups: several devices that are handed out as one, like the nodes of a camera with its microphone.
+"""Groups: several devices that are allocated as one, like the nodes of a camera with its microphone.
 
-A group says what makes devices belong together; the devices with the same answer become one combined `Device`. Its id
-comes from the resource's name and from what they have in common, so it stays when one of them is renumbered.
-Devices that have nothing in common with others are handed out alone.
+A group defines what its devices have in common; devices with the same value become one combined `Device`. Its id is
+made from the resource's name and this value, so it stays when one of them is renumbered. Devices that have nothing in
+common with others are allocated alone.
 """
 
 import os
@@ -150,13 +150,13 @@ def _by_paths(rule: PathSet, devices: Sequence[Device]) -> Grouping:
         for member, node, wildcards in _fitting(rule, device):
             found.setdefault(wildcards, []).append((member, device, node))
     bundles: list[Bundle] = []
-    left_out = {device.id: "none of its nodes fits the group's paths" for device in devices}
+    left_out = {device.id: "none of its nodes matches the group's paths" for device in devices}
     for wildcards in sorted(found):
         present = {member: (device, node) for member, device, node in reversed(found[wildcards])}
         missing = [member.glob for member in rule.members if member not in present and not member.optional]
         for _, device, _ in found[wildcards]:
-            lacking = f"there is no node for {' and '.join(missing)} to go with it"
-            left_out[device.id] = lacking if missing else "another device with the same path was taken"
+            lacking = f"the group also needs a node that matches {' and '.join(missing)}"
+            left_out[device.id] = lacking if missing else "the group has another device with the same path"
         if missing:
             continue
         chosen = [(member, *present[member]) for member in rule.members if member in present]

@@ -1,4 +1,4 @@
-"""What a device is a part of, and what is a part of it: directly or not, over a whole inventory."""
+"""The wholes and the parts of each device, direct and indirect, over a whole inventory."""
 
 from collections.abc import Mapping, Sequence
 

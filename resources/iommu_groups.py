@@ -1,8 +1,8 @@
-"""Functions that change their driver for a claim, each with all others of its IOMMU group.
+"""Functions that change their driver for a claim, each with all other functions of its IOMMU group.
 
-The kernel isolates whole groups, so a group changes as a whole and has one holder. Its first function that a resource
-means is the device that is offered; the others go with it, also those that no selector means: a graphics card brings
-its sound. Bridges are nobody's.
+The kernel isolates whole groups, so a group changes as a whole and has one holder. The device is the first function
+that a resource selects. The others belong to it, also those that no selector matches, such as the sound function of a
+graphics card. Bridges do not belong to it.
 
 Source: Linux, driver-api/vfio.rst (groups).
 """
@@ -33,7 +33,7 @@ def whole_groups(devices: Sequence[Device], functions: Iterable[Device], why_not
         others = [x for x in groups[number] if x.id != device.id]
         refused = ((x, why_not(x)) for x in others if x.id not in meant)
         if found := next(((x, why) for x, why in refused if why), None):
-            left_out[device.id] = f"{found[0].id} of the same IOMMU group cannot be had: {found[1]}"
+            left_out[device.id] = f"{found[0].id} of the same IOMMU group is unavailable: {found[1]}"
         elif number not in bundles:
             bundles[number] = Bundle(device.id, (device, *others), ())
     return Grouping(tuple(bundles.values()), left_out)
@@ -41,7 +41,7 @@ def whole_groups(devices: Sequence[Device], functions: Iterable[Device], why_not
 
 def _why_unbindable(device: Device) -> str:
     if device.kind != "pci":
-        return "only PCI functions get another driver"
+        return "only PCI functions can be bound to another driver"
     if _is_bridge(device):
         return "it is a bridge"
     if _GROUP not in device.attributes:

@@ -1,4 +1,4 @@
-"""How one value is compared with what a configuration says: texts as globs, numbers and versions also by order."""
+"""How one value is compared with the configuration: texts as globs, numbers and versions also by order."""
 
 import operator
 from collections.abc import Callable

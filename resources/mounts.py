@@ -1,4 +1,4 @@
-"""What may be mounted into a container, and where. Paths are taken as they are written: nothing is looked up."""
+"""What may be mounted into a container, and where. Paths are compared as written, without access to the disk."""
 
 NEVER_BELOW = ("/dev", "/proc", "/sys")
 """What is made for each container, on the host and inside."""

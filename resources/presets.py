@@ -1,4 +1,4 @@
-"""Presets: a name for each class of devices that people ask for. The readers of the devices declare them."""
+"""Presets: names for commonly used classes of devices. The readers of the devices declare them."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ def preset(name: str) -> Preset:
 
 
 _BECAUSE = {
-    "driver": "it decodes, encodes or converts pictures, and takes none",
+    "driver": "it decodes, encodes or converts images, and captures none",
     "partitioned": "it is partitioned (MIG, SR-IOV), and its parts are devices of their own",
 }
 """Why a preset leaves out the devices that have an attribute, where that does not say it by itself."""

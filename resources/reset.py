@@ -1,8 +1,8 @@
-"""Resetting devices before a container gets them: PCI's function-level reset, through sysfs.
+"""Resets devices before a container gets them: PCI's function-level reset, through sysfs.
 
-Nobody then finds what the last one left on the device. Blocks for as long as the hardware takes: call from a thread.
-Whether a device can be reset at all, and whom it would hit besides, is decided when it is assigned (assignment.py);
-what the claim of a pod asks for is refused here.
+So the next holder finds no data of the previous one. Blocks as long as the hardware needs: call from a thread. Whether
+a device can be reset, and which others its reset would affect, is decided at the assignment (assignment.py); a reset
+that a claim requests is checked here.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""Selectors: which devices are meant. Frozen values, so that a configuration can be compared and shown.
+"""Selectors of devices. Frozen values, so that configurations can be compared and shown.
 
 Rules:
-1. A selector answers with the reason why a device is *not* meant; no reason means that it is.
+1. A selector returns the reason why it does *not* match a device; an empty reason means that it matches.
 2. All kinds of selectors are one tagged union, `Selection`.
-3. How a single value is compared stands in matching.py.
+3. matching.py compares single values.
 """
 
 from fnmatch import fnmatchcase
@@ -59,7 +59,7 @@ class Paths(Struct, frozen=True, tag="path"):
             return "it has no device node"
         for node in device.devnodes:
             if not any(path_pattern(glob).fullmatch(node.path) for glob in self.globs):
-                return f"its node {node.path} does not fit {_either(self.globs)}"
+                return f"its node {node.path} does not match {_either(self.globs)}"
         return ""
 
 

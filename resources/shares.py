@@ -1,6 +1,7 @@
-"""How many containers may use a device at once: what its resource says of it, or of all.
+"""How many containers can use a device at once: set by its resource for some devices, or for all.
 
-By the device's memory there is one share for each so much of it: unlike cards under one name are shared alike.
+With `memory`, a device has one share for each such amount of its memory, so that different cards under one name have
+shares of the same size.
 """
 
 from msgspec import Struct
@@ -36,7 +37,7 @@ def why_unshared(resource: Resource, device: Device) -> str:
         return ""
     if has := _memory(device):
         return f"it has {has} bytes of memory, and a share of {resource.name} is {rule.memory}"
-    unsaid = f"it does not say how much memory it has{told_by(MEMORY, device)}"
+    unsaid = f"the size of its memory is not known{told_by(MEMORY, device)}"
     return f"{unsaid}, by which {resource.name} shares it; give it a `count`"
 
 

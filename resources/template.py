@@ -1,17 +1,18 @@
-"""Templates: values for containers that name facts of the devices given, and the variables that may hold them.
+"""Templates: values for containers with attributes of the allocated devices, and the variables that can have them.
 
-`{ids}`, `{devnodes}`, `{pciFunctions}` (the addresses of all functions) and `{attribute}` stand for the facts of all
-devices, joined by commas; `{{` and `}}` are braces.
-A filled value has a limit: the kernel starts no program with a variable of 128 KiB (MAX_ARG_STRLEN), or with more than
-a quarter of its stack in all of them, and what a value holds is kept in specs and leases, too.
+`{ids}`, `{devnodes}`, `{pciFunctions}` (the addresses of all functions) and `{attribute}` are replaced by the values of
+all devices, joined by commas; `{{` and `}}` are braces.
+A value has a limit: the kernel starts no program with a variable of 128 KiB (MAX_ARG_STRLEN), or with variables that
+take more than a quarter of its stack, and values are also stored in specs and leases.
 
-Which variables nobody may set, and which not even a claim, which anybody can write:
+Variables that cannot be set:
 
-| whose | not |
+| by | variables |
 |---|---|
-| everybody's | `PATH`; what the loader obeys (`LD_*`, `GLIBC_TUNABLES`); Kubernetes' own and ours |
-| a claim's | what glibc ignores in setuid programs; what shells and interpreters run or load before a program |
-| | where to find other machines and whom to trust; what has a container runtime bring more devices |
+| anybody | `PATH`; those that the loader uses (`LD_*`, `GLIBC_TUNABLES`); Kubernetes' own and ours |
+| a claim, which any user can write | those that glibc ignores in setuid programs |
+| | those with which shells and interpreters run or load code before a program |
+| | proxies and trusted certificates; those with which a container runtime adds devices |
 """
 
 import re
@@ -111,7 +112,9 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
         filled.append(_CONTROL.sub("", piece))
         size += len(filled[-1].encode(errors="surrogatepass"))
         if size > MOST_BYTES:  # before there is too much of it
-            raise ValueTooLong(f"{of}: more than {MOST_BYTES} bytes with the facts of {len(ids)} device(s); name fewer")
+            raise ValueTooLong(
+                f"{of}: more than {MOST_BYTES} bytes with the attributes of {len(ids)} device(s); use fewer"
+            )
     return "".join(filled)
 
 

@@ -1,4 +1,4 @@
-"""Which setting brings an attribute of a device that the kernel does not tell: by asking a library or a driver."""
+"""The setting that adds an attribute which the kernel does not provide, but a library or a driver does."""
 
 from hostdevices.device import Device
 
@@ -9,7 +9,7 @@ def told_by(name: str, device: Device) -> str:
     """Return in brackets who would say the attribute of a device that lacks it; empty where nobody would."""
     facts = device.attributes
     if name in _BY_NVML and device.kind == "gpu" and facts.get("vendor") == "10de":
-        return " (NVIDIA's library says it, with `settings.nvml`)"
+        return " (set `settings.nvml` to read it from NVIDIA's library)"
     if name == "ddpProfile" and facts.get("vendor") == "8086" and device.kind == "pci":
-        return " (the card's driver says it, with `settings.devlink`)"
+        return " (set `settings.devlink` to read it from the card's driver)"
     return ""

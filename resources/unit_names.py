@@ -1,7 +1,7 @@
-"""By which name the device plugin API knows a device: our own id, or what other programs expect there.
+"""The name of a device in the device plugin API: our own id, or the id that other programs expect.
 
-A name that a resource's devices do not all have, each its own, is refused for those that it does not tell apart: a
-kubelet would take two devices of one name for one.
+A device whose name is missing or is not unique in its resource is refused: a kubelet would treat two devices with one
+name as one.
 """
 
 import re
@@ -55,7 +55,7 @@ def _why_not(ids: Ids, device: Device, holders: Sequence[str]) -> str:
             number
         )
     if not name:
-        return f"it has no {ids}, which `ids: {ids}` names it by{told_by(ids, device)}"
+        return f"it has no {ids}, which `ids: {ids}` uses as its id{told_by(ids, device)}"
     if not _PLAIN.fullmatch(name) or SHARE in name or len(name) > LONGEST:
         return f"its {ids} {name!r} cannot be an id: at most {LONGEST} plain characters, without {SHARE}"
     others = [x for x in holders if x != device.id]

@@ -1,6 +1,6 @@
-"""`vhostNet`: whether the nodes are there that containers get beside their devices.
+"""`vhostNet`: whether the additional device nodes exist.
 
-No device class has them: the kernel makes /dev/vhost-net without its module, which is loaded when somebody opens that.
+They belong to no device class: the kernel provides /dev/vhost-net without its module, which the first open loads.
 """
 
 from collections.abc import Iterable

@@ -1,10 +1,10 @@
-"""The latest events, the oldest first, in a ring: who comes too late misses some, and is told how many.
+"""The latest events, the oldest first, in a ring. A reader that is too slow misses some, and gets their number.
 
 Rules:
-1. The ring has `MOST` events of bounded length. A reader keeps nothing here but the number of what it has read, so one
-   that never reads costs nothing.
-2. A kubelet repeats a refused call every few seconds: a refusal that is in the ring already moves to its end, with a
-   count, and takes no second place.
+1. The ring has `MOST` events of bounded length. For a reader, only the number of what it has read is kept, so one that
+   never reads costs nothing.
+2. A kubelet repeats a refused call every few seconds. A refusal that is already in the ring moves to its end, with a
+   count, and does not appear twice.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus' text format 0.0.4 has them; its library would take 5 MiB for these few lines."""
+"""Metrics in Prometheus' text format 0.0.4; its library would take 5 MiB for these few lines."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal

@@ -1,4 +1,4 @@
-"""A histogram as Prometheus has it: how many observations were at most so large, and the sum of all."""
+"""A histogram as in Prometheus: the number of observations up to each bound, and the sum of all."""
 
 from bisect import bisect_left
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Everything that is counted in one place; each room is given it and knows no other."""
+"""Everything that is counted, in one place; each package gets it and knows no other package."""
 
 from collections import Counter
 from typing import Literal, TypeAlias

@@ -1,9 +1,9 @@
-"""Traces of what takes time: the seam between the rooms, which have spans, and who keeps them (`nodeplug/tracing.py`).
+"""Traces of what takes time: the interface between packages with spans and the exporter (`nodeplug/tracing.py`).
 
-    a call, a reload, a device that comes -> `Tracer.span` -> `part` wherever something of it takes time
+    a call, a reload, a new device -> `Tracer.span` -> `part` for each step that takes time
 
-Without a tracer nothing is kept: there is one span, which takes in everything and remembers nothing. Names and meaning
-are OpenTelemetry's. Which span is current follows the task, and the threads that it waits for.
+Without a tracer there is one span that stores nothing. Names and meaning are OpenTelemetry's. The current span follows
+the task, and the threads that the task waits for.
 """
 
 from collections.abc import Mapping, Sequence

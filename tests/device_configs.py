@@ -34,7 +34,7 @@ WRONG: list[tuple[Json, str]] = [
     (GOOD | {"reset": "yes"}, "reset is true or false"),
     (GOOD | {"env": {"A": "b", "SIZE": 1}}, "parameters.env.SIZE: a variable"),
     (GOOD | {"env": {"a-b": "c"}}, "parameters.env.a-b: a variable"),
-    (GOOD | {"env": {"LD_PRELOAD": "/x.so"}}, "parameters.env.LD_PRELOAD: is not for"),
+    (GOOD | {"env": {"LD_PRELOAD": "/x.so"}}, "parameters.env.LD_PRELOAD: cannot be set by"),
     (GOOD | {"access": {"uid": -1}}, "uid and gid are numbers"),
     (GOOD | {"access": {"mode": 660}}, "permission bits in octal"),
     (GOOD | {"interface": {"name": "eth0"}}, "parameters.interface.name"),
@@ -44,7 +44,7 @@ WRONG: list[tuple[Json, str]] = [
 ]
 WRONG_IN_CLAIMS: list[tuple[Json, str]] = [
     *WRONG,
-    (GOOD | {"env": {"https_proxy": "x"}}, "parameters.env.https_proxy: is not for a claim to set"),
+    (GOOD | {"env": {"https_proxy": "x"}}, "parameters.env.https_proxy: cannot be set by a claim"),
     (GOOD | {"sharing": {"maximum": 2}}, "only a DeviceClass can set them"),
     (GOOD | {"mounts": [{"hostPath": "/opt/lib"}]}, "only a DeviceClass can set them"),
 ]

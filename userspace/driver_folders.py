@@ -1,12 +1,13 @@
-"""A driver's files put together in a folder of ours, one for each version and content. Blocking: call from a thread.
+"""A driver's files, collected in a folder of ours, one for each version and content. Blocking: call from a thread.
 
     FOLDER/usr/local/nvidia/lib64/libcuda.so.1 -> libcuda.so.550.54.14     as containers see it, from / on
 
 Rules:
-1. A folder is complete while it is there: made beside, renamed, and renamed before it is removed. It never changes in
-   between: containers have it mounted. What another daemon makes just now, in an update, is locked.
-2. Files are linked where the disk can, so that they take no room and outlive an upgrade of the package; else copied.
-3. A folder goes once no lease is left from when containers were given it.
+1. A folder is always complete: it is made under another name and renamed, and renamed again before it is removed. It
+   never changes, because containers mount it. A folder that another daemon is making, during an update, is locked.
+2. Files are hard links if the disk supports them, so that they take no space and survive an upgrade of the package;
+   otherwise copies.
+3. A folder is removed with the last lease whose container uses it.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The name by which programs ask for a shared library: DT_SONAME of an ELF file.
+"""The name with which programs load a shared library: DT_SONAME of an ELF file.
 
 Source: System V ABI, ELF-64 object file format: file header, program header, dynamic section. 64-bit, little-endian.
 """
@@ -46,7 +46,7 @@ def _soname(descriptor: int) -> str:
         raise NotElf("no 64-bit little-endian ELF file")
     table, entry_size, number = header[5], header[9], header[10]
     if entry_size != _SEGMENT.size or number > _MOST_SEGMENTS:
-        raise NotElf("its program headers are none")
+        raise NotElf("its program headers are not valid")
     headers = _SEGMENT.iter_unpack(_exactly(descriptor, number * entry_size, table))
     segments = [_Segment(kind=x[0], offset=x[2], address=x[3], size=x[5]) for x in headers]
     dynamic = next((x for x in segments if x.kind == _DYNAMIC), None)

@@ -1,11 +1,11 @@
-"""NVIDIA's GPUs with the driver's files that containers need for them, or with the reason why there are none.
+"""NVIDIA's GPUs with the driver's files that their containers need, or with the reason why these are missing.
 
-The files are those of the kernel module that is loaded. A package that was upgraded under it changes nothing as long as
-our folder of the module's version is there, which stays whole while packages go one by one; what was never put
-together before cannot be had until both are of one version again.
+The files are those of the loaded kernel module. If the package is upgraded while the module is loaded, our folder of
+the module's version stays complete. Without such a folder the files are not available until module and package have the
+same version again.
 
-The nodes are made by nvidia-modprobe, which NVIDIA's toolkit runs for each container: without it somebody has to, or
-CUDA finds no GPU. A graphical node has no nvidia-uvm after its boot, and new MIG instances have no nodes.
+nvidia-modprobe makes the device nodes. NVIDIA's toolkit runs it for each container; without the toolkit the operator has
+to, or CUDA finds no GPU. A graphical node has no nvidia-uvm after boot, and new MIG instances have no nodes.
 """
 
 import os
@@ -95,7 +95,7 @@ class NvidiaUserspace:
 
     def _find(self, version: str) -> DriverFiles:
         if not version:
-            return DriverFiles(problem="the kernel does not say which version NVIDIA's driver has")
+            return DriverFiles(problem="the kernel does not report the version of NVIDIA's driver")
         root = Folder("" if self._root == "/" else self._root)
         installed = certainly(partial(nvidia.versions, root))
         if version not in installed:
@@ -116,10 +116,10 @@ class NvidiaUserspace:
 
     def _why_none(self, version: str, installed: tuple[str, ...]) -> str:
         if not installed:
-            return f"NVIDIA's driver {version} has no libraries below {self._shown}; settings.driverRoot says where"
+            return f"NVIDIA's driver {version} has no libraries below {self._shown}; set settings.driverRoot"
         return (
-            f"NVIDIA's kernel module is {version}, its libraries below {self._shown} are {', '.join(installed)}: load"
-            " the module that goes with them, or start the node again"
+            f"NVIDIA's kernel module is {version}, its libraries below {self._shown} are {', '.join(installed)}; load"
+            " the matching module, or reboot the node"
         )
 
     def _changed(self, folder: str) -> int:

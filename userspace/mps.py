@@ -1,6 +1,6 @@
-"""NVIDIA's Multi-Process Service: whether its control daemon is there, by the socket in the folder of its pipes.
+"""NVIDIA's Multi-Process Service: whether its control daemon runs, by the socket in the folder of its pipes.
 
-Nobody connects to it: that would be a client. A daemon that was killed leaves its socket behind, and is not missed.
+There is no connection, which would count as a client. So a killed daemon, which leaves its socket, is not noticed.
 Source: NVIDIA's documentation of MPS (CUDA_MPS_PIPE_DIRECTORY).
 """
 

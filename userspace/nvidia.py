@@ -1,13 +1,13 @@
-"""Which files of a host are NVIDIA's driver, of one version: libraries, tools, firmware, and what finds them.
+"""The files of one version of NVIDIA's driver on a host: libraries, tools, firmware, and loaders' configuration.
 
-The driver's own libraries all end in its version (`libcuda.so.550.54.14`), so that is how they are found. Others go
-with it under versions of their own (EGL's platforms). Where a container sees what:
+The driver's own libraries are found by its version at their end (`libcuda.so.550.54.14`). Others have versions of their
+own (EGL's platforms). Where containers see them:
 
     /usr/local/nvidia/lib64, .../bin      libraries and tools: LD_LIBRARY_PATH and PATH of CUDA images have these
-    /etc/vulkan, /usr/share/{glvnd,egl}   what Vulkan's and EGL's loaders read, at their places
+    /etc/vulkan, /usr/share/{glvnd,egl}   what Vulkan's and EGL's loaders read, at the same paths
     /lib/firmware/nvidia/VERSION          firmware, where the libraries look for it
 
-32-bit libraries, X servers' modules and configuration, and the pipes of MPS are not among them.
+32-bit libraries, X servers' modules and configuration, and the pipes of MPS are not included.
 
 Source: NVIDIA driver README, "Installed components"; CUDA images' environment; Vulkan and libglvnd loaders' documents.
 """

@@ -1,10 +1,10 @@
 """The kubelet's own state files as witnesses: `kubelet_internal_checkpoint` and `dra_manager_state`.
 
-The first keeps dead pods until something else has the kubelet write it, and is there since the first list of any
-plugin. The second is there since the kubelet's first start, and a DaemonSet does not see it: it does not mount that
-folder, which has the node's key and all pods' secrets. A file that is missing says nothing, like one that cannot be
-read or understood: somebody may have removed it, and the kubelet writes it at its next change. Source: device manager
-specification, section 7; DRA specification 4.4.
+The first keeps dead pods until the kubelet writes it for another reason, and exists since the first list of any plugin.
+The second exists since the kubelet's first start. A DaemonSet cannot see it: it does not mount that folder, which has
+the node's key and the secrets of all pods. A missing file is no evidence, like one that cannot be read or decoded:
+somebody may have removed it, and the kubelet writes it at its next change. Source: device manager specification,
+section 7; DRA specification 4.4.
 """
 
 import logging
@@ -82,7 +82,7 @@ class _File(Generic[T]):
             self._content = None
             if isinstance(error, OSError):
                 self.seen = None  # the file may be as good as it was: it is read again
-            problem = f"cannot read the kubelet's file {self._path}: {error}; devices of ended pods may not be released"
+            problem = f"cannot read the kubelet's file {self._path}: {error}; leases of ended pods may not end"
         if problem and problem != self._problem:
             log.warning("%s", problem)
         self._problem = problem

@@ -1,4 +1,4 @@
-"""All witnesses of one node, each asked in its own way and within its own time."""
+"""All witnesses of one node; each has its own method and time limit."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias

@@ -1,8 +1,8 @@
 """The kubelet's pod-resources API as a witness: which containers have which units, and which devices of claims.
 
-An empty list says nothing until the kubelet knows its pods, which the API does not tell. A kubelet that has listed a
-pod of the API server's knows them all, for they come as one set; static pods come from files, and sooner. They are
-named after their node. Source: device manager specification, section 9; observations, section 3.
+An empty list is no evidence until the kubelet knows its pods, which the API does not report. A kubelet that has listed
+a pod of the API server knows all of them, because they arrive as one set. Static pods come from files, and earlier;
+they are named after their node. Source: device manager specification, section 9; observations, section 3.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class PodResources:
         """Return what the kubelet lists; None if it does not answer, with the reason in `problem`."""
         kubelet = self._kubelet()
         if kubelet is None:
-            self._report(f"pod-resources socket {self._socket} not found: devices of ended pods are not released")
+            self._report(f"pod-resources socket {self._socket} not found: leases of ended pods do not end")
             return None
         request = podresources.ListPodResourcesRequest()
         try:

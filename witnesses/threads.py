@@ -1,4 +1,4 @@
-"""Witnesses that are asked in a thread, for the loop."""
+"""Calls a witness in a thread, so that the loop does not block."""
 
 import asyncio
 from collections.abc import Callable

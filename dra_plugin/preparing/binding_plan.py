@@ -1,8 +1,8 @@
-"""How a device's functions get the driver of a claim: all checks before anything is on record or changed.
+"""How a device's functions get the driver of a claim: all checks before anything is recorded or changed.
 
-An IOMMU group is isolated as a whole, so it changes its driver as a whole, but for bridges, which nobody drives: where
-one of its members cannot, none does. Nothing that the node itself uses is taken from it, whatever the configuration
-says (hostdevices/usage.py). Blocking: use a thread.
+An IOMMU group is isolated as a whole, so all its functions change their driver, except bridges, which have none. If one
+member cannot, none does. A function that the node itself uses is never taken, whatever the configuration contains
+(hostdevices/usage.py). Blocking: use a thread.
 
 Source: Linux, driver-api/vfio.rst; ABI/testing/sysfs-bus-pci (driver_override).
 """
@@ -74,8 +74,8 @@ def _members(host: Host, device: Device) -> list[str]:
             raise BindRefused(f"{where}: the bridge {bridge} of the same IOMMU group is held by driver {driver}")
     addresses = {x.rpartition("/")[2] for x in functions}
     if other := next((x for x in sorted(addresses) if not ADDRESS.fullmatch(x)), ""):
-        raise BindRefused(f"{where}: {other} of the same IOMMU group is no PCI function and cannot be bound")
+        raise BindRefused(f"{where}: {other} of the same IOMMU group is not a PCI function and cannot be bound")
     if addresses != set(device.pci_functions):
         now = ", ".join(sorted(addresses))
-        raise BindRefused(f"{where}: its IOMMU group is another one than at the last scan: {now}; it is tried again")
+        raise BindRefused(f"{where}: its IOMMU group changed since the last scan: {now}; the kubelet tries again")
     return functions

@@ -1,6 +1,6 @@
-"""The PCI functions of a claim that have another driver for as long as it has them, as its lease keeps them.
+"""The record, in a claim's lease, of its PCI functions that have another driver while the claim has them.
 
-A function is known by its address. Drivers are the kernel's names; what is recorded is how everything was.
+A function is known by its address. Drivers are the kernel's names; the record has the state before the change.
 """
 
 from msgspec import Struct

@@ -1,6 +1,6 @@
-"""The drivers of claims' devices, for the loop: what blocks is done in threads.
+"""The drivers of claims' devices, for the loop: blocking work runs in threads.
 
-Without any claim whose device has another driver nothing of it is loaded.
+This module is loaded only if a claim has a device with another driver.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """The files of a prepared claim: its CDI specs and its metadata. Blocking: call from a thread.
 
-Rule: what a container mounts is there before the spec that mounts it, and goes after it.
+Rule: files that a container mounts are written before the spec that mounts them, and removed after it.
 """
 
 import os
@@ -94,7 +94,7 @@ class ClaimFiles:
             try:
                 self.write(record)
             except _FAILURES as error:
-                problems.append(f"claim {record.claim}: its files cannot be put back: {error}")
+                problems.append(f"claim {record.claim}: its files cannot be written again: {error}")
         if kept is None:
             return problems
         try:
@@ -102,7 +102,7 @@ class ClaimFiles:
             if self._metadata is not None:
                 self._metadata.keep(kept)
         except (OSError, cdi.CdiError) as error:
-            problems.append(f"files of claims that are over cannot be removed: {error}")
+            problems.append(f"files of ended claims cannot be removed: {error}")
         return problems
 
     def _write_metadata(self, record: Record, rewrite: bool) -> None:

@@ -1,7 +1,7 @@
-"""What of the host's hardware changes for a claim and is as it was afterwards: interfaces that move, drivers.
+"""Hardware of the host that changes for a claim and is restored afterwards: interfaces that move, and drivers.
 
-Each has its record in the claim's lease before anything is changed; what is to be done follows from that and from how
-things are, at any moment and after any crash (interface_moves.py, driver_binding.py).
+Each change is recorded in the claim's lease before it is made. The next step follows from the record and the present
+state, at any moment and after any crash (interface_moves.py, driver_binding.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence

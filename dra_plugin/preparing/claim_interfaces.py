@@ -1,6 +1,6 @@
-"""The interfaces of claims, for the loop: what blocks is done in threads, and the kernel's events are heard.
+"""The interfaces of claims, for the loop: blocking work runs in threads, and the kernel's events are received.
 
-Without any claim whose interface moves nothing of it is loaded, and no event wakes anybody.
+This module is loaded, and receives events, only if a claim has an interface that moves.
 """
 
 import logging
@@ -118,7 +118,9 @@ class ClaimInterfaces:
             try:
                 self._events = LinkEvents(self._heard)
             except OSError as error:
-                log.warning("no events of interfaces (%s): where they are waits for a scan", error)
+                log.warning(
+                    "no events of network interfaces (%s): a moved interface is noticed only at the next scan", error
+                )
 
     def close(self) -> None:
         """Stop receiving events."""
@@ -147,7 +149,7 @@ class ClaimInterfaces:
         try:
             return await self._work.wait(partial(certainly, call))
         except OSError as error:
-            raise InterfaceRefused(f"the kernel does not say or change what its interfaces are: {error}") from error
+            raise InterfaceRefused(f"the kernel cannot list or change network interfaces: {error}") from error
 
     def _heard(self, link: "Link | None") -> None:
         parents = {x.parent for x in self._followed.values()} - {""}

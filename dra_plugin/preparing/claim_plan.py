@@ -1,4 +1,4 @@
-"""What preparing a claim comes to: which devices, with what configuration, and what will be on record.
+"""The plan for a claim: its devices, their configuration, and the record for the lease.
 
 Checks everything that can be checked without changing anything. Every refusal names the request and the device.
 """
@@ -126,8 +126,8 @@ class Planner:
         for result in found:
             if result.pool != self._pool:
                 raise ClaimRefused(
-                    f"request {result.request}: device {result.device} is in the pool {result.pool}, this node's is"
-                    f" {self._pool}; the claim is for another node"
+                    f"request {result.request}: device {result.device} is in the pool {result.pool}, and this"
+                    f" node's pool is {self._pool}; the claim is for another node"
                 )
         return found
 
@@ -164,7 +164,9 @@ class Planner:
         units = {unit_of(x.result, claim.metadata.uid): _leased(x, claim.metadata.uid) for x in choices}
         pods = frozenset(user.uid for user in claim.status.reserved_for if user.resource == "pods")
         if len(pods) > 1 and any(x.interface is not None for x in choices):
-            raise ClaimRefused("several pods use the claim, and its interface can be in one; use a template for claims")
+            raise ClaimRefused(
+                "several pods use the claim, and its interface can be in only one; use a ResourceClaimTemplate"
+            )
         return Plan(self._record(claim, choices, now), units, tuple(_resets(choices)), pods)
 
     def _offered(self, result: v1.DeviceRequestAllocationResult, in_use: bool, *, is_away: bool) -> Offered:
@@ -175,16 +177,16 @@ class Planner:
         if not (result.admin_access or in_use) and not offered.device.health.healthy:
             raise ClaimRefused(f"{where} is unhealthy: {offered.device.health.reason}")
         if not (result.admin_access or in_use) and offered.device.unavailable:
-            raise ClaimRefused(f"{where} cannot be had: {offered.device.unavailable}")
+            raise ClaimRefused(f"{where} is unavailable: {offered.device.unavailable}")
         if not (result.admin_access or in_use) and offered.device.withheld:
             raise ClaimRefused(f"{where} is {offered.device.withheld}; `nodeplug readmit` ends that")
         if offered.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
-            raise ClaimRefused(f"{where}: `vhostNet` needs {path}, which is not here; load its kernel module")
+            raise ClaimRefused(f"{where}: `vhostNet` needs {path}, which does not exist; load its kernel module")
         if in_use and not self._presence.is_there(offered.device.id):
             # it is offered only because a claim holds it; a scan does not change that
             raise ClaimRefused(f"{where} is gone")
         if (changed := self._presence.why_changed(offered.device)) and not is_away:
-            raise DeviceChanged(f"{where} changed since it was published: {changed}; it is tried again")
+            raise DeviceChanged(f"{where} changed since it was published: {changed}; the kubelet tries again")
         return offered
 
     def _interface(self, choice: _Choice, uid: str, links: "Links | None") -> Interface | None:
@@ -199,7 +201,7 @@ class Planner:
         nics = nics_of(choice.offered.device, self._presence)
         if len(nics) != 1:
             raise ClaimRefused(
-                f"{where} has {len(nics)} network interfaces here; one can move, which has the node's name"
+                f"{where} has {len(nics)} network interfaces on this node; only a device with exactly one can be moved"
             )
         return plan_interface(nics[0], config, moves, links, uid, where)
 
@@ -343,12 +345,12 @@ def _check_edits(choices: Sequence[_Choice]) -> None:
         for name, text in choice.settings.env.items():
             if field := missing(text, device):
                 raise ClaimRefused(
-                    f"request {request}: device {choice.result.device} has no {field}, which the variable {name} names"
+                    f"request {request}: device {choice.result.device} has no {field}, which the variable {name} uses"
                 )
     for request, devices in requests.items():
         if path := two_at_one_path(devices):
             raise ClaimRefused(
-                f"request {request}: two of its devices would be at {path} in one container; ask for one"
+                f"request {request}: two of its devices would have the path {path} in one container; request one"
             )
 
 
@@ -356,7 +358,7 @@ def _foreign_names(choice: _Choice) -> tuple[str, ...]:
     """Return the CDI devices of other vendors for a device. Raises `ClaimRefused` if there are none for it."""
     names, device = choice.offered.resource.cdi_devices, choice.offered.device
     if why := why_no_name(names, device):
-        raise ClaimRefused(f"request {choice.result.request}: device {choice.result.device} cannot be had: {why}")
+        raise ClaimRefused(f"request {choice.result.request}: device {choice.result.device} is unavailable: {why}")
     return foreign_names(names, device)
 
 

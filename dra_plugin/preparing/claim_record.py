@@ -1,7 +1,7 @@
-"""What the leases of a claim keep beside the devices: the answer, and all that is needed to give it again.
+"""The record in the leases of a claim: the answer, and everything that is needed to repeat it.
 
-Every lease of a claim has the same bytes. They are written once, for the ledger stores equal records once. How the
-devices are described to the runtime is not among it: that is worked out from where they are now (edits.py).
+Every lease of a claim has the same bytes, which the ledger stores once. The record does not contain how the devices are
+described to the runtime, which follows from where they are now (edits.py).
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
     apiVersion: nodeplug.dev/v1
     kind: DeviceConfig
-    env: {MODEL: "{model}"}              values may name facts of the devices of a request (resources/template.py)
+    env: {MODEL: "{model}"}              values may use attributes of the request's devices (resources/template.py)
     access: {gid: 44, mode: "0660"}      who owns the device nodes inside the container
     reset: true                          reset PCI devices before they are used
     sharing: {maximum: 2}                most holders of a shared device at once, this claim among them
@@ -10,14 +10,14 @@
     interface: {name: data0}             of an interface that moves, see interface_config.py
 
 Rules:
-1. A claim is written by anybody, so it is read strictly: what is unknown, double, of the wrong type, deep or large is
-   refused, with the field's path.
-2. Classes are the administrator's: only they can mount, below the folders that the node allows, and only they can say
-   with how many a device is shared, for that concerns other claims. A claim's own variables are fewer
-   (resources/template.py), and what it says of owners is said of its device nodes only: no process gets a group by it.
+1. Any user can write a claim, so it is read strictly: unknown, duplicate, deeply nested or large fields and wrong types
+   are refused, with the field's path.
+2. Administrators write classes. Only a class can mount, below the folders that the node allows, and only a class can
+   limit the holders of a shared device, because that affects other claims. A claim can set fewer variables
+   (resources/template.py). Its `access` applies only to its device nodes: no process gets a group by it.
 3. Class before claim, and in the order of the list: a later value of a field or a variable replaces an earlier one.
-   A reset that anybody asked for takes place.
-4. All variables of a device together have a limit: the claim's lease keeps them.
+   If the class or the claim requests a reset, it takes place.
+4. All variables of a device together have a limit, because the claim's lease stores them.
 
 Source: DRA specification 5.2, 5.3; what users can harm: threat model, opaque configuration.
 """
@@ -210,7 +210,7 @@ def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = (
         has = " ".join(_in_event(str(each)) for each in type_meta if each is not None) or "nothing"
         raise InvalidConfig([f"parameters: must have apiVersion {API_VERSION} and kind {KIND}, has {has}"])
     if twice := list(_twice(parameters, "parameters")):
-        raise InvalidConfig([f"{_in_event(path)}: comes twice" for path in twice])
+        raise InvalidConfig([f"{_in_event(path)}: appears twice" for path in twice])
     config = _converted(parameters)
     problems = [*_env_problems(config.env, from_class), *_access_problems(config.access)]
     problems += interface_problems(config.interface)
@@ -290,14 +290,14 @@ def _env_problems(env: Mapping[str, str], from_class: bool) -> Iterator[str]:
         if not template.is_variable(name):
             yield f"{place}cannot be the name of a variable; use letters, digits and underscores"
         elif template.is_reserved(name):
-            yield f"{place}is not for a configuration to set; choose another name"
+            yield f"{place}cannot be set by a configuration; choose another name"
         elif not from_class and template.is_reserved(name, for_claim=True):
-            yield f"{place}is not for a claim to set; ask your administrator for a DeviceClass that does"
+            yield f"{place}cannot be set by a claim; ask your administrator for a DeviceClass that does"
         found = template.read(text)
         if found.unknown:
             yield f"{place}no device has {{{_in_event(found.unknown[0])}}}"
         if found.is_unbalanced:
-            yield f"{place}a brace without its other; write {{{{ or }}}} for a brace"
+            yield f"{place}unmatched brace; write {{{{ or }}}} for a brace"
 
 
 def _access_problems(access: Access) -> Iterator[str]:

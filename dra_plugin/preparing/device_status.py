@@ -1,7 +1,7 @@
-"""status.devices of a claim: that its devices are ready, what they are, and where a NIC is on the network.
+"""status.devices of a claim: that its devices are ready, their attributes, and the addresses of a NIC.
 
-Written by server-side apply, so that each driver owns its own entries and nobody's are lost; the server removes them
-when the claim is deallocated. In the background: people look at it, pods do not wait for it. Source: DRA
+Written by server-side apply, so that each driver owns its own entries and none is lost. The server removes them when
+the claim is deallocated. The write is in the background: people read it, and no pod waits for it. Source: DRA
 specification 5.5.
 """
 

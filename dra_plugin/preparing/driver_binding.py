@@ -1,18 +1,18 @@
-"""Drivers of PCI functions: given to them for a claim, and taken back. Blocking: use a thread.
+"""Drivers of PCI functions: bound for a claim, and restored. Blocking: use a thread.
 
     as it was --take--> driver_override -> unbind -> drivers_probe --> bound
         ^                                                                |
         +--- bind <- driver_override <- unbind <---------------- back ---+
 
 Rules:
-1. Level, not edge: what is to be done follows from what /sys says now, and from the record, after any crash between any
-   two steps. What is so already is not touched; a driver that somebody else gave it meanwhile stays. What the node uses
-   by then is not taken from it.
-2. A reboot has undone everything: what is on record of before it concerns no function of today.
-3. A write blocks in the kernel for as long as somebody uses the function (a machine that has not let go of its vfio
-   device). It is given up after `PATIENCE` and said in words; until it has come back nothing is done to the function.
-4. A driver that is not loaded any more, or does not take its function back, holds up no claim: the function is left
-   without one, with an error in the log.
+1. Level, not edge: the next step follows from the present state of /sys and from the record, after a crash between any
+   two steps. A function that is right already is not touched, and a driver that another program bound meanwhile stays.
+   A function that the node uses by then is not taken.
+2. A reboot undoes everything: a record from before it applies to no function.
+3. A write blocks in the kernel while a program uses the function (a virtual machine that has not closed its vfio
+   device). After `PATIENCE` the call fails with a message; until the write returns, the function is not changed.
+4. If a driver is no longer loaded, or does not bind to its function again, the claim ends all the same: the function
+   stays without a driver, with an error in the log.
 """
 
 import contextlib
@@ -91,14 +91,16 @@ class Drivers:
             self._write(address, f"drivers/{now}/unbind", address)
         self._write(address, "drivers_probe", address)
         if (now := driver_of(self._host, address)) != driver:
-            raise BindRefused(f"{driver} does not take {address}: its driver is {now or 'none'}; see the kernel's log")
+            raise BindRefused(
+                f"driver {driver} did not bind to {address}, whose driver is {now or 'none'}; see the kernel's log"
+            )
 
     def _give_back(self, was: BoundFunction, driver: str) -> None:
         host, address = self._host, was.address
         if was.driver == driver:
             return  # it had this driver before
         if not host.exists(f"{_BUS}/devices/{address}"):
-            log.warning("a function of a claim is gone: it keeps no driver", extra={"device": address})
+            log.warning("a function of a claim is gone: its driver is not restored", extra={"device": address})
             return
         if override_of(host, address) == driver != was.override:
             self._write(address, f"devices/{address}/driver_override", was.override or "\n")
@@ -114,7 +116,7 @@ class Drivers:
         except OSError as error:
             if error.errno in (*_NOT_FOR_US, *_NOT_NOW):
                 raise
-            text = "the function stays without its driver %s: %s"
+            text = "the function does not get back its driver %s: %s"
             log.error(text, was.driver, error.strerror, extra={"device": address})
 
     def _check_there(self, address: str) -> None:
@@ -129,7 +131,7 @@ class Drivers:
         function = self._host.resolve(f"{_BUS}/devices/{address}") or ""
         got = next((x.attributes for x in binding.devices if x.kind == "pci" and x.name == address), {})
         if any(name in got and hexadecimal(self._host, f"{function}/{name}", 4) != got[name] for name in _MODEL):
-            raise BindRefused(f"at {address} is another card than the claim got; delete the pod")
+            raise BindRefused(f"{address} is now another device than the claim was allocated; delete the pod")
         parts = [x for x in binding.devices if is_on(x, function)]
         if why := why_in_use(self._host, function, parts):
             raise BindRefused(f"{address} is in use: {why}")
@@ -140,7 +142,8 @@ class Drivers:
             return
         if blocked.is_alive():
             raise BindRefused(
-                f"the kernel waits for somebody to let go of {address} and takes its driver away; end what uses it"
+                f"the kernel is unbinding the driver of {address} and waits for the program that uses it; end that"
+                " program"
             )
         del self._blocked[address]
 

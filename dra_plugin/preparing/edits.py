@@ -1,18 +1,18 @@
-"""What containers get of a claim's devices, as one CDI spec per claim with a CDI device per allocation result.
+"""What containers get for a claim's devices: one CDI spec per claim with a CDI device per allocation result.
 
-Every device brings its nodes. The first one of each request brings what concerns the request as a whole: mounts and
-environment, which are the configured variables and ours:
+Every CDI device has its device nodes. The first one of each request also has the mounts and the environment of the
+request, which are the configured variables and these:
 
     NODEPLUG_<CLAIM>__<REQUEST>                     the devices, joined by commas
-    NODEPLUG_<CLAIM>__<REQUEST>__CAPACITY_<NAME>    how much of a capacity each of them gives, in the same order
+    NODEPLUG_<CLAIM>__<REQUEST>__CAPACITY_<NAME>    the amount of a capacity of each, in the same order
     NODEPLUG_<CLAIM>__<REQUEST>__ADMIN_ACCESS       `true` for an administrator's access
     NODEPLUG_<CLAIM>__<REQUEST>__INTERFACES         the interfaces that have moved into the pod, by their names there
 
 CLAIM is the name by which the pod knows the claim: its own, or the pod's for a claim from a template. REQUEST is the
 base request, whichever alternative was chosen. Both are in capitals, with `_` for other characters.
 
-An interface is asked for (`netDevices`, CDI 1.1.0) unless it is in a pod: the runtime refuses a container that asks for
-what has moved already, and a container of which nobody asks for what has not would start without it.
+The spec requests an interface (`netDevices`, CDI 1.1.0) unless it is already in a pod: the runtime refuses a container
+that requests a moved interface, and without the request a container would start without its interface.
 
 Source: DRA specification 6.1, 6.4, 6.5.
 """
@@ -106,8 +106,8 @@ def claim_spec(
     size = sum(len(text.encode(errors="surrogatepass")) for x in edits.values() for text in x.container_edits.env)
     if size > MOST_ENVIRONMENT:
         raise TooManyVariables(
-            f"claim {record.claim}: its devices bring {size} bytes of variables, the limit is {MOST_ENVIRONMENT};"
-            " name fewer facts in them"
+            f"claim {record.claim}: its devices have {size} bytes of variables, the limit is {MOST_ENVIRONMENT};"
+            " use fewer attributes in them"
         )
     with_edits = [x for x in edits.values() if x.container_edits != cdi.ContainerEdits()]
     return cdi.Spec.of(_kind(driver), with_edits) if with_edits else None

@@ -1,8 +1,7 @@
-"""What is done to the host for claims: files are written, devices are reset.
+"""Work on the host for claims: files are written, devices are reset.
 
-Rule: files are written on the loop while the disk is quick, for handing them to a thread takes longer than writing
-them; a thread writes them as soon as it is not. What may wait for a device never runs on the loop, and no file waits
-for it.
+Rule: files are written on the loop while the disk is fast, because a thread would take longer; a thread writes them as
+soon as it is slow. Work that may wait for a device never runs on the loop, and no file waits for it.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""What a class or a claim can choose of an interface that moves into a pod, where the node's configuration lets it.
+"""The settings of a moving interface that a class or a claim can choose, if the node's configuration allows it.
 
     interface: {name: data0, mtu: 9000, mac: "02:00:5e:00:53:01", addresses: [192.0.2.7/24]}
 
-Every key needs its word in the resource (`dra.interface`): a claim is written by anybody, and what it says is done to
-the node's own interface before that moves. Addresses must lie in the resource's prefixes: until the container starts
-they are the node's, which would answer for whoever has them.
+The resource must allow every key (`dra.interface`): any user can write a claim, and its settings are applied to the
+node's interface before it moves. Addresses must be in the resource's prefixes: until the container starts they belong
+to the node, which would answer in the place of their real owner.
 """
 
 import ipaddress
@@ -66,7 +66,7 @@ def problems(config: InterfaceConfig) -> Iterator[str]:
         elif why := _why_not_an_address(address):
             yield f"{place}.addresses[{i}]: {shown(text)} is {why}"
         elif address.ip in seen:
-            yield f"{place}.addresses[{i}]: {shown(text)} comes twice"
+            yield f"{place}.addresses[{i}]: {shown(text)} appears twice"
         else:
             seen.add(address.ip)
 
@@ -80,7 +80,7 @@ def why_not_a_name(name: str) -> str:
     """Return why an interface cannot have this name inside a pod; empty if it can."""
     if not _NAME.fullmatch(name):
         return f"{shown(name)} cannot be the name of an interface: letters, digits, dots and dashes, at most 15"
-    return f"{name} is taken in every pod; choose another one" if name in _TAKEN else ""
+    return f"every pod has an interface {name} already; choose another name" if name in _TAKEN else ""
 
 
 def is_unicast(mac: str) -> bool:
@@ -94,19 +94,19 @@ def check_allowed(config: InterfaceConfig, moves: InterfaceMoves | None, where: 
         return
     if moves is None:
         raise InterfaceRefused(
-            f"{where}: its interface does not move into pods; remove `interface`, or ask for another"
+            f"{where}: its interface does not move into pods; remove `interface`, or request another device"
         )
     changes = (("name", config.name, moves.name), ("mtu", config.mtu, moves.mtu), ("mac", config.mac, moves.mac))
     for key, value, is_allowed in changes:
         if value and not is_allowed:
-            raise InterfaceRefused(f"{where}: interface.{key} is not for a claim to choose here; remove it")
+            raise InterfaceRefused(f"{where}: a claim cannot set interface.{key} here; remove it")
     prefixes = [ipaddress.ip_network(x) for x in moves.addresses]
     for text in config.addresses:
         address = ipaddress.ip_interface(text).ip
         if not any(address in prefix for prefix in prefixes):
             among = ", ".join(moves.addresses) or "none"
             raise InterfaceRefused(
-                f"{where}: the address {text} is not among those that a claim can have here: {among}"
+                f"{where}: the address {text} is not one of those that a claim can have here: {among}"
             )
 
 

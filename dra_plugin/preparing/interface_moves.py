@@ -1,4 +1,4 @@
-"""Interfaces of claims, as the kernel has them: found, set up for their pod, and set back. Blocking: use a thread.
+"""Interfaces of claims in the kernel: found, set up for their pod, and restored. Blocking: use a thread.
 
 The container runtime moves them (CDI's `netDevices`); the kernel brings hardware back when the last process and mount
 of the pod's network namespace are gone, under the name that it had there. A virtual one ends with that namespace.
@@ -8,13 +8,13 @@ of the pod's network namespace are gone, under the name that it had there. A vir
           +-- restore -- home, under some name <-- kernel (hardware) --+--> gone (virtual): made again, if it can be
 
 Rules:
-1. Level, not edge: what is to be done follows from where an interface is now, and from the record, at every moment and
-   after any crash. What is so already is not touched.
-2. A reboot has undone everything: what is on record of before it concerns no interface of today.
-3. What the kernel does not take back, an MTU that the interface below has not any more, holds up no claim: it stays as
-   it is, with an error in the log.
-4. An interface that is not seen anywhere is not called back, nor forgotten while its hardware is there: its namespace
-   ends some time after its pod.
+1. Level, not edge: the next step follows from where an interface is now, and from the record, at every moment and after
+   any crash. A setting that is right already is not touched.
+2. A reboot undoes everything: a record from before it applies to no interface.
+3. If the kernel refuses a previous setting, such as an MTU that the lower interface no longer has, the claim ends all
+   the same: the setting stays as it is, with an error in the log.
+4. An interface that is not visible anywhere is not treated as lost while its hardware exists: its namespace ends some
+   time after its pod.
 """
 
 import errno
@@ -224,7 +224,7 @@ def _made_again(kernel: Connection, each: Interface) -> Link | None:
         made = LinkChange(name=each.home.name, mtu=each.home.mtu, mac=each.home.mac or None)
         add_link(kernel, made, each.kind, each.data, lower.index if lower else 0)
     except NetlinkError as error:
-        log.warning("cannot make an interface again: %s", error.strerror, extra={"device": each.device.id})
+        log.warning("cannot create an interface again: %s", error.strerror, extra={"device": each.device.id})
         return None
     return link(kernel, each.home.name)
 
@@ -235,7 +235,7 @@ def _set_up(kernel: Connection, found: Link, state: LinkState) -> None:
         for _, change in _changes(kernel, found, state):
             change()
     except NetlinkError as error:
-        raise InterfaceRefused(f"the kernel does not take {state.name} as it should be: {error.strerror}") from error
+        raise InterfaceRefused(f"the kernel refused the settings of {state.name}: {error.strerror}") from error
 
 
 def _set_back(kernel: Connection, found: Link, home: LinkState) -> None:
@@ -249,9 +249,9 @@ def _set_back(kernel: Connection, found: Link, home: LinkState) -> None:
             except NetlinkError as error:
                 if error.errno in _NOT_NOW:
                     raise
-                log.error("the interface %s is not given back its %s: %s", home.name, what, error.strerror)
+                log.error("the interface %s does not get back its %s: %s", home.name, what, error.strerror)
     except NetlinkError as error:
-        raise InterfaceRefused(f"the kernel does not take {home.name} as it was: {error.strerror}") from error
+        raise InterfaceRefused(f"the kernel refused the previous settings of {home.name}: {error.strerror}") from error
 
 
 def _changes(
@@ -297,4 +297,4 @@ def _rename(kernel: Connection, found: Link, name: str) -> None:
     except NetlinkError as error:
         if error.errno != errno.EEXIST:
             raise
-        log.warning("the interface %s stays %s: another one has its name now", name, found.name)
+        log.warning("the interface %s keeps the name %s: another interface has its name now", name, found.name)

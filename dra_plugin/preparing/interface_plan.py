@@ -1,7 +1,7 @@
-"""What moving an interface into a pod comes to, worked out from what the kernel says of all of them, and changing none.
+"""The plan to move an interface into a pod, made from the kernel's state of all interfaces. Changes nothing.
 
-What is refused here would take the node or somebody else off the network: the uplink, an interface that is part of
-another one or carries others, an address that the node has itself.
+Refused is what would disconnect the node or another user of the network: the uplink, an interface that is part of
+another one or has others on it, and an address that the node itself has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,8 +54,8 @@ def plan_interface(
     link = links.links.get(nic.name)
     if link is None or links.shown.get(nic.name) != str(link.index):
         raise InterfaceRefused(
-            f"{where}: the daemon's network namespace has not the interface {nic.name} that /sys shows; it needs the"
-            " node's (hostNetwork)"
+            f"{where}: the interface {nic.name} of /sys is not in the daemon's network namespace; run the daemon"
+            " in the node's (hostNetwork)"
         )
     _check_free(nic, link, links, where)
     addresses = links.addresses.get(link.index, {})
@@ -117,7 +117,9 @@ def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
         raise InterfaceRefused(f"{where}: {nic.name} is a {kind} interface, which leaves no network namespace")
     is_uplink = any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name)))
     if is_uplink or link.index in links.ways_out:
-        raise InterfaceRefused(f"{where}: {nic.name} carries the node's own traffic, or may; it never moves")
+        raise InterfaceRefused(
+            f"{where}: {nic.name} carries the node's own traffic, or may carry it; such an interface is never moved"
+        )
     if connected := links.connected.get(link.index):
         raise InterfaceRefused(
             f"{where}: the node has connections over {connected[0]}, an address of {nic.name}; end them first"

@@ -1,8 +1,8 @@
-"""Interfaces that move into pods, as the lease of their claim keeps them: where each is at home, and how it goes.
+"""The record, in a claim's lease, of interfaces that move into pods: their previous and their new place and settings.
 
-An interface is known by the device that it is a port of, which no container can change. A virtual one has none, so it
-is known by a mark: an alias, which moves with it and says where it came from, also to people and to a daemon that has
-lost its ledger.
+An interface is identified by the device that it is a port of, which no container can change. A virtual one has none, so
+it is identified by a mark: an alias, which moves with it and shows where it came from, also to people and to a daemon
+that has lost its ledger.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""CDI specs of claims that somebody removes or changes while the daemon runs: no container of theirs could start.
+"""CDI specs of claims that another program removes or changes while the daemon runs: no container could start then.
 
-Who has a claim's turn may be about to write them, or to remove them, or only wait for an API server that does not
-answer: they are looked at again after a pause.
+The current task of a claim may be about to write or remove the files, or may wait for an API server that does not
+answer. So the files are checked again after a pause.
 """
 
 import asyncio

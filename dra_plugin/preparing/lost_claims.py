@@ -1,7 +1,7 @@
-"""Claims of which pods have devices and the leases were lost: leased again, as they are, for they are in use.
+"""Claims whose pods have devices but whose leases were lost: the leases are restored, because the devices are in use.
 
-With its object a claim is planned as if it were prepared now, and its files are written. Without it, or where a device
-is not there any more, what is known of it is leased, so that nobody else gets it.
+If the claim object exists, the claim is planned as if it were prepared now, and its files are written. Without the
+object, or if a device is missing, the known devices are leased, so that nobody else gets them.
 """
 
 import logging
@@ -73,7 +73,7 @@ class LostClaims:
                 await self._keep(ClaimName(ref.namespace, ref.name, ref.uid), units, str(error))
                 return
             await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), guarded=False)
-            text = "lease restored: a pod has the device, our record was lost"
+            text = "lease restored: a pod has the device, and its lease was missing"
             log.warning(text, extra={"claim": str(plan.record.claim)})
             await self._write(plan.record)
 

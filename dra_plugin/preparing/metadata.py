@@ -1,7 +1,7 @@
-"""Device metadata (KEP-5304): what a container can read of its devices, without access to the API.
+"""Device metadata (KEP-5304): what a container can read about its devices, without access to the API.
 
-A file is a stream of JSON objects, the same data in each version of the API, newest first; who reads takes the first
-one that it understands. metadata_files.py has where the files lie.
+A file is a stream of JSON objects, the same data in each version of the API, newest first; a reader uses the first
+one that it supports. metadata_files.py has the paths.
 
 Source: DRA specification, section 7, and the words of its reader.
 """

@@ -1,10 +1,10 @@
 """The metadata files of claims on the host, and the CDI devices that mount them into containers.
 
-One file per claim and base request, `<uid>~<request>.json`, in one folder: to make a folder costs more than all the
-rest of a file. Containers see the paths of KEP-5304 all the same. A CDI spec per claim has the devices of all its
+One file per claim and base request, `<uid>~<request>.json`, in one folder, because creating a folder costs more than
+the rest of a file. Containers see the paths of KEP-5304 all the same. A CDI spec per claim has the devices of all its
 requests. Blocking: call from a thread.
 
-Rule: removing what could not have been written is done at once. Nothing that was granted may be impossible to undo.
+Rule: files that could not have been written count as removed. Every grant must be possible to undo.
 
 Source: DRA specification 7.2 to 7.5.
 """

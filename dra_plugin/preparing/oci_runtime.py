@@ -1,8 +1,8 @@
-"""Whether the OCI runtime (runc, crun) can move interfaces: it is asked, for one that cannot says nothing.
+"""Whether the OCI runtime (runc, crun) can move interfaces: it is asked, because one that cannot reports no error.
 
-A runtime without `netDevices` (runc before 1.4) starts the container without its interface, and no error. A container
-runtime whose CDI is older than 1.1.0 refuses the container by itself. Which runtime containers get is known to the
-container runtime alone: where several are seen, Docker's beside a distribution's, each must be one that can.
+A runtime without `netDevices` (runc before 1.4) starts the container without its interface and without an error. A
+container runtime whose CDI is older than 1.1.0 refuses the container. Only the container runtime knows which OCI
+runtime it uses, so if there are several (Docker's and a distribution's), each must be able to.
 Source: OCI runtime specification, `features`.
 """
 
@@ -47,12 +47,12 @@ class OciRuntime:
         paths = [self._path] if self._path else _found(self._folders)
         if not paths:
             return (
-                f"whether the node's runtime can move interfaces is not known: no {' or '.join(_NAMES)} is seen here;"
-                " say in settings.ociRuntime where it is"
+                f"it is not known whether the node's container runtime can move interfaces: no"
+                f" {' or '.join(_NAMES)} is visible; set settings.ociRuntime to its path"
             )
         refusals = [why for why in map(self._why_not, paths) if why]
         if 0 < len(refusals) < len(paths):
-            return f"{refusals[0]}; say in settings.ociRuntime which of {', '.join(paths)} containers get"
+            return f"{refusals[0]}; set settings.ociRuntime to the one that runs the containers ({', '.join(paths)})"
         return refusals[0] if refusals else ""
 
     def _why_not(self, path: str) -> str:
@@ -65,7 +65,9 @@ class OciRuntime:
         if known != identity:
             answer = _ask([path, "features"])
             if not answer:
-                return f"whether {path} can move interfaces is not known: `{path} features` says nothing"
+                return (
+                    f"it is not known whether {path} can move interfaces: `{path} features` failed or printed nothing"
+                )
             why = _unable(path, answer)
             self._answers[path] = identity, why
         return why
@@ -86,7 +88,9 @@ def _unable(path: str, answer: bytes) -> str:
         has_it = False
     if has_it:
         return ""
-    return f"the runtime {path} cannot move interfaces (`{path} features` has no linux.netDevices): runc can since 1.4"
+    return (
+        f"the runtime {path} cannot move interfaces (`{path} features` has no linux.netDevices); use runc 1.4 or newer"
+    )
 
 
 def _ask(command: Sequence[str]) -> bytes:

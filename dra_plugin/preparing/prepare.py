@@ -1,4 +1,4 @@
-"""Preparing claims: check, lease, change the host, answer; and undoing it all.
+"""Prepares claims: check, lease, change the host, answer; and undoes all of it.
 
     nothing -- grant ------------------------> done -- files -- answer
      ^    |                                      |
@@ -7,21 +7,20 @@
      +------ files go, then the leases go -------+
 
 Rules:
-1. A claim's devices are leased on disk before the host is changed for them: one commit, for files can be written again
-   from what it says, at every start and with every call. A device that is reset is `intended` until it is, for nobody
-   could tell afterwards whether it was. What could not be undone is not begun.
-2. Both calls can be repeated at any moment, after any crash: what is done gives the same answer again, what is half
-   done is undone first. Undoing removes the files, then the leases: a lease without files is found again, a file
-   without a lease would be nobody's.
-3. Never another device: what is unknown, unhealthy, changed or held by somebody else is refused with words. An
-   administrator's access may look at what is unhealthy or somebody else's.
-4. After a reboot, and where another device has taken a node's place, a claim is prepared again. What its devices are
-   called stays, so the answer is the same when the devices are; what the runtime finds under these names is where they
-   are now (`describe`).
-5. Whoever works for a claim has its turn (turns.py).
-6. An interface is set up for its pod, a driver given to a device, after its claim's lease says how it was, and with
-   every call again, for what is to be done follows from how it is now; the lease ends once it is as it was
-   (interface_moves.py, driver_binding.py).
+1. A claim's devices are leased on disk before the host is changed for them. One commit is enough, because the files can
+   be written again from the record, at every start and with every call. A device to be reset is `intended` until the
+   reset is done, because nobody could find out later whether it was. Nothing is begun that could not be undone.
+2. Both calls can be repeated at any moment, after any crash: a prepared claim gets the same answer, and a partly
+   prepared one is undone first. Undoing removes the files, then the leases: a lease without files is found again, but a
+   file without a lease would have no owner.
+3. Never another device: a device that is unknown, unhealthy, changed or held by another claim or pod is refused with
+   the reason. Admin access includes unhealthy devices and those of others.
+4. After a reboot, or if another device has taken over a node, a claim is prepared again. The names of its devices stay,
+   so the answer is the same for the same devices; the runtime finds under these names where they are now (`describe`).
+5. Every task for a claim takes its turn (turns.py).
+6. An interface is set up for its pod, or a driver is bound to a device, after the claim's lease has recorded the
+   previous state. This is repeated with every call, because the next step follows from the present state. The lease
+   ends when the previous state is restored (interface_moves.py, driver_binding.py).
 """
 
 import asyncio
@@ -186,7 +185,7 @@ class Preparer:
         problems = await self._sync()
         for problem in problems:
             if problem not in self._problems:
-                log.error("%s; it is tried again", problem)
+                log.error("%s; nodeplug tries again", problem)
         self._problems = problems
         return is_done and not problems and not any(_is_without_uid(x) for x in self._dra_leases())
 
@@ -230,7 +229,7 @@ class Preparer:
         leases = self._ledger.of_owner(claim_owner(uid))
         record = record_of(leases[0]) if leases else None
         if any(lease.phase == "intended" for lease in leases):
-            log.warning("claim was half prepared, it is undone", extra={"claim": uid})
+            log.warning("claim was partly prepared; its preparation is undone", extra={"claim": uid})
             return await self._unprepare(_ref(leases[0])) is None
         if leases and leases[0].record and record is None:
             log.error("claim %s was prepared by another version; its leases and files stay as they are", uid)
@@ -241,7 +240,7 @@ class Preparer:
                 if self._is_of_this_boot(leases):
                     await self.hardware.apply(record)
             except _REFUSALS as error:
-                log.error("hardware of a claim: %s; it is tried again", _in_words(error), extra={"claim": uid})
+                log.error("hardware of a claim: %s; nodeplug tries again", _in_words(error), extra={"claim": uid})
                 return False
         return True
 
@@ -283,7 +282,7 @@ class Preparer:
             return ClaimFailed(reason, "not-ready" if isinstance(error, _NOT_READY) else "state-unavailable")
         except Exception as error:  # a bug: the other claims of the call must not fail with it
             log.exception("claim is not %s", done, extra={"claim": str(claim)})
-            return ClaimFailed(f"nodeplug failed: {error!r}; its log says where", "defect")
+            return ClaimFailed(f"nodeplug failed: {error!r}; see its log", "defect")
 
     async def _ready(self, claim: v1.ResourceClaim, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
         """Return a claim's devices once they can be used."""
@@ -368,7 +367,11 @@ class Preparer:
                 await self._write(before, rewrite=True)
         except _REFUSALS as error:
             reason = _in_words(error)
-            log.error("claim is half prepared until it can be undone: %s", reason, extra={"claim": str(claim)})
+            log.error(
+                "claim stays partly prepared until its preparation can be undone: %s",
+                reason,
+                extra={"claim": str(claim)},
+            )
 
     async def _undo(self, claim: ClaimRef) -> None:
         """Remove a claim's files, then its leases."""
@@ -403,7 +406,7 @@ class Preparer:
                     await self.hardware.apply(record)
             except _REFUSALS as error:  # describe it nevertheless: containers must not start without it
                 log.error(
-                    "hardware of a claim: %s; it is tried again", _in_words(error), extra={"claim": record.claim.uid}
+                    "hardware of a claim: %s; nodeplug tries again", _in_words(error), extra={"claim": record.claim.uid}
                 )
             try:
                 where = self._where(record)

@@ -1,9 +1,9 @@
-"""Who has how much of a device that several can have: never more than it has, nor more holders than a class allows.
+"""Shares and amounts of a device with several holders: never more than it has, nor more holders than a class allows.
 
-The scheduler sees to the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose pod
-was deleted by force, and whose container may still run. Of a class's limit it knows nothing: what is refused here is
-tried again by the kubelet until somebody else lets go. A claim's limit holds for as long as the claim has the device,
-also for those that come later without one. Who has what is in the leases, and nowhere else.
+The scheduler counts the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose pod
+was deleted by force, and whose container may still run. It does not know the limit of a class: the kubelet repeats a
+refused claim until another holder releases the device. A claim's limit applies while the claim has the device, also to
+later claims without a limit. The leases, and nothing else, contain who has what.
 """
 
 from collections.abc import Iterable, Mapping

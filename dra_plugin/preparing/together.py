@@ -1,7 +1,6 @@
-"""Work for several claims of a call, at the same time.
+"""Work for several claims of a call, in parallel.
 
-Most calls are for one claim: its work needs no task of its own, nor the turns of the loop that one takes to begin and
-to be heard of.
+Most calls are for one claim: its work needs no task of its own, which would take extra turns of the loop.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Whose turn it is with a claim: the kubelet's calls, and what we do in the background, one after the other.
+"""The order of work for one claim: the kubelet's calls and background work, one after the other.
 
-Everything that works for a claim goes through here; there is no other queue. Claims do not wait for one another.
+All work for a claim goes through here; there is no other queue. Claims do not wait for one another.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What a ResourceSlice says of a device itself: attributes, capacities and options, within the API's limits.
+"""The attributes, capacities and options of a device in a ResourceSlice, within the API's limits.
 
 Every device has `resource` (the resource's name) and `kind`, so that a DeviceClass can select by them; a part of a
-device has `partitionType`, too, and both what the configuration says of them (`dra.attributes`). A value that the API
-would refuse is left out. Where a device has more than the API takes, those that nobody configured are left out from the
+device also has `partitionType`. Both have the configured attributes (`dra.attributes`). A value that the API would
+refuse is left out. If a device has more than the API accepts, attributes that are not configured are left out from the
 end of the alphabet; the standard ones stay.
 """
 

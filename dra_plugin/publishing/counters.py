@@ -1,7 +1,8 @@
-"""Shared counters: what keeps the scheduler from giving out two devices that exclude each other.
+"""Shared counters: they keep the scheduler from allocating two devices that exclude each other.
 
-The rule is that of leases (checkpoint/lease.py): who has an id exclusively excludes everybody else who has it, and
-those who share it go together. As a counter: who has it exclusively takes all of it, who shares it takes one.
+The rule is that of leases (checkpoint/lease.py): a device that has an id exclusively excludes all others with the id,
+and devices that share it exclude nobody. As a counter: an exclusive device consumes all of it, a sharing one consumes
+one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,7 +64,7 @@ def exclusion(devices: Mapping[str, Excluding]) -> Counters:
             amounts = {i: _ALL if device in exclusive[i] else _ONE for i in ids if device in contested[i]}
             taken.setdefault(device, []).append(v1.DeviceCounterConsumption(counter_set=name, counters=amounts))
     left_out = {
-        device: f"it excludes devices by {len(drawn)} sets of counters, and a device may draw on {MOST_SETS}"
+        device: f"it shares counter sets with other devices: {len(drawn)}, and the limit for a device is {MOST_SETS}"
         for device, drawn in taken.items()
         if len(drawn) + bool(devices[device].partition) > MOST_SETS
     }

@@ -1,4 +1,4 @@
-"""DeviceClasses: the name by which claims ask for the devices of a resource."""
+"""DeviceClasses: the names with which claims request the devices of a resource."""
 
 from dra_plugin.publishing.attributes import RESOURCE
 from resourceapi.objects import ObjectMeta, v1

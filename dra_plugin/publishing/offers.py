@@ -2,11 +2,11 @@
 
 Rules:
 1. A device is offered under its id, or in parts under `<device>-<partition>`.
-2. A leased device stays offered until its lease ends, for its claim still names it: as unhealthy where it is gone, as
-   unavailable where it is there and the configuration does not offer it any more, or not under that name.
-3. A physical function and its virtual functions are never both given out (`Device.sriov_peers`).
-4. A device keeps its slice (slice_layout.py) while it is offered: its coming, going or falling ill changes one.
-5. What cannot be offered is left out, and the reason is logged once.
+2. A leased device stays offered until its lease ends, because its claim still names it: as unhealthy if it is gone, as
+   unavailable if it exists and the configuration no longer offers it, or not under that name.
+3. A physical function and its virtual functions are never allocated at the same time (`Device.sriov_peers`).
+4. A device keeps its slice (slice_layout.py) while it is offered, so that a change of one device changes one slice.
+5. A device that cannot be offered is left out, and the reason is logged once.
 """
 
 import logging

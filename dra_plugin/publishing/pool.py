@@ -1,9 +1,9 @@
 """The pool that a node publishes: what is offered, as slices of resource.k8s.io devices.
 
 One pool, named like the node: first the slices of shared counters, then those of devices. Taints, keys below the
-driver's name: `unhealthy` with the effect that the resource wants, `unavailable` where the configuration says of a
-device what it has not, `withheld` where somebody who runs the node says so, `in-use` while somebody has the device whom
-the scheduler does not know: the other API, or a claim of another configuration.
+driver's name: `unhealthy` with the effect that the resource wants, `unavailable` if the
+device lacks an attribute that the configuration uses, `withheld` by an administrator, `in-use` while a holder has the
+device that the scheduler does not know: the other API, or a claim of another configuration.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Which slice of the pool a device stands in, so that it stays there while others come and go.
+"""Which slice of the pool contains a device, so that it stays there when other devices are added or removed.
 
 Writing one slice in place is one request; moving a device to another slice rewrites the pool.
 """

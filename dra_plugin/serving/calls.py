@@ -1,12 +1,13 @@
-"""The kubelet's calls, without their wire: who waits for whom, what is done to its end, and what each claim is told.
+"""The kubelet's calls, without their transport: their order, what is completed, and the answer for each claim.
 
 Rules:
-1. Every claim of a call gets exactly one answer, and a claim that cannot be had or prepared fails alone: the others are
-   prepared and remembered, the kubelet's event names the one that failed, and the next call repeats them all anyway.
+1. Every claim of a call gets exactly one answer, and a claim that cannot be read or prepared fails alone: the others
+   are prepared and recorded, the kubelet's event names the one that failed, and the next call repeats them all anyway.
 2. Calls for one claim take turns, in the order in which they came; calls for different claims do not wait for others.
 3. Until the driver works, a call that the kubelet gave up is dropped. From then on the work goes on without the caller,
    and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
-4. Who waits for the driver has no claim's turn: it repairs claims, with their turns, before it is there.
+4. A call that waits for the driver has no claim's turn: the driver repairs claims, with their turns, before it is
+   ready.
 Source: DRA specification, sections 1.7 and 2.6.
 """
 
@@ -56,7 +57,7 @@ class Call:
         except TimeoutError:
             if self.is_ending:
                 raise NotAnsweredInTime(_STOPPING) from None
-            raise NotAnsweredInTime(f"still waiting for {self.waits_for}; the next call goes on from here") from None
+            raise NotAnsweredInTime(f"still waiting for {self.waits_for}; the next call continues") from None
 
     def end(self) -> None:
         """End the call now if it only waits."""
@@ -95,7 +96,7 @@ class ClaimCalls:
             return outcomes
         async with self._call(limit) as call:
             driver = await self._ready(call)
-            call.waits_for = "what pods hold, of which the record was lost"
+            call.waits_for = "the devices of running pods, whose leases were lost"
             await driver.known()
             call.waits_for = "an earlier call for the same claim"
             async with self._turns.take(wanted) as turn:

@@ -1,4 +1,4 @@
-"""Claims as the API server has them, checked: there, allocated, and the ones that the kubelet means.
+"""Claims from the API server, checked: they exist, are allocated, and are the ones in the kubelet's call.
 
 Each claim is read from the server at each call, as upstream's helper does, and not from a watch: a claim can be
 allocated again under the same uid, and the kubelet sends no more than that; a node cannot watch its own claims alone

@@ -1,4 +1,4 @@
-"""The gRPC side of the driver as a whole: its two sockets, its services, and what the kubelet said.
+"""The gRPC side of the driver as a whole: its two sockets, its services, and the registration.
 
 serve the driver's socket -> serve the registration socket -> the kubelet finds it, asks, and calls
 """
@@ -174,10 +174,10 @@ def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
 
     def say(reason: str) -> None:
         if is_missing(folder):
-            text = "waiting for the kubelet: there is no %s; settings.kubeletRoot says where the kubelet is"
+            text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
             log.warning(text, folder)
         else:
-            log.error("cannot serve %s: %s; it is tried again", what, reason)
+            log.error("cannot serve %s: %s; nodeplug tries again", what, reason)
 
     return say
 

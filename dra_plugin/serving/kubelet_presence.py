@@ -1,9 +1,9 @@
 """Whether the kubelet that accepted the driver still runs.
 
 A kubelet registers a driver by calling it, and nothing tells the driver of that kubelet's end: connections also end
-when they are idle (before 1.34), and the socket of a kubelet that was killed stays. So the kubelet's own socket is
-dialled: whenever it changes, when something else (a stream that ended) is a hint, and now and then. Where it was never
-seen to listen nothing is concluded.
+when they are idle (before 1.34), and the socket of a kubelet that was killed stays. So the daemon
+connects to the kubelet's own socket: whenever it changes, after a hint (a stream that ended), and periodically. If it
+has never listened, this shows nothing.
 """
 
 import asyncio

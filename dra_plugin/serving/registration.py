@@ -1,4 +1,4 @@
-"""The pluginregistration service: who we are, and what the kubelet made of it.
+"""The pluginregistration service: the driver's identity, and the result of the registration.
 
 Source: DRA specification, sections 1.3, 1.5 and 2.5.
 """
@@ -52,7 +52,7 @@ class Registrar:
     def kubelet_gone(self, kubelet_socket: Path) -> None:
         """Record that the kubelet which accepted the driver no longer runs; the next one asks again."""
         if self.status is not None and self.status.registered:
-            words = f"waiting for the kubelet: nobody listens at {kubelet_socket}"
+            words = f"waiting for the kubelet: nothing listens at {kubelet_socket}"
             self.status = Registration(False, words)
             log.warning("the DRA driver is not registered any more: %s", words)
 

@@ -1,4 +1,4 @@
-"""What the sockets are called: alone on a node, or beside another instance during a rolling update.
+"""The names of the sockets: of a single instance, or of one of two during a rolling update.
 
 An instance of a rolling update has its pod's uid in the names of its sockets. A path has 107 bytes, so the names become
 shorter step by step until they fit. Source: DRA specification, sections 1.6 and 2.3.

@@ -18,28 +18,28 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 RESOURCE = "example.com/twenty"
 DEVICES = ["a", "b"]
-LOOK = 0.2  # seconds between two looks at the kubelet's socket
+INTERVAL = 0.2  # seconds between checks of the kubelet's socket
 stopping = asyncio.Event()
 
 
 def wire(message: Any) -> bytes:
-    """Return a message as it goes over the wire."""
+    """Return the serialized message."""
     return bytes(message.SerializeToString())
 
 
 async def options(_request: api.Empty, _context: Any) -> api.DevicePluginOptions:
-    """No preferences, no calls before a container starts."""
+    """Return the plugin's options: no preferred allocation, no PreStartContainer."""
     return api.DevicePluginOptions()
 
 
 async def watch(_request: api.Empty, _context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
-    """Send the whole list, and again whenever it changes; the stream ends when the plugin does."""
+    """Send the whole list at once and after each change. The stream stays open until the plugin ends."""
     yield api.ListAndWatchResponse(devices=[api.Device(ID=i, health="Healthy") for i in DEVICES])
     await stopping.wait()
 
 
 async def allocate(request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
-    """Say what a container gets. The kubelet keeps the answer for every start of it, also after its own restart."""
+    """Return what each container gets. The kubelet stores the answer and uses it again when the container restarts."""
     for each in request.container_requests:
         if unknown := set(each.devices_ids) - set(DEVICES):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"unknown devices: {', '.join(sorted(unknown))}")
@@ -48,7 +48,7 @@ async def allocate(request: api.AllocateRequest, context: Any) -> api.AllocateRe
 
 
 async def serve(folder: Path, name: str) -> grpc.aio.Server:
-    """Serve at a socket of this name: first serve, then register, for Register is answered after a call back."""
+    """Serve at a socket of this name. Serve before you register: the kubelet calls back before it answers Register."""
     unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
     methods = {
         "GetDevicePluginOptions": unary(options, api.Empty.FromString, wire),
@@ -63,14 +63,14 @@ async def serve(folder: Path, name: str) -> grpc.aio.Server:
 
 
 async def register(folder: Path, name: str) -> None:
-    """Tell the kubelet. Raises `grpc.aio.AioRpcError` where none listens, or it refuses."""
+    """Register with the kubelet. Raises `grpc.aio.AioRpcError` if it does not listen or refuses."""
     async with grpc.aio.insecure_channel(f"unix:{folder / 'kubelet.sock'}") as channel:
         call = channel.unary_unary("/v1beta1.Registration/Register", wire)
         await call(api.RegisterRequest(version="v1beta1", endpoint=name, resource_name=RESOURCE), timeout=10)
 
 
 def kubelet(folder: Path) -> object:
-    """Tell one kubelet from the next: by its socket, whose number alone may be used again, and when it was made."""
+    """Return what identifies a kubelet: its socket's inode, which can be used again, and its time of change."""
     with contextlib.suppress(FileNotFoundError):
         found = (folder / "kubelet.sock").stat()
         return found.st_ino, found.st_ctime_ns
@@ -78,7 +78,7 @@ def kubelet(folder: Path) -> object:
 
 
 async def main(folder: Path) -> None:
-    """Register with each kubelet, at a socket of a new name: 1.37 refuses one that it has used."""
+    """Register with each kubelet, with a new socket name: kubelet 1.37 refuses a name that was used before."""
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stopping.set)
     server, registered = None, None
@@ -95,9 +95,9 @@ async def main(folder: Path) -> None:
             except grpc.aio.AioRpcError as error:
                 print(f"not registered, trying again: {error.details()}", file=sys.stderr)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), LOOK)
+            await asyncio.wait_for(stopping.wait(), INTERVAL)
     if server is not None:
-        await server.stop(1)  # and its socket goes
+        await server.stop(1)  # this also removes the socket
 
 
 if __name__ == "__main__":

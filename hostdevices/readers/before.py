@@ -1,8 +1,8 @@
-"""What the scan before this one found, of which no event says that it is another one.
+"""The devices of the previous scan that no event has affected since.
 
-A class of which a node may have thousands, each of which is read from its own files and those of its parents alone, is
-not read again for one that comes or goes: a reader with `read_again` reads what it does not find here. A full scan
-finds nothing here, so what no event told is found by that.
+For a class with thousands of devices, each of which is read only from its own files and those of its parents, one
+change does not cause a read of all: a reader with `read_again` reads only devices that are not here. For a full scan
+this is empty, so it finds changes without an event.
 """
 
 from collections.abc import Callable, Sequence

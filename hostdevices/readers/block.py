@@ -1,9 +1,9 @@
-"""Disks, partitions, loop devices, and NVMe controllers: offered only where a resource names them as dangerous.
+"""Disks, partitions, loop devices, and NVMe controllers: offered only by a resource with `dangerous: true`.
 
-They are listed so that a configuration can name them by what they are, and so that `discover` shows all of the host.
+They are listed so that a configuration can select them by attributes, and so that `discover` shows the whole host.
 
-A disk of an NVMe controller that may share it with another one (native multipath) has its place in sysfs at their
-subsystem: it is a part of each of them. Source: Linux, drivers/nvme/host/core.c and multipath.c.
+With native multipath, a disk that several NVMe controllers can share lies below their subsystem in sysfs. It is a part
+of each of these controllers. Source: Linux, drivers/nvme/host/core.c and multipath.c.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Classes of small devices that are all alike: one node, a location, and a few words about the model.
+"""Classes of similar small devices: one node, a location, and a model.
 
-A class is a row of the table; what two classes say differently is a function of the row.
+Each class is a row of the table; a function in the row covers the differences between classes.
 """
 
 import re

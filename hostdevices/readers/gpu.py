@@ -1,8 +1,8 @@
 """GPUs: a card with its render node, and the nodes that its driver needs besides (nvidia.py, kfd.py).
 
-Cards and render nodes belong together by their parent, never by their numbers. A GPU that is partitioned (MIG, SR-IOV)
-stays listed and says so: its parts are what one wants to offer. What only shows pictures (a server's BMC, a frame
-buffer of the firmware, a virtual machine's screen) has cards, too, and is a display.
+Cards and render nodes belong together by their parent, never by their numbers. A partitioned GPU (MIG, SR-IOV)
+stays listed with an attribute for it, because usually its parts are offered. Devices that only drive a screen (a
+server's BMC, a firmware frame buffer, the screen of a virtual machine) are DRM cards, too; their type is `display`.
 """
 
 import re

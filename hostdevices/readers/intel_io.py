@@ -125,7 +125,7 @@ def qat_signals(sample: Sample, syspath: str) -> None:
     sample.count(_ENGINE_ERRORS, f"{physical}/qat_ras/errors_fatal")
     driver, address = host.link(f"{physical}/driver"), physical.rpartition("/")[2]
     if host.read(f"/sys/kernel/debug/qat_{driver}_{address}/heartbeat/status") == "-1":
-        sample.faults["heartbeat"] = "its firmware's heart has stopped beating"
+        sample.faults["heartbeat"] = "its firmware's heartbeat has stopped"
 
 
 def dsa_signals(sample: Sample, syspath: str) -> None:

@@ -1,7 +1,7 @@
-"""Where a class device sits: the PCI function, USB interface or platform device that it is a part of.
+"""The location of a class device: the PCI function, USB interface or platform device that it is a part of.
 
 From its location in sysfs a class device (a tty, a GPU, a camera) has its identity, its parents, its NUMA node, and the
-attributes of the hardware below it. What the kernel counts up (ttyUSB0, card1, virtio2) is never part of it.
+attributes of the hardware below it. Numbers that the kernel assigns (ttyUSB0, card1, virtio2) are never part of it.
 """
 
 import re

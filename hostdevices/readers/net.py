@@ -1,6 +1,6 @@
-"""Network interfaces, real and virtual. The name is no identity: the place is, and the port on it.
+"""Network interfaces, real and virtual. The identity is the location and the port on it, not the name.
 
-An interface that was moved to another network namespace is not here; that is no fault of its hardware.
+An interface that was moved to another network namespace is not found here, which is no fault of its hardware.
 """
 
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def signals(sample: Sample, syspath: str) -> None:
     """Take the state of the link."""
     # An interface that is down waits to be configured by whoever gets it: its link says nothing yet.
     if is_up(sample.host, syspath) and sample.host.read(f"{syspath}/carrier") == "0":
-        sample.faults["carrier"] = "it has no carrier: cable or peer is gone"
+        sample.faults["carrier"] = "it has no carrier: check the cable and the other end"
     sample.count(LINK_LOSSES, f"{syspath}/carrier_down_count")
 
 

@@ -1,7 +1,7 @@
-"""What NVIDIA's driver says in /proc, without its libraries: model, uuid, device minor, and MIG capabilities.
+"""What NVIDIA's driver provides in /proc, without its libraries: model, uuid, device minor, and MIG capabilities.
 
 The nodes have no entries in sysfs: their names follow from the minor, and they may be missing until nvidia-modprobe
-has run. User-space libraries are the package userspace's, or NVIDIA's toolkit brings them.
+has run. The package userspace, or NVIDIA's toolkit, adds the user-space libraries.
 """
 
 import re

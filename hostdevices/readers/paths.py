@@ -42,7 +42,7 @@ def read_paths(host: Host, globs: Iterable[str], before: Before = NOTHING) -> It
     for glob in globs:
         for number, listed in enumerate(folders.listed(glob)):
             if number == _MOST_FOLDERS:
-                yield Problem(glob, f"leads to more than {_MOST_FOLDERS} folders; what is in the others is not found")
+                yield Problem(glob, f"leads to more than {_MOST_FOLDERS} folders; files in the others are not found")
                 break
             if listed.is_last:
                 wanted = path_pattern(listed.names)

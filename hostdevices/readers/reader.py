@@ -1,6 +1,6 @@
-"""What a reader is: a pure function from a `Host` to one class of devices, and all else that is known of the class.
+"""A reader: a pure function from a `Host` to one class of devices, and everything else about the class.
 
-Everything that has to do with a class of devices stands in its `Reader`: which kernel events concern it, its attributes
+The `Reader` of a class has everything about it: its kernel events, its attributes
 with their types, its health, its presets. What the program needs across classes is derived from the readers
 (hostdevices/attributes.py, health.py, resources/presets.py, docs/device-classes.md). docs/add-a-device-class.md shows
 how one is added.

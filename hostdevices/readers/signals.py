@@ -1,7 +1,7 @@
-"""Health signals: faults that are there now, and counters whose growth is one. Readers say which their devices have.
+"""Health signals: present faults, and counters whose growth is a fault. Each reader defines those of its devices.
 
-Rule: to take a sample wakes no sleeping device and opens no node. Where the kernel says that a PCI function is
-suspended, only cached files are read.
+Rule: a sample wakes no sleeping device and opens no node. If the kernel reports a PCI function as suspended, only
+cached files are read.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,7 @@
-"""What all readers ask sysfs: a device's uevent variables, nodes, NUMA node, PCIe root, and attributes of known form.
+"""What all readers read from sysfs: a device's uevent variables, nodes, NUMA node, PCIe root, and attributes of known
+form.
 
-Reading `None` or nothing means that the host does not say; content of another form raises `UnreadableFile`.
+`None` or an empty result means that the host provides no value; content of another form raises `UnreadableFile`.
 """
 
 import re

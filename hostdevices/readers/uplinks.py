@@ -1,7 +1,7 @@
-"""Which network interfaces carry the node's default routes, themselves or below a bond, bridge, VLAN or tunnel.
+"""The network interfaces that carry the node's default routes, themselves or below a bond, bridge, VLAN or tunnel.
 
-No resource offers them: whoever gets one takes the node off the network. It can be told only where the routes that we
-see are those of the interfaces that we see:
+No resource offers them, because a pod with one would disconnect the node. They are known only if the visible routes
+belong to the visible interfaces:
 
 1. /proc/net is of our own network namespace; a mounted /sys is of the one in which it was mounted, which in a DaemonSet
    is the node's. Where both name other interfaces, the routes of process 1 are asked, which is the node's with hostPID.
@@ -12,8 +12,8 @@ see are those of the interfaces that we see:
    default routes in other tables than main are not told in /proc, and of one with several ways (ECMP) the first alone;
    who offers interfaces, or moves one, asks the kernel for these, too (netlink/routes.py).
 
-Where it cannot be told, every interface with hardware is a suspect, and all that is stacked on it: only a resource
-with `dangerous: true` offers those. A virtual function that is down carries nothing, and is none.
+If they are not known, every interface with hardware, and every interface on top of it, may be an uplink: only a
+resource with `dangerous: true` offers those. A virtual function that is down carries nothing, and is not an uplink.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,11 +33,11 @@ ROUNDS = 3
 """How often the interfaces of /sys and those of a namespace are compared: some come and go between the two lists."""
 
 OTHER_NAMESPACE = (
-    "the routes here are of another network namespace than the interfaces of /sys:"
-    " which of them is the node's uplink is known only with hostNetwork or hostPID"
+    "the routes that are visible here belong to another network namespace than the interfaces of /sys:"
+    " the node's uplink is known only with hostNetwork or hostPID"
 )
 NO_HARDWARE = (
-    "the default routes lead to no hardware that is seen here: which interface is the node's uplink is not known"
+    "the default routes lead to no hardware that is visible here: it is not known which interface is the node's uplink"
 )
 
 

@@ -1,12 +1,12 @@
 """USB devices, with an identity that outlives replugging and renumbering.
 
-The identity is vendor, product and serial number; without a serial number, with one that many sticks of a make have,
+The identity is vendor, product and serial number; without a serial number, with one that many sticks of a model have,
 or while two devices here have the same, it is vendor, product and the port: the controller, its root hub, and the chain
-of hub ports. Bus and device numbers are never part of it: the kernel counts them up.
+of hub ports. Bus and device numbers are never part of it, because the kernel assigns them.
 
-The ids that a device does not have (of these two, and of the one by its port alone, under which a resource may know
-it) are named in `parents`. So when a twin arrives or leaves and the ids change with it, what is leased under the one id
-is still known to be taken under the other.
+The other possible ids of a device (of these two, and the one by its port alone, which a resource may use) are in
+`parents`. So if a second device with the same serial number appears or disappears and the ids change, a lease with one
+id still protects the device under the other.
 """
 
 import re

@@ -1,10 +1,11 @@
-"""What can be handed to a virtual machine or a user-space driver: IOMMU groups, vfio cdevs, mediated devices.
+"""Devices for a virtual machine or a user-space driver: IOMMU groups, vfio cdevs, mediated devices.
 
 The kernel isolates whole IOMMU groups, so a group is one device: it is within each of its functions, and whoever owns
-one of them owns the group. The group's number is counted up; its first function's address is the identity.
+one of them owns the group. The kernel assigns the group's number; the identity is the address of its first function.
 
-A vGPU is a mediated device, or on newer kernels a virtual function that NVIDIA's driver holds; one for which nobody has
-chosen a type is none. Source: NVIDIA's vGPU documentation (vendor-specific VFIO framework).
+A vGPU is a mediated device, or on newer kernels a virtual function that NVIDIA's driver holds; without a
+chosen type it is none.
+Source: NVIDIA's vGPU documentation (vendor-specific VFIO framework).
 """
 
 import re

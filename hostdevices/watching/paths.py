@@ -1,7 +1,7 @@
 """Wake-ups from folders: names that match configured globs appear or vanish, the folders themselves included.
 
-sysfs tells inotify nothing: this is for /dev. What is watched are the folders that a scan lists (device_folders.py),
-`MOST_FOLDERS` at the most; names that come or go in others are found by the next rescan.
+inotify does not work in sysfs, so this is for /dev. It watches the folders that a scan lists (device_folders.py), at
+most `MOST_FOLDERS`. Changes in other folders are found by the next rescan.
 """
 
 import asyncio

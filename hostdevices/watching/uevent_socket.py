@@ -1,11 +1,11 @@
-"""A netlink socket on which the kernel's events arrive, or udevd's: one message, one event.
+"""A netlink socket that receives the events of the kernel or of udevd: one message, one event.
 
 The kernel sends `change@/devices/...`, then its properties as KEY=VALUE, each ended by a zero byte. udevd sends the
-properties, and more of them, behind a header that says where they begin. The few fields that are needed, and nothing
-else: libudev and a library for it take more memory than all that watches the host.
+properties, and more of them, behind a header that says where they begin. Only the few needed fields are read:
+libudev and a library for it take more memory than all other code that watches the host.
 
-Whoever has the right to may send to others on such a socket. So the kernel's events are those from port 0, which
-nobody but the kernel has, and udevd's are those of root. All else is passed over.
+Other processes with the right can send to such a socket. So only events from port 0, which only the kernel has, count
+as the kernel's, and only events from root as udevd's. All others are ignored.
 Source: lib/kobject_uevent.c of Linux; struct monitor_netlink_header of systemd.
 """
 

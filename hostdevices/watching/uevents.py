@@ -1,10 +1,10 @@
 """Wake-ups from the kernel and from udev, over netlink.
 
-A wake-up is never a fact. It says which subsystem to read again, or that everything must be read because events were
-lost. What is there is only ever read from the host (watch.py).
+A wake-up is never a fact. It names the subsystem to read again, or everything if events were lost. The state is always
+read from the host (watch.py).
 
 Network devices announce themselves in their own network namespace only, but the kernel numbers all events in one
-sequence: a gap may be another namespace's business. It may also close a moment later, because newer kernels number an
+sequence: a gap may be an event of another namespace. It may also close a moment later, because newer kernels number an
 event before they queue for sending it.
 """
 

@@ -1,10 +1,10 @@
-"""`Watcher`: the host's inventory, and again whenever it changed.
+"""`Watcher`: provides the host's inventory at first and after each change.
 
-Sources (uevents.py, paths.py) say when to look; what is there is always read. Events make it fast, and a full rescan at
-an interval makes it right: level, not edge.
+Sources (uevents.py, paths.py) trigger scans; the state is always read. Events make it fast, and a periodic full rescan
+makes it correct: level, not edge.
 
-A scan runs in a thread that begins with it. One that hangs in a read of the kernel is given up, and another one passes
-over what hangs (reads.py): so the devices behind it are unhealthy, and nothing else is late.
+Each scan runs in its own thread. A scan that hangs in a read of the kernel is abandoned, and another one skips the
+hanging hardware (reads.py): so its devices are unhealthy, and nothing else is delayed.
 """
 
 import asyncio
@@ -241,7 +241,10 @@ class Watcher:
                 is_defect = not isinstance(error, HostExhausted)
                 words = "the scan failed" if is_defect else str(error)
                 _log.error(
-                    "%s: what was found before counts; it is tried again every %g s", words, AGAIN, exc_info=is_defect
+                    "%s: devices keep their last state; nodeplug tries again every %g s",
+                    words,
+                    AGAIN,
+                    exc_info=is_defect,
                 )
             self._is_blind = True
         else:

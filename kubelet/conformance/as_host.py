@@ -35,8 +35,8 @@ def enter(folder: Path = FOLDER) -> None:
         _mount_tmpfs(folder)
     except OSError as error:
         raise NodeError(
-            f"{folder} cannot be replaced for the command alone: {error}; it takes a mount namespace: run as root with"
-            " CAP_SYS_ADMIN, or allow user namespaces (sysctl user.max_user_namespaces,"
+            f"{folder} cannot be replaced for the command alone: {error}; this needs a mount namespace: run as root"
+            " with CAP_SYS_ADMIN, or allow user namespaces (sysctl user.max_user_namespaces,"
             " kernel.apparmor_restrict_unprivileged_userns=0; in a container a seccomp profile that lets unshare pass)"
         ) from error
 
@@ -56,7 +56,7 @@ def _unshare() -> None:
 def _lay_out_again(parent: Path, name: str) -> None:
     """Replace `parent` with a tmpfs that has all its entries and an additional empty folder `name`."""
     if not parent.is_dir():
-        raise NotADirectoryError(20, "no such folder, nor can one be put there", str(parent))
+        raise NotADirectoryError(20, "no such folder, and it cannot be created", str(parent))
     staging = Path(tempfile.mkdtemp(prefix="kubelet-parent-"))
     try:
         _mount_tmpfs(staging)

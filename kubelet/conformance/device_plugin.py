@@ -162,7 +162,7 @@ class Conformance(Run):
             )
             if is_set
         ]
-        self.note("options", "pass", f"wants {' and '.join(named) or 'nothing more'}")
+        self.note("options", "pass", f"requests {' and '.join(named) or 'no optional calls'}")
 
     async def _allocations(self, node: Node, resource: str) -> bool:
         """Admit pods; return False if the plugin does not answer, for which a kubelet would wait without end."""
@@ -194,7 +194,7 @@ class Conformance(Run):
                 await node.remove("verify")
         if answers:
             wrong = next(filter(None, map(_fault_of, answers)), "")
-            self.note("what the runtime is told", "fail" if wrong else "pass", wrong)
+            self.note("the answer for the runtime", "fail" if wrong else "pass", wrong)
         return True
 
     async def _preferred(self, node: Node, resource: str) -> None:
@@ -234,7 +234,7 @@ class Conformance(Run):
                     self.note(name, "fail", "no answer")
             second = await self._gets_list(client)
         is_alive = not endpoint.is_stopped and resource in node.devices()
-        self.note("goes on after bad requests", "pass" if is_alive else "fail")
+        self.note("continues after bad requests", "pass" if is_alive else "fail")
         detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
         self.note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
 

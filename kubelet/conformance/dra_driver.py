@@ -127,7 +127,7 @@ class DriverConformance(Run):
         except TimeoutError:
             found = [self._driver] if self._driver else plugins.drivers()
             lonely = [f"{each.driver} at {each.endpoint}" for driver in found for each in plugins.instances(driver)]
-            what = f"nobody serves {', '.join(lonely)}" if lonely else "no driver is registered and connected"
+            what = f"no driver serves {', '.join(lonely)}" if lonely else "no driver is registered and connected"
             return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
         versions = ", ".join(self._plugin(node).versions)
         took = time.monotonic() - started
@@ -139,7 +139,7 @@ class DriverConformance(Run):
     async def _published(self) -> str:
         """Return the device to claim; empty if there is none."""
         if self._device:
-            self.note("publishes devices", "skip", f"{self._device} is claimed, as was asked for")
+            self.note("publishes devices", "skip", f"{self._device} is claimed, as requested")
             return self._device
         devices = await self._wait_for_slices(self.seconds)
         found = await asyncio.to_thread(self._slices.list, field_selector=f"spec.driver={self._driver}")
@@ -150,7 +150,7 @@ class DriverConformance(Run):
         self.note("publishes devices", "pass", f"{len(devices)} device(s)")
         elsewhere = sorted({each.spec.node_name or NODE for each in found.items} - {NODE})
         if elsewhere:
-            text = f"for {', '.join(elsewhere)}, but it runs on {NODE}: nobody gets them there"
+            text = f"for {', '.join(elsewhere)}, but it runs on {NODE}: no pod can get them"
             self.note("publishes for its node", "fail", text)
         self._published_as = devices
         return next(iter(devices))
@@ -237,11 +237,11 @@ class DriverConformance(Run):
         names = node.claimed_devices("verify", "c")
         wrong += [f"CDI name {name!r}" for name in names if not CDI_NAME.fullmatch(name)]
         if wrong:
-            self.note("what it says that it prepared", "fail", wrong[0])
+            self.note("its answer lists the prepared devices", "fail", wrong[0])
         elif not prepared:
-            self.note("what it says that it prepared", "warn", "no device; its health can never be shown")
+            self.note("its answer lists the prepared devices", "warn", "no device; its health can never be shown")
         else:
-            self.note("what it says that it prepared", "pass", ", ".join(names) or "no CDI device")
+            self.note("its answer lists the prepared devices", "pass", ", ".join(names) or "no CDI device")
 
     async def _again(self, node: Node, info: ClaimInfo) -> None:
         """Check a repeated prepare: the kubelet repeats calls without a known result, and calls after its restart."""

@@ -164,10 +164,10 @@ class Run(ABC):
         code = await process.terminate(min(self.seconds, 30.0))
         took = f"{time.monotonic() - started:.2f} s"
         if code is None:
-            self.note("stops when it is told to", "fail", f"had to be killed after {took}")
+            self.note("stops on SIGTERM", "fail", f"had to be killed after {took}")
             return False
         how = _in_words(code) if code >= 0 else f"{_in_words(code)}, which it does not handle,"
-        self.note("stops when it is told to", "pass" if code == 0 else "warn", f"{how} after {took}")
+        self.note("stops on SIGTERM", "pass" if code == 0 else "warn", f"{how} after {took}")
         return True
 
 

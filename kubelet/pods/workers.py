@@ -124,7 +124,7 @@ class PodWorkers:
         if self._managers is None:
             raise NodeError("the kubelet is stopped; start it first")
         if source == "api" and self.sources.is_held:
-            raise NodeError("the API server is away, and nobody tells the kubelet of pods; release its source first")
+            raise NodeError("the API server is disconnected, so the kubelet does not get its pods; run `release` first")
         known = self._runs.get(pod.uid) if pod.uid else None
         if known is not None:
             return known.status

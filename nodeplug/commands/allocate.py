@@ -63,12 +63,12 @@ def allocate(
     timeout: float,
     output: Output,
 ) -> None:
-    """Allocate the claims in FILES as Kubernetes' scheduler would, and say why not where it would not.
+    """Allocate the claims in FILES like Kubernetes' scheduler, and show why a node cannot serve them.
 
     FILES are YAML or JSON files or folders with claims, classes, slices and nodes, as `kubectl get -o yaml` prints
-    them; - is the standard input. All claims without an allocation are allocated together, on one node; those with one
-    hold their devices. -o yaml prints the claims as allocated on the first node that can serve them, -o wide each node
-    by itself, with the claim, share and consumed capacity of each device.
+    them; - is the standard input. All claims without an allocation are allocated together, on one node. Claims with
+    an allocation keep their devices. -o yaml prints the claims as allocated on the first node that can serve them. -o
+    wide shows each node separately, with the claim, share and consumed capacity of each device.
     """
     try:
         cluster = _read(files, kubeconfig)
@@ -100,7 +100,7 @@ def allocate(
 def _read(files: Sequence[Path], kubeconfig: Path | None) -> AllocatorInput:
     if kubeconfig is None:
         if not files:
-            raise InputError("name files, folders, - for the standard input, or a server with --kubeconfig")
+            raise InputError("give files, folders, - for the standard input, or a server with --kubeconfig")
         return read_files(files)
     from nodeplug.commands.allocate_server import read_server  # HTTP: for servers only
 
@@ -128,16 +128,18 @@ def _wanted(cluster: AllocatorInput, names: Sequence[str], *, must_exist: bool =
         pending = cluster.pending
         if not pending and must_exist:
             skipped = f" ({cluster.skipped} objects of other kinds were skipped)" if cluster.skipped else ""
-            raise InputError(f"there is no claim without an allocation, and no claim template{skipped}")
+            raise InputError(f"there is no claim without an allocation and no claim template{skipped}")
         return pending
     known = {**{_name(claim): claim for claim in cluster.pending}, **cluster.claims}
     wanted = []
     for name in names:
         found = [claim for key, claim in known.items() if name in (key, claim.metadata.name)]
         if len(found) > 1:
-            raise InputError(f"--claim {name}: there are {', '.join(map(_name, found))}; say which one")
+            raise InputError(f"--claim {name}: there are {', '.join(map(_name, found))}; name one as NAMESPACE/NAME")
         if found and found[0].status.allocation is not None:
-            raise InputError(f"--claim {name}: is allocated already; free it with --what-if -claim/{_name(found[0])}")
+            raise InputError(
+                f"--claim {name}: is allocated already; deallocate it with --what-if -claim/{_name(found[0])}"
+            )
         if not found and must_exist:
             raise InputError(f"--claim {name}: no such claim; there are {', '.join(known) or 'none'}")
         wanted += found

@@ -103,7 +103,9 @@ def what_if(cluster: AllocatorInput, change: str) -> AllocatorInput:
         return with_objects(cluster, _objects_in([Path(rest)]))
     if sign == "-" and kind in _KINDS and name:
         return _removed(cluster, kind, name)
-    raise InputError(f"--what-if {change}: say +FILE, +KIND/NEW~OLD or -KIND/NAME, KIND being {', '.join(_KINDS)}")
+    raise InputError(
+        f"--what-if {change}: write +FILE, +KIND/NEW~OLD or -KIND/NAME; KIND is one of {', '.join(_KINDS)}"
+    )
 
 
 def with_objects(cluster: AllocatorInput, objects: Iterable[KubernetesObject | None]) -> AllocatorInput:

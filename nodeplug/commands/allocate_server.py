@@ -31,7 +31,7 @@ def _objects(client: Client) -> Iterator[KubernetesObject]:
     version = next((each for each in _VERSIONS if each in served), None)
     if version is None:
         raise InputError(
-            f"the server has {', '.join(sorted(served))} of resource.k8s.io; we read {', '.join(_VERSIONS)}"
+            f"the server has {', '.join(sorted(served))} of resource.k8s.io; nodeplug reads {', '.join(_VERSIONS)}"
         )
     yield from client.resource(Node).list().items
     for kind in (DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice):

@@ -59,7 +59,7 @@ def _show_change(console: Console, before: Sequence[NodeReport], after: Sequence
     if now - was:
         parts.append(f"would fit now: {', '.join(sorted(now - was))}")
     if was - now:
-        parts.append(f"would fit no more: {', '.join(sorted(was - now))}")
+        parts.append(f"would no longer fit: {', '.join(sorted(was - now))}")
     console.print(_text(f"what if: {'; '.join(parts) or 'the same nodes fit'}", "bold"))
 
 

@@ -69,7 +69,7 @@ def apiserver(
 ) -> None:
     """Serve resource.k8s.io, the core kinds around it and custom resources until SIGINT or SIGTERM.
 
-    The kinds of the k8srm prototype are among them. Prints the address when requests are answered.
+    The custom resources include the kinds of the k8srm prototype. Prints the address as soon as it answers requests.
     """
     if not host:  # which would mean every address of the machine
         raise click.BadParameter("an address to listen on, such as 127.0.0.1.", param_hint="--host")

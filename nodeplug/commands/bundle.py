@@ -31,9 +31,9 @@ from nodeplug.report.bundle import collect, pack
 def bundle(file: Path | None, path: Path, state: Path | None, root: Path) -> None:
     """Collect what a report about this node needs into FILE, a .tar.gz; `-` is standard output.
 
-    Versions, configuration, doctor's findings, and from the daemon its status, leases, events and metrics; the latest
-    lines of the journal. Without credentials, and without values of `env` and `annotations`; names of pods, devices and
-    their serial numbers are in it. A daemon that does not answer is no reason not to. An existing FILE stays as it is.
+    FILE contains versions, the configuration, the findings of `nodeplug doctor`, the latest lines of the journal, and
+    the daemon's status, leases, events and metrics if the daemon answers. It contains names of pods and devices and
+    serial numbers, but no credentials and no values of `env` and `annotations`. An existing FILE is not changed.
     """
     try:
         host = Host(root)
@@ -43,6 +43,8 @@ def bundle(file: Path | None, path: Path, state: Path | None, root: Path) -> Non
     made = file or Path(time.strftime("nodeplug-bundle-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime()))
     write_new(made, content)
     if made != STANDARD_OUTPUT:
-        click.echo(f"{made}: {len(content) / 1024:.0f} KiB; look at what is in it before you give it away", err=True)
+        click.echo(
+            f"{made}: {len(content) / 1024:.0f} KiB; check its contents before you send it to somebody", err=True
+        )
     for line in missing:
         click.echo(f"missing: {escaped(line)}", err=True)

@@ -26,8 +26,8 @@ from resources.resource import VHOST_NET
 def capture(file: Path, mask: bool, root: Path) -> None:
     """Record the device tree in FILE, as compressed text; `-` is standard output.
 
-    Needs no privileges; as root it also records what only root can read. Device nodes are recorded by type and number,
-    never opened. An existing FILE stays as it is.
+    Needs no privileges; as root it also records what only root can read. Device nodes are recorded by type and
+    number, and never opened. An existing FILE is not changed.
     """
     started = time.monotonic()
     try:
@@ -38,6 +38,6 @@ def capture(file: Path, mask: bool, root: Path) -> None:
     write_new(file, content)
     click.echo(
         f"{file}: {len(entries)} entries, {len(content) / 1024:.0f} KiB, in {time.monotonic() - started:.1f} s"
-        f"{', masked' if mask else '; serial numbers and addresses are in it (--mask replaces them)'}",
+        f"{', masked' if mask else '; it contains serial numbers and addresses (--mask replaces them)'}",
         err=True,
     )

@@ -31,4 +31,4 @@ def difference_lines(found: Changes) -> Iterator[str]:
         before, after = (shown(text, _LONGEST) or "not set" for text in (x.before, x.after))
         yield f"{x.where}: {x.field}: {before} -> {after}"
     if found.starts_anew:
-        yield "the daemon restarts with it, in the same process; pods keep what they have"
+        yield "the daemon restarts with it, in the same process; pods keep their devices"

@@ -55,19 +55,19 @@ CONFIGURATION = 2
     "labels",
     metavar="NAME=VALUE",
     multiple=True,
-    help="A label of that node, for resources with `nodeSelector`; once for each. Without: what depends on them waits.",
+    help="A label of that node, for resources with `nodeSelector`, which are undecided without it; repeatable.",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
-    help="A daemon's state directory: show also what FILE would mean for what is leased now.",
+    help="A daemon's state directory: also show what FILE would change for the present leases.",
 )
 @click.option(
     "--against",
     metavar="running|DIR",
     default="",
-    help="Ask the running daemon, or the one of the state directory DIR: show what FILE would change, and what that"
-    " means for what is leased now.",
+    help="Ask the running daemon, or the one of the state directory DIR: show what FILE would change, also for"
+    " the present leases.",
 )
 @output_option
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
@@ -81,9 +81,9 @@ def check(
     output: Output,
     schema: bool,
 ) -> None:
-    """Check the configuration FILE; show which device goes to which resource and which to none, and why.
+    """Check the configuration FILE; show which resource gets each device, and why the other devices are not offered.
 
-    Everything that is wrong is told at once, each with its line and column.
+    Reports all mistakes at once, each with its line and column.
     """
     if schema:
         click.echo(json.dumps(reference.schema(), indent=2))
@@ -176,19 +176,19 @@ def _check_together(against: str, state: Path | None, node: str, *, is_elsewhere
         return
     if state is not None:
         hint = f"--against {state} asks the daemon of that directory, --state {state} reads it where no daemon runs"
-        raise click.UsageError(f"give one of --against and --state: {hint}")
+        raise click.UsageError(f"use only one of --against and --state: {hint}")
     if node or (is_elsewhere and against == "running"):
         option, about = ("--node", "node") if node else ("--root", "devices")
-        hint = f"leave {option} out to ask it, or --against to see what FILE offers there"
-        raise click.UsageError(f"the running daemon knows its own {about} alone: {hint}")
+        hint = f"leave out {option} to ask the daemon, or --against to see what FILE would offer there"
+        raise click.UsageError(f"the running daemon knows only its own {about}: {hint}")
 
 
 def _check_whose(config: Config, file: Path, node: str) -> None:
     """Raise `click.UsageError` where the file names the node itself, which goes before what was typed."""
     named = config.settings.node_name
     if node and named not in ("", node):
-        hint = "with this file every node calls itself so: leave that out of the file, or --node out"
-        raise click.UsageError(f"--node {node}: settings.nodeName in {file} is {named}, which goes before; {hint}")
+        hint = "with this file every node would have this name; remove it from the file, or leave out --node"
+        raise click.UsageError(f"--node {node}: settings.nodeName in {file} is {named} and overrides it; {hint}")
 
 
 def _changes(content: bytes, source: str, against: str, output: Output) -> "Changes":
@@ -214,7 +214,7 @@ def _leases(state: Path) -> Book:
     database = Database(state)
     try:
         if not is_there(database.path):
-            hint = "settings.stateDirectory of the daemon's configuration says where it is"
+            hint = "the path is settings.stateDirectory in the daemon's configuration"
             raise click.ClickException(f"{state}: there is no {FILE_NAME} here; {hint}")
         return database.peek()
     except (OSError, CheckpointError) as error:

@@ -33,7 +33,7 @@ _WIDTH = 1000  # of a line: expressions stay in one piece
 def classes(file: Path, api_version: str) -> None:
     """Print a DeviceClass for each resource of the configuration FILE that has `api: dra` or `api: both`.
 
-    Cluster administrators apply them once: nodeplug classes FILE | kubectl apply -f -
+    A cluster administrator applies them once: nodeplug classes FILE | kubectl apply -f -
     """
     try:
         config = load(file, given=from_environment())

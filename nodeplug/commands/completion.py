@@ -32,7 +32,7 @@ _PROGRAM = "nodeplug"
 @click.argument("shell", type=Choice(sorted(_SHELLS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion of commands for SHELL, to be put where the shell looks for it."""
+    """Print the completion script for SHELL. Save it where the shell reads such scripts."""
     complete = _SHELLS[shell](ctx.find_root().command, {}, _PROGRAM, f"_{_PROGRAM.upper()}_COMPLETE")
     text = complete.source_template % complete.source_vars()  # `source` would start a shell to ask its version
     click.echo(text)

@@ -27,16 +27,21 @@ LEFT_OUT, UNREADABLE = 1, 2
     )
 )
 @click.argument("file", type=CONFIGURATION_FILE)
-@click.option("--from", "plugin", type=Choice(list(FORMATS)), help="Whose it is. Without: what its keys say.")
+@click.option(
+    "--from",
+    "plugin",
+    type=Choice(list(FORMATS)),
+    help="The plugin that FILE is for. Default: recognized by the keys in FILE.",
+)
 @click.option("--domain", default="", help="The domain for names without one in FILE. Default: the other plugin's own.")
 @click.option("--entry", default="", help="The entry of a ConfigMap with several entries.")
 @root_option
 def convert(file: Path, plugin: str | None, domain: str, entry: str, root: Path) -> None:
-    """Print the configuration FILE of another device plugin as one of nodeplug.
+    """Convert the configuration FILE of another device plugin, and print it as a configuration of nodeplug.
 
-    It offers the same devices under the same names. What cannot be the same is left out, and a comment says why.
-    FILE may be a ConfigMap, a DaemonSet, an object of KubeVirt, Akri or Intel's operator, a manifest or list with some
-    of them, or the list of the program's arguments; - is standard input.
+    It offers the same devices under the same names. What nodeplug cannot do the same way is left out, and a comment
+    explains why. FILE can be a ConfigMap, a DaemonSet, an object of KubeVirt, Akri or Intel's operator, a manifest or
+    list with some of them, or the list of the program's arguments; - is standard input.
     """
     is_input = file == Path("-")
     source = "standard input" if is_input else str(file)

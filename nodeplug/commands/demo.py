@@ -47,7 +47,7 @@ _PREFERRED = ("nodeplug.dev/kvm", "nodeplug.dev/fuse")  # for the pod: devices t
 @click.option("--watch", is_flag=True, help="Keep running, and print every hotplug, health change and allocation.")
 @root_option
 def demo(watch: bool, root: Path) -> None:
-    """Show the main job on this machine's devices, with a stand-in kubelet."""
+    """Show what nodeplug does, with this machine's devices and a stand-in kubelet."""
     logs.setup("warning", "text")
     try:
         host = Host(root)

@@ -24,12 +24,12 @@ from nodeplug.commands.structured import as_text
 )
 @root_option
 @output_option
-@click.option("--kind", "kinds", multiple=True, help="Only devices of this kind (nic, gpu, pci ...); may be repeated.")
+@click.option("--kind", "kinds", multiple=True, help="Only devices of this kind (nic, gpu, pci ...); repeatable.")
 @click.option("--id", "ids", multiple=True, help="Only the device with this id, with all its properties; repeatable.")
 def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str, ...]) -> None:
     """Show the devices of this machine: id, kernel name, device nodes, NUMA node, attributes, health.
 
-    As an ordinary user, what that user may read. Exits 1 when a device asked for by --id is not here.
+    An ordinary user sees only what that user can read. Exits with 1 if a device that --id names does not exist.
     """
     try:
         host = Host(root)

@@ -30,10 +30,11 @@ _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 @live_root_option
 @output_option
 def doctor(path: Path, state: Path | None, root: Path, output: Output) -> None:
-    """Look at all that nodeplug needs here; say what is wrong, and what to do about it.
+    """Check everything that nodeplug needs on this machine; show what is wrong, and what to do about it.
 
-    The configuration, the daemon, the kubelet's sockets, CDI in the container runtime, the host's devices, and for DRA
-    the API server. Nothing is changed. As root, for others may not look everywhere. Exits 1 where something is wrong.
+    Checks the configuration, the daemon, the kubelet's sockets, CDI in the container runtime, the host's devices, and
+    for DRA the API server. Changes nothing. Run it as root: other users cannot read everything. Exits with 1 if
+    something is wrong.
     """
     try:
         host = Host(root)

@@ -39,8 +39,8 @@ def dry_run() -> None:
 def allocate(state: Path, output: Output, count: int, devices: tuple[str, ...], resource: str) -> None:
     """Show what a container that requests units of RESOURCE would get, or why it would be refused.
 
-    Which units GetPreferredAllocation takes of those that are healthy and free, and the answer to Allocate for them:
-    variables, mounts, device nodes, CDI names, annotations. Of claims `nodeplug allocate` says what they would get.
+    Shows which of the healthy and free units GetPreferredAllocation chooses, and the answer to Allocate for them:
+    variables, mounts, device nodes, CDI names, annotations. Nothing is allocated. For claims use `nodeplug allocate`.
     """
     found = ask(state, Question(resource, count, devices), Answer)
     if output in ("json", "yaml"):

@@ -34,11 +34,12 @@ _HEADER = ("WHEN", "WHAT", "RESOURCE", "DEVICE", "MESSAGE")
 @click.option("--warnings", is_flag=True, help="Only events that may need action.")
 @click.option("--resource", default="", help="Only events of this resource.")
 def events(state: Path, output: Output, follow: bool, warnings: bool, resource: str) -> None:
-    """Show what happened lately, the oldest first.
+    """Show the latest events, the oldest first.
 
-    Devices that came, went, fell ill and recovered; who was given what, and gave it back; what was refused; the
-    kubelet's restarts and registrations; the configuration. The daemon keeps the latest 500 in memory. With --follow
-    json is a line for each event, yaml a document; a daemon that ends is waited for.
+    Events report devices that were plugged in or unplugged, became unhealthy or healthy again, were allocated or
+    released; refused requests; the kubelet's restarts and registrations; and changes of the configuration. The daemon
+    keeps the latest 500 in memory. With --follow, json prints a line for each event and yaml a document, and if the
+    daemon ends, the command waits for the next one.
     """
 
     def is_meant(event: Event) -> bool:
@@ -85,7 +86,7 @@ def _next(state: Path, found: Answer) -> Iterator[Answer]:
         if answer.log != found.log:
             click.echo("the daemon has restarted, and knows of nothing before that", err=True)
         elif answer.is_incomplete:
-            click.echo("more has happened than is kept: some events are missing here", err=True)
+            click.echo("the daemon keeps only the latest events: some are missing here", err=True)
         found = answer
         yield answer
 

@@ -25,10 +25,11 @@ from nodeplug.control.explain import Answer, Question
 @output_option
 @click.argument("name", metavar="DEVICE|RESOURCE")
 def explain(state: Path, output: Output, name: str) -> None:
-    """Explain why a device is offered or not, with the line of the configuration, and what is missing.
+    """Explain why a device or resource is offered or not, with the line of the configuration, and what is missing.
 
-    DEVICE is an id of `nodeplug discover`, a node or the kernel's name. Of a RESOURCE: what it selects, what it has,
-    who has it, and why devices of the same kind are not among it.
+    DEVICE is an id that `nodeplug discover` shows, a device node or the kernel's name. For a RESOURCE it shows what
+    the resource selects, which devices it has, which pods have them, and why other devices of the same kind do not
+    belong to it.
     """
     found = ask(state, Question(name), Answer)
     if output in ("json", "yaml"):

@@ -46,12 +46,14 @@ def k8srm() -> None:
     help="The kubeconfig of the API server.  [env: KUBECONFIG]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print every set of pools that was considered; also VERBOSE=y.")
-@click.option("--timeout", type=Seconds(), default=10.0, show_default=True, metavar="SECONDS", help="For each node.")
+@click.option(
+    "--timeout", type=Seconds(), default=10.0, show_default=True, metavar="SECONDS", help="Limit for each node."
+)
 def schedule(pod: str, kubeconfig: Path, verbose: bool, timeout: float) -> None:
     """Schedule POD: find the best node for its device claims, allocate the devices there, and bind the pod.
 
-    Prints what was allocated and how each node fared. If no node can serve all claims, nothing is written, the reasons
-    are on standard error, and the exit code is 1.
+    Prints the allocated devices and the result for each node. If no node can serve all claims, writes nothing, prints
+    the reasons to standard error, and exits with 1.
     """
     from controlplane.k8srm.client_api import ClientApi  # HTTP: only for this command
     from controlplane.k8srm.schedule import schedule as schedule_pod
@@ -74,15 +76,25 @@ def schedule(pod: str, kubeconfig: Path, verbose: bool, timeout: float) -> None:
 
 
 @k8srm.command(epilog=examples("nodeplug k8srm apiserver"))
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="On loopback; 0: any.")
+@click.option(
+    "--port",
+    default=PORT,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="The port to listen on, at 127.0.0.1; 0 chooses a free one.",
+)
 @click.option(
     "--kubeconfig",
     default="kubeconfig",
     show_default=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Written here, for kubectl and `nodeplug k8srm schedule`.",
+    help="Write a kubeconfig for kubectl and `nodeplug k8srm schedule` to this file.",
 )
-@click.option("--data", type=click.Path(dir_okay=False, path_type=Path), help="Keep the objects in this file.")
+@click.option(
+    "--data",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Store the objects in this file; without it they are lost when the server stops.",
+)
 @click.option(
     "--load",
     type=click.Path(exists=True, path_type=Path),
@@ -116,7 +128,7 @@ def apiserver(port: int, kubeconfig: Path, data: Path | None, load: tuple[Path, 
     help="A YAML list, as the prototype prints, or documents for `kubectl apply -f -`.",
 )
 def gen(shape: str, nodes: int, output: Output) -> None:
-    """Print the device pools of nodes of a SHAPE."""
+    """Print the device pools of nodes that have a SHAPE."""
     pools = [write(pool) for pool in generate(shape, nodes)]
     if output == "list":
         click.echo(as_yaml(pools))
@@ -126,7 +138,7 @@ def gen(shape: str, nodes: int, output: Output) -> None:
 
 @k8srm.command("definitions", epilog=examples("nodeplug k8srm definitions | kubectl apply -f -"))
 def print_definitions() -> None:
-    """Print the kinds as CustomResourceDefinitions, to serve them from any other API server."""
+    """Print the prototype's kinds as CustomResourceDefinitions, for any other API server."""
     try:
         from controlplane.k8srm.definitions import definitions
     except ImportError as error:

@@ -159,12 +159,13 @@ def run(
     """Keep a stand-in kubelet alive below a folder, and print what happens. Ends with SIGINT or SIGTERM.
 
     Plugins and DRA drivers register at DIR/device-plugins/kubelet.sock or in DIR/plugins_registry; DIR/pod-resources
-    answers who has what. With its API server, whose kubeconfig is DIR/kubeconfig, it runs the pods that kubectl
-    creates, claims included. `admit`, `remove`, `restart`, `hold`, `release` and `status` talk to the kubelet alone.
+    has the pod-resources API. With its API server, whose kubeconfig is DIR/kubeconfig, it runs the pods that kubectl
+    creates, also those with claims. `admit`, `remove`, `restart`, `hold`, `release` and `status` use only the
+    kubelet.
     """
     logs.setup("warning", "text")  # what a plugin calls itself may be meant for a terminal
     if kubeconfig is not None and (with_server or load or port or tls):
-        text = "--kubeconfig names another API server: it goes without --apiserver, --port, --tls and --load"
+        text = "--kubeconfig names another API server: leave out --apiserver, --port, --tls and --load"
         raise click.UsageError(text)
     if with_server is False and (load or port or tls):
         raise click.UsageError("--load, --port and --tls are for the API server")
@@ -218,14 +219,14 @@ def restart(directory: Path, kill: bool) -> None:
 @kubelet.command(epilog=examples("nodeplug kubelet hold --dir /tmp/node"))
 @directory_option
 def hold(directory: Path) -> None:
-    """Let the API server be away: a kubelet that starts now lists no pods but static ones, until `release`."""
+    """Disconnect the API server: a kubelet that starts now lists only static pods, until `release`."""
     ask_kubelet(directory, Request("hold"))
 
 
 @kubelet.command(epilog=examples("nodeplug kubelet release --dir /tmp/node"))
 @directory_option
 def release(directory: Path) -> None:
-    """Connect the API server again: the kubelet learns of all its pods."""
+    """Connect the API server again: the kubelet gets all its pods."""
     ask_kubelet(directory, Request("release"))
 
 

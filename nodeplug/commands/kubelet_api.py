@@ -147,7 +147,7 @@ class ClusterNode:
                 await step
             except (ClientError, DecodeError) as error:
                 failed = True
-                log.warning("cannot tell the cluster: %s", error)
+                log.warning("cannot write the pod's status to the API server: %s", error)
                 if not isinstance(error, Refused):  # nobody answers
                     break
         self._failures = self._failures + 1 if failed else 0

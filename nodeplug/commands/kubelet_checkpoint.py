@@ -25,7 +25,7 @@ from nodeplug.commands.structured import as_text
 
 _EXAMPLE = "nodeplug kubelet checkpoint /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 
-_HINT = "take the kubelet_internal_checkpoint of its device-plugins folder, or its dra_manager_state"
+_HINT = "use the kubelet_internal_checkpoint in its device-plugins folder, or its dra_manager_state"
 
 
 @click.command(epilog=examples(_EXAMPLE, "nodeplug kubelet checkpoint /var/lib/kubelet/dra_manager_state -o wide"))
@@ -34,8 +34,8 @@ _HINT = "take the kubelet_internal_checkpoint of its device-plugins folder, or i
 def checkpoint(file: Path, output: Output) -> None:
     """Show the state of a kubelet: FILE is a kubelet_internal_checkpoint or a dra_manager_state.
 
-    -o wide shows the answers of plugins and drivers, too. Exits with 1 if the kubelet would not take the file, and says
-    why.
+    -o wide also shows the answers of plugins and drivers. If the kubelet would refuse the file, exits with 1 and
+    shows the reason.
     """
     try:
         raw = file.read_bytes().strip()
@@ -43,12 +43,12 @@ def checkpoint(file: Path, output: Output) -> None:
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror}") from error
     except ValueError as error:
-        text = f"it is no checkpoint of a kubelet, which is JSON: {error}"
+        text = f"it is not a checkpoint of a kubelet, which is JSON: {error}"
         raise click.ClickException(f"{file}: {text}; {_HINT}") from error
     except RecursionError:
         raise click.ClickException(f"{file}: it is nested too deeply") from None
     if not isinstance(content, dict):
-        raise click.ClickException(f"{file}: a checkpoint is a JSON object, this is none")
+        raise click.ClickException(f"{file}: a checkpoint is a JSON object, and this is not one")
     try:
         if isinstance(content.get("Data"), str):
             claims = kubelet_claims.decode(raw)
@@ -81,8 +81,8 @@ def _verdict(problem: KubeletFileError | None) -> Iterator[str]:
         yield "checksum: good"
         return
     if isinstance(problem, CheckpointCorrupted):
-        yield f"checksum: the file says {problem.stored}, its content gives {problem.computed}"
-    yield f"a kubelet of today refuses it: {problem}"
+        yield f"checksum: the file has {problem.stored}, its content has {problem.computed}"
+    yield f"the current kubelet refuses it: {problem}"
 
 
 def _devices(found: DeviceCheckpoint) -> dict[str, Any]:

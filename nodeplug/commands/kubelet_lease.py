@@ -36,7 +36,7 @@ class NodeLease:
                 try:
                     await self._renew()
                 except (ClientError, DecodeError) as error:
-                    text = "lease %s/%s is not renewed, without which a cluster takes the node for away: %s"
+                    text = "lease %s/%s cannot be renewed, without which the cluster considers the node lost: %s"
                     log.warning(text, NAMESPACE, self._node.node_name, error)
             await self._node.clock.sleep(_PERIOD)
 

@@ -45,7 +45,7 @@ class _Admitted(Struct, frozen=True):
 def admit(directory: Path, output: Output, files: tuple[Path, ...]) -> None:
     """Admit the pods of YAML FILES, in order; exits with 1 if one is rejected.
 
-    -o wide shows what each container got, too.
+    -o wide also shows what each container got.
     """
     admitted: list[PodView] = []
     for pod in (each for path in files for each in read_pods(path)):

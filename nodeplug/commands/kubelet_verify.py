@@ -81,20 +81,20 @@ def verify(
     as_host: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run a device plugin or DRA driver against a stand-in kubelet and report whether it behaves: verify -- COMMAND.
+    """Run a device plugin or DRA driver with a stand-in kubelet and report whether it behaves: verify -- COMMAND.
 
     {dir} in COMMAND becomes the folder of kubelet.sock, where the plugin must put its sockets. With --dra it becomes
     the folder of registration sockets, {kubeconfig} leads to an API server, {node} is the node's name there, and
     {kubelet} is the kubelet's own folder. What COMMAND prints goes to standard error.
 
-    With --as-host that folder is /var/lib/kubelet, for commands whose paths are fixed. COMMAND alone sees it: the
-    machine's own folder, if it has one, is neither read nor changed.
+    With --as-host that folder is /var/lib/kubelet, for commands whose paths are fixed. Only COMMAND sees this folder:
+    the machine's own /var/lib/kubelet, if it has one, is neither read nor changed.
 
-    Exits with 0 if it behaves, with 1 if something was seen that a kubelet or a user would suffer from, with 2 if it
-    could not be run.
+    Exits with 0 if it behaves, with 1 if it did something that harms a kubelet or a user, and with 2 if it could not
+    be run.
     """
     if device and not is_driver:
-        raise click.UsageError("--device says what to claim of a DRA driver: it goes with --dra")
+        raise click.UsageError("--device is the device that is claimed from a DRA driver: use it with --dra")
     if device and not all(device.partition("/")):
         raise click.BadParameter(f"{device!r} is not POOL/DEVICE, as in node/gpu-0.", param_hint="--device")
     tell = _Told(failures_only) if form == "text" else lambda _: None
@@ -145,7 +145,7 @@ async def _verified(
 
 def _hint(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "; what follows -- is a program's path, or its name in $PATH, and its arguments"
+        return "; after -- write the program's path, or its name in $PATH, and its arguments"
     return "; is it a program, and executable?" if isinstance(error, PermissionError) else ""
 
 

@@ -64,10 +64,10 @@ def list_(state: Path, output: Output, resource: str) -> None:
 @output_option
 @click.argument("name")
 def show(state: Path, output: Output, name: str) -> None:
-    """Show each lease of NAME, and what the witnesses say about it now.
+    """Show each lease of NAME, and what each witness reports about it now.
 
-    NAME is a unit, a device, a pod or a claim, of one namespace as NAMESPACE/NAME. Being looked at ends a lease that is
-    over.
+    NAME is a unit, a device, a pod or a claim; NAMESPACE/NAME is a pod or claim of one namespace. If the pod of a
+    lease is gone, this command ends the lease.
     """
     found = tuple(_with_statements(state, x) for x in _meant(state, name))
     if output in ("json", "yaml"):
@@ -90,11 +90,12 @@ def show(state: Path, output: Output, name: str) -> None:
 )
 @click.argument("unit")
 def release(state: Path, output: Output, resource: str, force: bool, unit: str) -> None:
-    """End the lease of UNIT by hand, of a claim all its leases; the log keeps who had it.
+    """End the lease of UNIT by hand; for a unit of a claim, end all leases of the claim. The log records the holder.
 
-    A lease ends by itself once the kubelet and the kernel say so. This is for one that stays because they cannot: the
-    kubelet never starts again, the API server is gone. It is refused while one of them says that the pod has the device
-    or runs; then delete the pod instead. What a pod that runs still has is leased to it again within 30 s.
+    A lease ends by itself when the kubelet or the kernel shows that its pod is gone. Use this command for a lease
+    that stays because they cannot show it: the kubelet never starts again, or the API server is gone. The daemon
+    refuses while a witness reports that the pod has the device or runs; then delete the pod instead. If a running pod
+    still has the device, the daemon restores the lease within 30 s.
     """
     leased = ask(state, Question(), Answer).leases
     meant = [x for x in leased if x.unit == unit and resource in ("", x.resource)]
@@ -157,7 +158,7 @@ def _no_such(name: str, leased: Sequence[LeaseView]) -> Failure:
     units = list(dict.fromkeys(x.unit for x in leased if name in _names(x)))
     if units:
         more = f" and {len(units) - _MOST_NAMED} more" if len(units) > _MOST_NAMED else ""
-        return Failure(f"{name} is no unit; it has the units {', '.join(units[:_MOST_NAMED])}{more}: name one")
+        return Failure(f"{name} is not a unit; it has the units {', '.join(units[:_MOST_NAMED])}{more}: name one")
     hint = did_you_mean(name, {each for x in leased for each in _names(x)}) or "nodeplug leases list shows all"
     return Failure(f"there is no lease of {name}; {hint}")
 
@@ -174,7 +175,7 @@ def _details(found: witnesses.Answer) -> Iterator[str]:
         ("granted", clock(x.granted_at)),
         ("phase", "half prepared" if x.phase == "intended" else ""),
         *((each.witness, each.says + (" (holds it)" if each.holds else "")) for each in found.statements),
-        *(() if found.statements else (("now", "it has ended, or nobody could be asked"),)),
+        *(() if found.statements else (("now", "it has ended, or no witness answers"),)),
     )
     width = max(len(name) for name, _ in facts)
     yield from (f"{name.ljust(width)}  {text}" for name, text in facts if text)

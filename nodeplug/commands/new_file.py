@@ -21,7 +21,7 @@ def write_new(path: Path, content: bytes) -> None:
     try:
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
     except FileExistsError:
-        raise Failure(f"{path} is there already, and stays as it is: name a file that is not") from None
+        raise Failure(f"{path} exists already and is not changed; name a new file") from None
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from None
     try:

@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Output: TypeAlias = Literal["table", "wide", "json", "yaml"]
 
 CONFIGURATION_FILE = click.Path(path_type=Path, readable=False)  # whoever reads it says why not, as of other mistakes
-_ELSEWHERE = "Another machine: a folder with sys/, proc/ and dev/, or a file of nodeplug capture."
+_ELSEWHERE = "Another machine: a folder with sys/, proc/ and dev/, or a file that `nodeplug capture` made."
 
 
 def root_option(command: F) -> F:

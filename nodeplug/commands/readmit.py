@@ -19,7 +19,7 @@ from nodeplug.control.readmit import Answer, Question
 @output_option
 @click.argument("device")
 def readmit(state: Path, output: Output, device: str) -> None:
-    """Have DEVICE given out again, which `nodeplug withhold` keeps from everybody; it need not be here now."""
+    """Allow new pods to get DEVICE again after `nodeplug withhold`. The device need not be plugged in."""
     found = ask(state, Question(device), Answer)
     if output in ("json", "yaml"):
         click.echo(as_text(found, output), nl=False)

@@ -32,8 +32,8 @@ _AGAIN = 0.1
 def reload(state: Path, output: Output) -> None:
     """Make the daemon read its configuration file again, and show what changed once it is in effect.
 
-    A file that is wrong changes nothing, and everything that is wrong with it is said. The daemon follows its file by
-    itself, too: this says how that ends, and reads a file behind a link of your own.
+    A file with mistakes changes nothing; all mistakes are printed. The daemon also reads a changed file by itself.
+    This command shows the result, and also reads a file to which a symbolic link of your own points.
     """
     found = ask(state, Question(), Answer, LONG)
     is_data = output in ("json", "yaml")
@@ -59,7 +59,7 @@ def _until_begun(state: Path, file: str) -> None:
             break
         except (NotRunning, Refusal) as error:
             if time.monotonic() >= deadline:
-                raise Failure(f"the daemon does not answer since it restarted: {error}", NOT_RUNNING) from None
+                raise Failure(f"the daemon has not answered since it restarted: {error}", NOT_RUNNING) from None
         time.sleep(_AGAIN)
     if not now.configuration.is_current:
         raise Failure(f"{file}: the configuration stays as it was", REFUSED, now.configuration.problems)

@@ -25,11 +25,11 @@ _SHOWN_SHA = 12  # digits of the configuration's digest; json has all
 @state_option
 @output_option
 def status(state: Path, output: Output) -> None:
-    """Show what the running daemon offers, who has it, and what is wrong.
+    """Show what the running daemon offers, which pods have it, and what is wrong.
 
-    Resources with their registration, devices that cannot be had, leases with pod and container, the configuration
-    that counts, the latest warnings and errors. Exits 0 when all is well, 1 when something is wrong, 4 when no daemon
-    answers.
+    Shows resources with their registration, devices that are not available, leases with pod and container, the
+    configuration that is in effect, and the latest warnings and errors. Exits with 0 if all is well, with 1 if
+    something is wrong, and with 4 if no daemon answers.
     """
     found = ask(state, Question(), Answer)
     if output in ("json", "yaml"):

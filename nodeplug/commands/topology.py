@@ -37,8 +37,8 @@ class _Shown(Struct, frozen=True):
         "nodeplug topology -o wide",
     )
 )
-@click.option("--text", "form", flag_value="text", default=True, help="Lines; the default.")
-@click.option("--svg", "form", flag_value="svg", help="A drawing, for a browser or a page.")
+@click.option("--text", "form", flag_value="text", default=True, help="Print text; the default.")
+@click.option("--svg", "form", flag_value="svg", help="Print an SVG drawing, for a browser or a web page.")
 @click.option("--all", "is_all", is_flag=True, help="Also show devices that no resource offers.")
 @output_option
 @root_option
@@ -46,11 +46,11 @@ class _Shown(Struct, frozen=True):
 def topology(form: str, is_all: bool, output: Output, root: Path, state: Path) -> None:
     """Show NUMA nodes, PCI roots and devices, with health and holders.
 
-    The running daemon says what is offered, how it is and who has it. Without one all devices are shown as the host
-    has them.
+    The running daemon provides resources, health and holders. Without a daemon the command shows all devices of the
+    host.
     """
     if form == "svg" and output != "table":
-        raise click.UsageError(f"--svg and -o {output} are two answers: leave one out")
+        raise click.UsageError(f"--svg and -o {output} exclude each other: leave one out")
     try:
         devices = scan(Host(root)).devices
     except HostDevicesError as error:

@@ -28,12 +28,12 @@ _SECONDS_TO_ASK = 5.0
 
 @click.command(epilog=examples("nodeplug ui", "nodeplug ui --port 9401 --open", "ssh -L 9401:127.0.0.1:9401 NODE"))
 @state_option
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1; the default is any that is free.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port at 127.0.0.1.  [default: a free one]")
 @click.option("--open", "is_opened", is_flag=True, help="Also open the page in this machine's browser.")
 def ui(state: Path, port: int, is_opened: bool) -> None:
-    """Serve a page of the running daemon: the node as a picture, who has what, what happens, live. Until Ctrl-C.
+    """Serve a live page of the running daemon, with a picture of the node, leases and events, until Ctrl-C.
 
-    It is for whoever has the address that is printed, on this machine: the secret in it keeps other users away.
+    Only users of this machine who have the printed address can open the page: the address contains a secret.
     """
     ask(state, events.Question(), events.Answer)  # or say who is to blame
     with contextlib.suppress(KeyboardInterrupt):
@@ -60,7 +60,7 @@ async def _serve(state: Path, port: int, *, is_opened: bool) -> None:
     try:
         server = await asyncio.start_server(answer, "127.0.0.1", port, limit=_MOST_BYTES)
     except OSError as error:
-        raise Failure(f"127.0.0.1:{port}: {error.strerror or error}; leave --port out for one that is free") from None
+        raise Failure(f"127.0.0.1:{port}: {error.strerror or error}; leave out --port to use a free one") from None
     address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{secret}/"
     click.echo(f"{address}\nCtrl-C ends it.")
     if is_opened:

@@ -20,14 +20,15 @@ from nodeplug.control.withhold import Answer, Question
 )
 @state_option
 @output_option
-@click.option("--reason", default="", help="The reason, in one line; shown with the device everywhere.")
+@click.option("--reason", default="", help="The reason, in one line, which is shown wherever the device is shown.")
 @click.argument("device")
 def withhold(state: Path, output: Output, reason: str, device: str) -> None:
-    """Stop giving DEVICE to new pods, until it is readmitted; a pod that has it keeps it.
+    """Stop allocating DEVICE to new pods, until `nodeplug readmit`; a pod that has it keeps it.
 
-    DEVICE is an id of `nodeplug discover`, a node or the kernel's name. The kubelet is told that it is unhealthy, its
-    slice gets a taint. That outlasts restarts, other configurations, and the device's being away. With a device go
-    its parts and shares, and the group that it is a member of. Said again with a reason, it gets that one.
+    DEVICE is an id that `nodeplug discover` shows, a device node or the kernel's name. The daemon reports the device
+    as unhealthy to the kubelet, and adds a taint in its ResourceSlice. The device stays withheld during restarts,
+    other configurations, and while it is unplugged. Its parts and shares, and the group that it belongs to, are
+    withheld with it. If you repeat the command with another reason, the device gets that reason.
     """
     found = ask(state, Question(device, reason), Answer)
     if output in ("json", "yaml"):

@@ -1,6 +1,6 @@
-"""`compat`: what other programs expect of a resource's devices, in one word.
+"""`compat`: one key for everything that another program expects of a resource's devices.
 
-| word | who reads it | what it sets, unless the resource says it itself |
+| value | programs | what it sets, unless the resource sets it |
 |---|---|---|
 | `sriov` | Multus, sriov-cni, DPDK images | `ids: pciBusID`, `PCIDEVICE_<NAME>`, `PCIDEVICE_<NAME>_INFO` and |
 | | | device-info files; `k8s.cni.cncf.io/deviceID` and `k8s.cni.cncf.io/resourceName` |
@@ -8,8 +8,8 @@
 | | | `access` for its user |
 | `nvidia` | NVIDIA's runtime, dcgm-exporter | `ids: uuid`, `NVIDIA_VISIBLE_DEVICES` |
 
-NAME is the resource's in capitals, with `_` for `.` and `/`; other characters stay, for so it is looked up. Several
-devices are joined by commas. In claims KubeVirt reads the attributes that these devices have anyway.
+NAME is the resource's in capitals, with `_` for `.` and `/`; other characters stay, because the programs expect them.
+Several devices are joined by commas. In claims KubeVirt reads attributes that the devices have anyway.
 
 Sources: sriov-network-device-plugin (PCIDEVICE_), Multus (its DRA client), KubeVirt (ResourceNameToEnvVar; the PCI,
 mdev and USB device plugins; VEP 10), NVIDIA's device plugin (deviceListStrategy envvar, deviceIDStrategy uuid).
@@ -65,7 +65,7 @@ def expected(
     kinds = {"vfio" if kind in _WITH_VFIO else kind for kind in meant}
     hint = "add `kind: vfio`, `kind: mdev` or `kind: usb`"
     if len(meant) == 1 and not kinds & _KUBEVIRT.keys():
-        document.at(path, f"KubeVirt gives no machine a device of kind {meant.pop()}", hint)
+        document.at(path, f"KubeVirt cannot pass a machine a device of kind {meant.pop()}", hint)
         return Expected()
     if len(kinds) != 1 or not kinds & _KUBEVIRT.keys():
         document.at(path, "KubeVirt asks for PCI, mediated and USB devices in different ways", hint)

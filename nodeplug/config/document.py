@@ -1,7 +1,7 @@
-"""The strict reader: a tree against the types of schema.py, every deviation with its place.
+"""The strict reader: it checks a tree against the types of schema.py and reports every deviation with its place.
 
-A value must be written as what it is. YAML takes 0403 for a number and `no` for a truth value; where a text is wanted
-they must be in quotes, whatever version of YAML another tool reads the file with.
+A value must be written with its type. YAML reads 0403 as a number and `no` as false; as texts they must be in quotes,
+whatever version of YAML another tool uses.
 """
 
 import re
@@ -127,7 +127,7 @@ class Document:
         if taken_for == "a truth value" and any(isinstance(option, mi.BoolType) for option in options):
             if text.lower() in _BOOLEANS:
                 return text.lower() == "true"
-            return self._wrong_type(path, f"{text} may mean true, false or a text", "write true or false")
+            return self._wrong_type(path, f"{text} can mean true, false or a text", "write true or false")
         if taken_for == "a number" and integer and _INTEGER.fullmatch(text):
             return self._integer(int(text), integer, path, help_text)
         is_open = any(isinstance(option, mi.StrType) for option in texts)
@@ -151,7 +151,9 @@ class Document:
 
     def _text(self, text: str, wanted: list[mi.Type], path: Path, help_text: str) -> Any:
         if _CONTROL.search(text):
-            return self._wrong_type(path, "this text has a control character", "line breaks are some, too")
+            return self._wrong_type(
+                path, "this text has a control character", "line breaks are control characters, too"
+            )
         choices: list[str] = []
         for option in wanted:
             if isinstance(option, mi.LiteralType):

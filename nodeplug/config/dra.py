@@ -1,6 +1,6 @@
-"""What a resource says of DRA, from the file's entries: amounts, parts, conditions, and the DeviceClasses' names.
+"""The key `dra` of a resource: amounts, partitions, conditions, and the names of DeviceClasses.
 
-The rules are the API server's, which would refuse a whole ResourceSlice for one wrong device.
+The rules are those of the API server, which would refuse a whole ResourceSlice for one wrong device.
 """
 
 import ipaddress
@@ -42,13 +42,13 @@ def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOpti
     _check_name(document, (*path, "name"), entry.name)
     if entry.api == "dra" and entry.annotations:
         hint = "leave them out; a claim's DeviceClass can have a configuration instead"
-        document.at((*path, "annotations"), "only the device plugin API knows annotations", hint, key=True)
+        document.at((*path, "annotations"), "only the device plugin API has annotations", hint, key=True)
     if entry.dra is UNSET:
         return DraOptions()
     dra, place = entry.dra, (*path, "dra")
     if dra.extended_resource and entry.api == "both":
         message = f"the kubelet already counts {entry.name} through the device plugin API: pods could get it twice"
-        document.at((*place, "extendedResource"), message, "leave this out, or take `api: dra`")
+        document.at((*place, "extendedResource"), message, "leave this out, or set `api: dra`")
     counters = _counters(document, place, dra)
     partitions = tuple(
         _partition(document, (*place, "partitions", i), part, counters) for i, part in enumerate(dra.partitions)
@@ -60,9 +60,9 @@ def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOpti
         if _is_named(document, (*place, "capacity", name), name)
     }
     if entry.is_shared and SHARES in capacities:
-        document.at((*place, "capacity", SHARES), "the capacity shares is what `shares` says", key=True)
+        document.at((*place, "capacity", SHARES), "the capacity `shares` is set by the key `shares`", key=True)
     if MEMORY in capacities and any(x.memory is not UNSET for x in entry.shares_of):
-        document.at((*place, "capacity", MEMORY), "the capacity memory is what `sharesOf` shares", key=True)
+        document.at((*place, "capacity", MEMORY), "the capacity `memory` is set by the key `sharesOf`", key=True)
     if partitions and capacities:
         message = "a device with partitions is not offered as a whole"
         document.at((*place, "capacity"), message, "say what each partition has", key=True)
@@ -116,7 +116,7 @@ def _interface(
         document.at(place, "an interface is in one pod at a time", "leave out shares and partitions", key=True)
     if entry.api == "both":
         message = "through the device plugin API a pod would get the device without its interface"
-        document.at(place, message, "take `api: dra`", key=True)
+        document.at(place, message, "set `api: dra`", key=True)
     if written == "move":
         return InterfaceMoves()
     for i, text in enumerate(written.addresses):
@@ -126,7 +126,7 @@ def _interface(
             document.at((*place, "addresses", i), f"{text} is not a prefix: {error}", "write it as in 192.0.2.0/24")
             continue
         if not network.prefixlen:
-            message = f"{text} has all addresses there are, the node's own and the API server's among them"
+            message = f"{text} contains every address, also those of the node and the API server"
             document.at((*place, "addresses", i), message, "name the network that the interfaces are for")
     return InterfaceMoves(written.name, written.mtu, written.mac, written.addresses)
 
@@ -134,7 +134,7 @@ def _interface(
 def check_bound_kinds(document: Document, path: Path, selector: Selection) -> None:
     """Add a finding where the selector of a resource with `dra.bind` means other devices than PCI functions."""
     if others := [kind for kind in KINDS if kind != "pci" and concerns(selector, kind)]:
-        message = f"only PCI functions get another driver, and this may mean devices of kind {others[0]}"
+        message = f"only PCI functions can be bound to another driver, and this may select devices of kind {others[0]}"
         document.at((*path, "select"), message, "add `kind: pci`; a card's interface or disk goes with it")
 
 
@@ -143,10 +143,15 @@ def _binding(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry
         return None
     place = (*path, "dra", "bind")
     if entry.api == "both":
-        message = "through the device plugin API nobody says when a pod is over and its device can have its driver back"
-        document.at(place, message, "take `api: dra`", key=True)
+        message = "the device plugin API does not report the end of a pod, when its device must get its driver back"
+        document.at(place, message, "set `api: dra`", key=True)
     if entry.is_shared or dra.partitions:
-        document.at(place, "a driver is for one claim", "leave out shares and partitions", key=True)
+        document.at(
+            place,
+            "only one claim at a time can change the driver of a device",
+            "leave out shares and partitions",
+            key=True,
+        )
     if dra.interface is not UNSET:
         document.at(place, "without its own driver a function has no interface to move", "leave one out", key=True)
     is_set_by_key = {
@@ -190,9 +195,9 @@ def _check_partitions(document: Document, path: Path, entry: ResourceEntry, dra:
     if entry.is_shared:
         document.at(place, "a device is offered in shares or in partitions, not in both", "leave one out", key=True)
     if entry.group is not UNSET:
-        document.at(place, "a group is handed out as one and has no partitions", "leave one out", key=True)
+        document.at(place, "a group is allocated as one device and has no partitions", "leave one out", key=True)
     if not dra.counters:
-        document.at(place, "partitions need `counters` to take from", "say what a device has of each", key=True)
+        document.at(place, "partitions need `counters` to consume", "say what a device has of each", key=True)
 
 
 def _partition(document: Document, path: Path, entry: PartitionEntry, counters: Mapping[str, Quantity]) -> Partition:
@@ -229,7 +234,7 @@ def _partition(document: Document, path: Path, entry: PartitionEntry, counters: 
 
 def _check_attribute(document: Document, path: Path, name: str, value: Value) -> None:
     if name in OWN_ATTRIBUTES:
-        document.at(path, f"the attribute {name} is not yours to set", "choose another name", key=True)
+        document.at(path, f"the attribute {name} cannot be set here", "choose another name", key=True)
     elif _is_named(document, path, name):
         if isinstance(value, str) and not fits(value):
             document.at(path, f"an attribute has at most {TEXT_LIMIT} bytes")
@@ -294,20 +299,22 @@ def _check_policy(document: Document, path: Path, entry: CapacityEntry, parsed: 
     policy = [name for name, _ in _policy(entry)] + (["validValues"] if entry.valid_values else [])
     if not is_shared:
         if policy:
-            document.at(path, f"{' and '.join(policy)}: a device without `shares` is given out as a whole")
+            document.at(path, f"{' and '.join(policy)}: a device without `shares` is allocated as a whole")
     elif not parsed.default:
-        hint = "say what a claim gets that does not ask"
-        document.at(path, "without `default` the first claim would take all of it, and the shares be of no use", hint)
+        hint = "set what a claim gets if it requests no amount"
+        document.at(
+            path, "without `default` the first claim would get the whole amount, and the other shares nothing", hint
+        )
     elif entry.valid_values and (parsed.minimum or parsed.maximum or parsed.step):
         document.at(path, "validValues and a range exclude each other")
     elif (parsed.maximum or parsed.step) and not parsed.minimum:
-        document.at(path, "a range begins somewhere", "add `min`")
+        document.at(path, "a range needs `min`", "add `min`")
     else:
         errors = ErrorList()
         capacity_of_shared_device(errors, "", capacity(parsed))
         for error in errors:
             member = error.path.rpartition(".")[2].partition("[")[0]
-            document.at((*path, member), f"no server takes this: {error.message}")
+            document.at((*path, member), f"no API server accepts this: {error.message}")
 
 
 def _policy(entry: CapacityEntry) -> list[tuple[str, _Amount]]:
@@ -320,14 +327,16 @@ def _check_conditions(document: Document, path: Path, dra: DraEntry) -> None:
     if bool(dra.binding_conditions) != bool(dra.binding_failure_conditions):
         present = "bindingConditions" if dra.binding_conditions else "bindingFailureConditions"
         hint = "say when the device can be had and when it cannot"
-        document.at((*path, present), "bindingConditions and bindingFailureConditions need each other", hint, key=True)
+        document.at(
+            (*path, present), "bindingConditions and bindingFailureConditions must be set together", hint, key=True
+        )
         return
     errors = ErrorList()
     binding_conditions(errors, "", dra.binding_conditions, dra.binding_failure_conditions)
     for error in errors:
         member, _, index = error.path.removeprefix(".").removesuffix("]").partition("[")
         place: Path = (*path, member, int(index)) if index else (*path, member)
-        document.at(place, f"no server takes this: {error.message}")
+        document.at(place, f"no API server accepts this: {error.message}")
 
 
 def _amount(document: Document, path: Path, written: _Amount) -> Quantity | None:

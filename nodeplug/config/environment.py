@@ -1,7 +1,7 @@
-"""Settings from the environment: what whoever starts the daemon decides, and not the file.
+"""Settings from the environment, which belong to the start of the daemon and not to the file.
 
-A pod's manifest mounts folders and asks at an address; the file says what is offered. So a file needs none of these
-settings in a cluster, and one file is for clusters of any kind. What the file says itself goes before.
+A pod's manifest mounts folders and has probes at an address; the file defines what is offered. So in a cluster a file
+needs none of these settings, and one file works in different clusters. A setting in the file overrides the environment.
 """
 
 import os
@@ -69,4 +69,4 @@ def overridden(settings: Settings, environment: Mapping[str, str] = os.environ) 
     for name, value in from_environment(environment).items():
         in_file = getattr(settings, names[name])
         if in_file != value:
-            yield f"settings.{name} is {in_file} in the file, which goes before {VARIABLES[name]}={value}"
+            yield f"settings.{name} is {in_file} in the file, which overrides {VARIABLES[name]}={value}"

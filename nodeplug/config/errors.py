@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every finding with its place, printed as a compiler does."""
+"""Errors of a configuration: every finding has its place, and is printed like a compiler error."""
 
 from msgspec import Struct
 

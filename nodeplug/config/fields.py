@@ -12,5 +12,5 @@ def filled_template(document: Document, path: Path, text: str) -> str:
         hint = suggestion(name, [*template.FIELDS, *ATTRIBUTES, *STANDARD])
         document.at(path, f"unknown field {{{name}}}", hint)
     if found.is_unbalanced:
-        document.at(path, "a brace without its other", "write {{ or }} for a brace")
+        document.at(path, "unmatched brace", "write {{ or }} for a brace")
     return found.text

@@ -1,6 +1,6 @@
-"""Keys that only some kinds of devices can have: a resource whose selector means none of these is wrong in the file.
+"""Keys that only some kinds of devices can have: a resource that selects only other kinds is an error in the file.
 
-Where devices of several kinds are meant, those that lack it say so one by one, as unavailable.
+If a resource selects several kinds, the devices that cannot have the key are unavailable, with the reason.
 """
 
 from collections.abc import Callable
@@ -109,7 +109,7 @@ def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: 
         if shares.memory is not UNSET and not kinds & _WITH_MEMORY:
             document.at((*at, "memory"), f"{wrong} `memory`", "say how many shares: `count`", key=True)
         if i and entry.shares_of[i - 1].select is UNSET:
-            message = "this counts for no device: the entry before it means all"
+            message = "this applies to no device: the entry before it applies to all"
             document.at(at, message, "put it first, or give the other one `select`")
 
 

@@ -1,4 +1,4 @@
-"""From a file to a `Config`: read, check everything, and only then use it."""
+"""Reads a file and returns a `Config`, after everything has been checked."""
 
 from collections.abc import Mapping as Entries
 from pathlib import Path
@@ -131,7 +131,7 @@ def _check_kind(root: Node, source: str) -> None:
     for key, value in root.entries if isinstance(root, Mapping) else ():
         if key.text == "kind" and isinstance(value, Scalar):
             message = f"this is a {value.text} for kubectl, not the configuration in it"
-            hint = "give what stands below its `config.yaml: |`, as a file of its own"
+            hint = "write the text below its `config.yaml: |` to a file, and use that file"
             raise ConfigError(source, [Finding(value.line, value.column, message, hint)])
 
 

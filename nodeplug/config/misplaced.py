@@ -1,4 +1,4 @@
-"""Keys that are known elsewhere in the file: where they belong, which no likeness of names can tell."""
+"""Keys at the wrong place in the file: where they belong, which no similarity of names could show."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from nodeplug.config.schema import File, ResourceEntry, Select
 _SELECTS = ("all", "any", "attributes", "id", "kind", "not", "path", "preset")
 
 MISPLACED: Final[Mapping[type, Mapping[str, str]]] = {
-    File: {"config": "as in values for the Helm chart: give what stands below it, as a file of its own"},
+    File: {"config": "as in values for the Helm chart: write the text below it to a file, and use that file"},
     ResourceEntry: {
         **{name: f"it belongs below `select`: `select: {{{name}: ...}}`" for name in _SELECTS},
         "replicas": "did you mean shares?",  # as NVIDIA's plugin has it

@@ -1,7 +1,7 @@
 """`mps`: GPUs that NVIDIA's Multi-Process Service shares among the programs of several containers.
 
-What a program needs to find the service is known: the folder of its pipes, a folder of shared memory, and where they
-are. The service itself, and with it how memory is divided, is somebody else's.
+A program needs the folder of the service's pipes, a folder of shared memory, and variables with their paths. The
+service itself, which divides the memory, is not started here.
 Source: NVIDIA's documentation of MPS (environment variables); their device plugin's README (sharing with MPS).
 """
 
@@ -48,7 +48,7 @@ def mps_mounts(
             document.at(place, f"nothing can be mounted at {inside}", "give the service another folder")
         elif not any(is_below(folder, x) for x in settings.allowed_mounts) and not document.is_wrong(("settings",)):
             message = f"{folder} is not below any of settings.allowedMounts"
-            document.at(place, message, "mounts are for the administrator to allow")
+            document.at(place, message, "the administrator of the node must allow mounts")
         if any(mount.container_path == inside for mount in others):
             document.at(place, f"`mounts` has something at {inside}, too", "leave that out")
         found.append(Mount(folder, inside, read_only=False))

@@ -1,11 +1,11 @@
-"""`onNodes` and `nodeSelector`: one file for unlike nodes.
+"""`onNodes` and `nodeSelector`: one file for different nodes.
 
-A resource is for the nodes whose names fit one of its globs and whose labels are as its selector says, or for all. Of
-several resources of one name the first that is for a node counts there, so that one without either, at the end, is for
-all the others.
+A resource applies to the nodes whose names match one of its globs and whose labels match its selector, or to all nodes.
+Of several resources with one name, a node uses the first one that applies to it, so that one without either key, at the
+end, applies to all other nodes.
 
-Labels that nobody has told are no labels: the first resource that depends on them, and all behind it, wait, for they
-could be given what is another's.
+While the labels of a node are unknown, the first resource that depends on them and all later ones wait: a later one
+could get devices of an earlier one.
 """
 
 import os
@@ -59,7 +59,7 @@ def check_names(document: Document, entries: Mapping[int, ResourceEntry]) -> Non
         _check_nodes(document, ("resources", i), entry)
         if entry.name in everywhere:
             message = f"{entry.name} is the name of two resources"
-            hint = "to select more, use `any` in one of them; for other nodes, say `onNodes` in the first"
+            hint = "to select more, use `any` in one of them; for other nodes, set `onNodes` in the first"
             document.at(("resources", i, "name"), message, hint)
         if not entry.on_nodes and not entry.node_selector:
             everywhere.add(entry.name)

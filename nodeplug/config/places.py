@@ -1,4 +1,4 @@
-"""Where a file says what: the lines of its resources, for whoever asks why something is as it is."""
+"""The places of resources in the file: their lines, for explanations."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""What is derived from the types of schema.py for people and editors: the JSON Schema and the reference's tables.
+"""What is generated from the types of schema.py: the JSON Schema and the tables of the reference.
 
-`python -m nodeplug.config.reference docs/configuration.md` writes the tables behind the mark in that file.
+`python -m nodeplug.config.reference docs/configuration.md` writes the tables after the mark in that file.
 """
 
 import inspect

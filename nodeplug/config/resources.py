@@ -1,6 +1,6 @@
-"""Resources from the file's entries: what types cannot say about names, environment, mounts and access.
+"""Resources from the file's entries: checks of names, environment, mounts and access that types cannot express.
 
-What they say of DRA is in dra.py.
+The key `dra` is in dra.py.
 """
 
 import re
@@ -58,7 +58,7 @@ def check_settings(document: Document, settings: Settings) -> None:
         message = f"socket paths below {settings.kubelet_root} may have {longest} bytes; the limit is {_SOCKET_PATH}"
         document.at(("settings", "kubeletRoot"), message)
     if (port := settings.metrics_address.rpartition(":")[2]) and int(port) > _LAST_PORT:
-        document.at(("settings", "metricsAddress"), f"{port} is no port; the last is {_LAST_PORT}")
+        document.at(("settings", "metricsAddress"), f"{port} is not a port; the highest is {_LAST_PORT}")
     if not _DRIVER.fullmatch(settings.driver_name) or len(settings.driver_name) > _LONGEST_DRIVER:
         message = f"{settings.driver_name} cannot be the name of a driver and the vendor of CDI devices"
         hint = f"lower-case letters, digits, dots and dashes, 2 to {_LONGEST_DRIVER}, a letter first"
@@ -75,7 +75,7 @@ def check_settings(document: Document, settings: Settings) -> None:
             continue
         never = (*NEVER_BELOW, settings.kubelet_root)
         if folder in _NEVER_MOUNTED or any(is_below(folder, root) for root in never):
-            document.at(place, f"{folder} holds what no container should have", "name a folder for devices only")
+            document.at(place, f"{folder} has files that no container must get", "name a folder for devices only")
 
 
 def resource(document: Document, path: Path, entry: ResourceEntry, settings: Settings) -> Resource | None:
@@ -209,27 +209,29 @@ def why_not_a_name(name: str) -> str:
 def _check_keys_together(document: Document, path: Path, entry: ResourceEntry) -> None:
     """Add findings about keys of one resource that do not go together."""
     if entry.reset and entry.is_shared:
-        document.at((*path, "reset"), "a reset would hit the other containers that share the device")
+        document.at((*path, "reset"), "a reset would affect the other containers that share the device")
     if len(set(entry.permissions)) < len(entry.permissions):
-        document.at((*path, "permissions"), f"{entry.permissions} says a permission twice")
+        document.at((*path, "permissions"), f"{entry.permissions} has a permission twice")
     if entry.api == "dra" and entry.ids is not UNSET:
-        hint = "leave it out; `dra.attributes` say more of a device"
-        document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
+        hint = "leave it out; use `dra.attributes` to describe a device"
+        document.at((*path, "ids"), "only the device plugin API has such ids", hint, key=True)
     if entry.api == "dra" and entry.evict_after_seconds is not UNSET:
         message = "claims have taints for this"
         document.at((*path, "evictAfterSeconds"), message, "set `dra: {taint: NoExecute}`", key=True)
     if entry.identity == "port" and entry.group is not UNSET:
-        document.at((*path, "identity"), "a group is known by what its members have in common", "leave one out")
+        document.at((*path, "identity"), "a group is identified by what its members have in common", "leave one out")
     by_name = entry.cdi is True or entry.access is not UNSET or entry.userspace is not UNSET
     needs_cdi = entry.api != "dra" and by_name
     if entry.userspace is not UNSET and entry.cdi is False and entry.api != "dra":
-        document.at((*path, "userspace"), "only CDI can bring a driver's files", "leave `cdi: false` out", key=True)
+        document.at(
+            (*path, "userspace"), "only CDI can add a driver's files to a container", "leave `cdi: false` out", key=True
+        )
     if needs_cdi and not _CDI_KIND.fullmatch(entry.name):
         message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
         document.at((*path, "name"), message)
     if entry.additional_info and (entry.compat != "sriov" or entry.api == "dra"):
         hint = "only `compat: sriov` has that variable, and only in the device plugin API"
-        document.at((*path, "additionalInfo"), "no variable of this resource's has it", hint, key=True)
+        document.at((*path, "additionalInfo"), "this resource sets no such variable", hint, key=True)
 
 
 def _nodes(document: Document, path: Path, written: Texts | UnsetType) -> tuple[str, ...]:
@@ -237,7 +239,7 @@ def _nodes(document: Document, path: Path, written: Texts | UnsetType) -> tuple[
     for i, glob in enumerate(nodes):
         check_glob(document, path if isinstance(written, str) else (*path, i), glob)
     if written == ():
-        document.at(path, "an empty list fits no node", "leave it out for all of a device's nodes")
+        document.at(path, "an empty list matches no node", "leave it out for all of a device's nodes")
     return nodes
 
 
@@ -249,7 +251,7 @@ def _check_name(document: Document, path: Path, name: str) -> None:
 def _dra(document: Document, path: Path, entry: ResourceEntry) -> DraOptions:
     if entry.api == "device-plugin":
         if entry.dra is not UNSET:
-            message = "this says how devices are offered through DRA, and these are not"
+            message = "this key is only for DRA, and the resource is not offered through DRA"
             document.at((*path, "dra"), message, "add `api: dra` or `api: both` to the resource", key=True)
         return DraOptions()
     from nodeplug.config.dra import dra_options  # with the API's objects, which the device plugin API does without
@@ -265,7 +267,7 @@ def _selector(document: Document, path: Path, entry: ResourceEntry, group: Group
     if isinstance(group, Folder):
         return Paths((group.glob,))
     if entry.group is UNSET or group is not None:
-        document.at(path, "the key select is missing", "it says which devices are meant")
+        document.at(path, "the key select is missing", "it selects the devices")
     return None
 
 
@@ -275,13 +277,13 @@ def _container_path(document: Document, path: Path, text: str, group: Group | No
         return ""
     filled = filled_template(document, path, text)
     if bad := [name for name in template.FIELDS if f"{{{name}}}" in text]:
-        document.at(path, f"{{{bad[0]}}} is not a fact of one device", "name an attribute")
+        document.at(path, f"{{{bad[0]}}} is not an attribute of one device", "name an attribute")
     if check_path(document, path, text) and (
         text in ("/", "/dev", *_OWN_NODES) or any(is_below(text, x) for x in ("/proc", "/sys", *_OWN_FOLDERS))
     ):
-        document.at(path, f"no device can be at {text}", "name a path below /dev that no container has yet")
+        document.at(path, f"no device can be at {text}", "use a path below /dev that no container has already")
     if isinstance(group, PathSet):
-        document.at(path, "`group.paths` say where each node is", "leave it out", key=True)
+        document.at(path, "`group.paths` sets the path of each node", "leave it out", key=True)
     return filled
 
 
@@ -291,7 +293,7 @@ def _env(document: Document, path: Path, env: Mapping[str, str]) -> dict[str, st
         if not template.is_variable(name):
             document.at(place, f"{name} cannot be the name of a variable", "letters, digits, underscores", key=True)
         elif template.is_reserved(name):
-            document.at(place, f"{name} is not ours to set", "choose another name", key=True)
+            document.at(place, f"{name} cannot be set here", "choose another name", key=True)
     return {name: filled_template(document, (*path, "env", name), value) for name, value in env.items()}
 
 
@@ -313,7 +315,7 @@ def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], setti
             allowed = any(is_below(entry.host_path, folder) for folder in settings.allowed_mounts)
             if not allowed and not document.is_wrong(("settings",)):
                 message = f"{entry.host_path} is not below any of settings.allowedMounts"
-                document.at((*path, i, "hostPath"), message, "mounts are for the administrator to allow")
+                document.at((*path, i, "hostPath"), message, "the administrator of the node must allow mounts")
         plain = check_path(document, (*path, i, "containerPath"), inside) if entry.container_path else False
         if plain and is_taken(inside):
             document.at((*path, i, "containerPath"), f"nothing can be mounted at {inside}")
@@ -326,23 +328,23 @@ def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], setti
 def _cdi_devices(document: Document, path: Path, entry: ResourceEntry, settings: Settings) -> tuple[str, ...]:
     """Check names of CDI devices that others describe; ours would be a device that nobody leased."""
     if entry.cdi_devices and entry.cdi is False and entry.api != "dra":
-        document.at(path, "only CDI has such devices", "leave `cdi: false` out", key=True)
+        document.at(path, "only CDI can add such devices to a container", "leave `cdi: false` out", key=True)
     found: dict[str, None] = {}
     for i, text in enumerate(entry.cdi_devices):
         place, kind = (*path, i), text.partition("=")[0]
         filled = filled_template(document, place, text)
         if bad := [field for field in template.FIELDS if f"{{{field}}}" in text]:
-            document.at(place, f"{{{bad[0]}}} is not a fact of one device", "name an attribute")
+            document.at(place, f"{{{bad[0]}}} is not an attribute of one device", "name an attribute")
         try:
             cdi.split_qualified_name(f"{kind}{_ANY_FIELD.sub('x', text.removeprefix(kind))}")
         except cdi.CdiError as error:
-            document.at(place, str(error), "fields are only for what is behind the =, as in nvidia.com/gpu={uuid}")
+            document.at(place, str(error), "fields can be used only after the =, as in nvidia.com/gpu={uuid}")
         if kind == entry.name or kind.partition("/")[0] == settings.driver_name:
             document.at(place, f"devices of {kind} are described by nodeplug itself", "name another's")
         if filled in found:
-            document.at(place, f"{text} is there twice")
+            document.at(place, f"{text} appears twice")
         if entry.userspace == "nvidia" and kind.partition("/")[0] == "nvidia.com":
-            message = "this brings the driver's libraries, and `userspace: nvidia` would, too"
+            message = "both this and `userspace: nvidia` add the driver's libraries"
             document.at(place, message, "leave one of them out")
         found[filled] = None
     return tuple(found)
@@ -350,7 +352,7 @@ def _cdi_devices(document: Document, path: Path, entry: ResourceEntry, settings:
 
 def _access(document: Document, path: Path, entry: AccessEntry, owner: ResourceEntry) -> NodeAccess:
     if owner.cdi is False and owner.api != "dra":
-        document.at((*path, "access"), "only CDI can say who owns a node", "leave `cdi: false` out")
+        document.at((*path, "access"), "only CDI can set the owner of a device node", "leave `cdi: false` out")
     mode = None if entry.mode is UNSET else int(entry.mode, 8)
     return NodeAccess(
         None if entry.uid is UNSET else entry.uid,

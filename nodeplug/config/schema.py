@@ -1,7 +1,7 @@
 """The configuration file, each setting once: name, type, limits, default and help.
 
-Everything else that knows the settings is derived from here: the strict reader (document.py), the JSON Schema and the
-reference in docs/configuration.md (reference.py). Names in the file are camelCase; what is not set is `UNSET`.
+Everything else is derived from here: the strict reader (document.py), the JSON Schema and the
+reference in docs/configuration.md (reference.py). Names in the file are camelCase; a missing key is `UNSET`.
 """
 
 from collections.abc import Mapping

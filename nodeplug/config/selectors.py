@@ -1,4 +1,4 @@
-"""Selectors and groups from the file's entries to hostdevices' values, with every wrong name at its place."""
+"""Selectors and groups from the file's entries; every wrong name is reported with its place."""
 
 import re
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ def selection(document: Document, path: Path, entry: str | Select) -> Selection:
         if getattr(entry, name) == ():
             document.at((*path, name), "an empty list selects nothing")
     if not selectors:
-        document.at(path, "this selects every device", "say which ones; `all: []` for really all of them")
+        document.at(path, "this selects every device", "select some; `all: []` selects all of them")
     return selectors[0] if len(selectors) == 1 else AllOf(tuple(selectors))
 
 
@@ -101,7 +101,7 @@ def grouping(document: Document, path: Path, entry: str | GroupEntry) -> Group |
             check_path(document, (*place, "containerPath"), member.container_path)
     if len(wildcards) > 1:
         document.at(
-            (*path, "paths"), "the paths of a group must have equally many wildcards, which stand for the same text"
+            (*path, "paths"), "the paths of a group must have the same number of wildcards, which match the same text"
         )
     inside = [member.container_path or member.glob for member in members]
     if len(set(inside)) < len(inside):
@@ -131,7 +131,7 @@ def check_glob(document: Document, path: Path, glob: str) -> bool:
     elif glob.endswith("/**"):
         document.at(path, f"{glob} says nothing of the names in these folders", f"for all of them: {glob}/*")
     elif re.search(r"\[[^]]*$", glob):
-        document.at(path, f"{glob} has a [ without its ]", "write [[] for the character itself")
+        document.at(path, f"{glob} has a [ without a ]", "write [[] for the character itself")
     elif path_pattern(glob).groups > _WILDCARDS:
         document.at(path, f"{glob} has more than {_WILDCARDS} wildcards")
     else:
@@ -170,7 +170,7 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
     values = value if isinstance(value, tuple) else (value,)
     places = [(*path, i) for i in range(len(values))] if isinstance(value, tuple) else [path]
     if not values:
-        document.at(path, f"{name} has no value that it could have")
+        document.at(path, f"{name} has an empty list of values")
     type_ = ATTRIBUTES.get(full)
     if type_ is None:
         return AnyOf(())
@@ -190,7 +190,7 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
         elif full == "pfName" and isinstance(wanted, str) and (numbered := _NUMBERED.fullmatch(wanted)):
             pf, first, last = numbered.groups()
             hint = f'write pfName: {pf} and vfIndex: "{first}..{last or first}"'
-            document.at(place, f"{wanted} is no interface's name: functions are chosen by vfIndex", hint)
+            document.at(place, f"{wanted} is not the name of an interface: select functions by vfIndex", hint)
         elif type_ == "integer" and isinstance(wanted, str) and (ends := _RANGE.fullmatch(wanted)):
             first, last = map(int, ends.groups())
             if first > last:

@@ -1,4 +1,4 @@
-"""`sharesOf`: other shares for other devices of a resource."""
+"""`sharesOf`: different numbers of shares for devices of one resource."""
 
 from msgspec import UNSET
 
@@ -13,7 +13,7 @@ def shares_entry(document: Document, path: Path, entry: SharesEntry) -> Shares:
     """Return what an entry at `path` says; findings go to the document."""
     selector = None if entry.select is UNSET else selection(document, (*path, "select"), entry.select)
     if (entry.count is UNSET) == (entry.memory is UNSET):
-        document.at(path, "how many shares a device has is said once", "give either `count` or `memory`")
+        document.at(path, "an entry needs exactly one of `count` and `memory`", "give either `count` or `memory`")
         return Shares(selector)
     if entry.memory is UNSET:
         assert entry.count is not UNSET
@@ -33,6 +33,6 @@ def _bytes(document: Document, path: Path, written: int | str) -> int:
         document.at(path, f"{written} is not an amount", "write it as in 10Gi")
         return 1
     if not Quantity.parse("1Mi") <= amount <= Quantity.parse("1Pi"):
-        document.at(path, f"a share of {written} of memory is none", "write it as in 10Gi")
+        document.at(path, f"a share of {written} of memory is too small", "write it as in 10Gi")
         return 1
     return amount.value()

@@ -1,7 +1,7 @@
-"""YAML text as a tree whose every node knows its place; nothing is interpreted yet.
+"""YAML text as a tree in which every node has its place; values are not interpreted yet.
 
 Rules: one document of at most `SIZE_LIMIT` bytes of UTF-8; at most `DEPTH_LIMIT` levels; no aliases, which could make a
-small file expand without end, and no tags. A key that stands twice in a mapping is a finding; the first one counts.
+small file expand without end, and no tags. A duplicate key in a mapping is a finding; the first one counts.
 """
 
 import codecs
@@ -116,7 +116,7 @@ class _Composer:
                     Finding(
                         *_start(start),
                         "a second document begins here",
-                        "only one is read; of objects for kubectl, give what stands below `config.yaml: |`",
+                        "only one is read; of a manifest for kubectl, use only the text below `config.yaml: |`",
                     )
                 )
             root = self._node(next(self._events), 1)
@@ -154,11 +154,11 @@ class _Composer:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key = self._node(event, depth + 1)
             if not isinstance(key, Scalar):
-                raise Unreadable(Finding(key.line, key.column, "a key must be a text", "is a { or [ too many?"))
+                raise Unreadable(Finding(key.line, key.column, "a key must be a text", "is there an extra { or [?"))
             value = self._node(next(self._events), depth + 1)
             if key.text in first:
                 seen = first[key.text]
-                message = f"the key {key.text} stands here for the second time"
+                message = f"the key {key.text} appears twice"
                 self._twice.append(Finding(key.line, key.column, message, f"the first is in line {seen.line}"))
                 continue
             first[key.text] = key

@@ -1,11 +1,11 @@
-"""What is wrong with a text that is no YAML, without the parser's words for its own tokens."""
+"""Errors of YAML syntax in plain words, without the parser's names of tokens."""
 
 import re
 
 import yaml
 
 _KEY_ALONE = re.compile(r"\s*([-A-Za-z0-9_.]+)")
-_COLON = "a colon where a value stands; put a text with `: ` in quotes, and a key of its own on a line of its own"
+_COLON = "a colon in a value; put a text with `: ` in quotes, and a key of its own on a line of its own"
 _CLOSES = {"[": "]", "{": "}"}
 
 

@@ -1,4 +1,4 @@
-"""What a field of a resource or a setting is in a file: its keys and words, without what need not be said."""
+"""The value of a resource's field or of a setting as in a file: its keys and values, without defaults."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What another configuration changes: fields with their values, and what becomes of the leases. For two questions."""
+"""The changes by another configuration: fields with their values, and the consequences for leases. For two requests."""
 
 from collections.abc import Iterator, Sequence
 

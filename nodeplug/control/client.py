@@ -1,6 +1,6 @@
-"""Asking the daemon, for commands: one question, one answer, or who is to blame that there is none.
+"""The client of the control socket, for commands: one request, one answer, or the reason why there is none.
 
-The answer has a limit, and so has the time for all of it: who answers drop by drop does not hold a command.
+The answer has a limit, and so has the total time: a slow server cannot block a command.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
         ) from None
     except ConnectionRefusedError:
         raise NotRunning(
-            f"nobody listens at {path}: the daemon has ended, or cannot write there; its log says why"
+            f"nothing listens at {path}: the daemon has ended, or cannot write there; see its log"
         ) from None
     except PermissionError:
         raise NotRunning(f"{path}: only root may ask the daemon") from None
@@ -56,7 +56,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
         raise NotRunning(f"{path}: the answer has more than {MOST_BYTES} bytes")
     if not received.endswith(b"\n"):
         raise NotRunning(
-            f"{path}: the daemon hung up: it has ended, or {MOST_CONNECTIONS} others are asking it now; ask again"
+            f"{path}: the daemon closed the connection: it ended, or {MOST_CONNECTIONS} others are connected; try again"
         )
     try:
         reply = msgspec.json.decode(received, type=Reply)
@@ -64,7 +64,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
             raise Refusal(reply.error, reply.findings)
         return msgspec.convert(reply.answer, kind)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise NotRunning(f"{path}: the daemon answers otherwise than this version expects: {error}") from None
+        raise NotRunning(f"{path}: the daemon's answer is not what this version expects: {error}") from None
 
 
 def _conversation(directory: Path, question: Struct, seconds: float) -> bytes:

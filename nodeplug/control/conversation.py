@@ -1,4 +1,4 @@
-"""One connection of the control socket: who asks, the question, the answer. Loaded with the first connection."""
+"""One connection of the control socket: its user, the request, the answer. Loaded with the first connection."""
 
 import asyncio
 import importlib
@@ -41,11 +41,11 @@ async def _reply(
         async with asyncio.timeout(SECONDS_TO_ASK):
             line = await reader.readuntil(b"\n")
     except asyncio.IncompleteReadError:
-        return Reply(error="this is no question: a question is a line of JSON")
+        return Reply(error="this is not a request: a request is a line of JSON")
     except asyncio.LimitOverrunError:
-        return Reply(error=f"a question has at most {MOST_BYTES} bytes")
+        return Reply(error=f"a request has at most {MOST_BYTES} bytes")
     except TimeoutError:
-        return Reply(error=f"no question came within {SECONDS_TO_ASK:g} s")
+        return Reply(error=f"no request came within {SECONDS_TO_ASK:g} s")
     if peer_of(writer.get_extra_info("socket")).uid not in (0, os.geteuid()):
         return Reply(error="only root may ask")
     asked()
@@ -55,12 +55,12 @@ async def _reply(
     except Refusal as refusal:
         return Reply(error=str(refusal), findings=refusal.findings)
     except HostExhausted as error:
-        return Reply(error=f"{error}; ask again")
+        return Reply(error=f"{error}; try again")
     except TimeoutError:
-        return Reply(error=f"there was no answer within {SECONDS_TO_ANSWER:g} s; the daemon's log may say why")
+        return Reply(error=f"there was no answer within {SECONDS_TO_ANSWER:g} s; see the daemon's log")
     except Exception as error:  # a defect of ours must not end the daemon
-        log.exception("a question could not be answered")
-        return Reply(error=f"nodeplug failed: {error!r}; the daemon's log says where")
+        log.exception("a request could not be answered")
+        return Reply(error=f"nodeplug failed: {error!r}; see the daemon's log")
 
 
 async def _answer(running: Running, line: bytes) -> Any:
@@ -68,12 +68,12 @@ async def _answer(running: Running, line: bytes) -> Any:
     try:
         name = msgspec.json.decode(line, type=Head).question
     except _NOT_DECODED as error:
-        raise Refusal(f"this is no question: {error}") from None
+        raise Refusal(f"this is not a request: {error}") from None
     if name not in QUESTIONS:
-        raise Refusal(f"this daemon knows no question {name!r}; its version may be another one")
+        raise Refusal(f"this daemon has no request {name!r}; its version may be another one")
     module = importlib.import_module(f"nodeplug.control.{name}")
     try:
         question = msgspec.json.decode(line, type=module.Question)
     except _NOT_DECODED as error:
-        raise Refusal(f"the question {name} is not as it should be: {error}") from None
+        raise Refusal(f"the request {name} is not valid: {error}") from None
     return await module.answer(running, question)

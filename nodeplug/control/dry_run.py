@@ -1,4 +1,4 @@
-"""`dry_run`: what Allocate would answer a container that asks for units of a resource; nothing is leased or changed."""
+"""`dry_run`: the answer of Allocate to a container that requests units of a resource; nothing is leased or changed."""
 
 from collections.abc import Mapping
 
@@ -68,15 +68,15 @@ async def answer(running: Running, question: Question) -> Answer:
     resource = next((x for x in running.offering.config.resources if x.name == question.resource), None)
     if resource is None:
         hint = suggestion(question.resource, (x.name for x in running.offering.config.resources))
-        raise Refusal(f"there is no resource {question.resource}; {hint or 'nodeplug status shows what there is'}")
+        raise Refusal(f"there is no resource {question.resource}; {hint or '`nodeplug status` lists the resources'}")
     if resource.api == "dra":
-        raise Refusal(f"{resource.name} is offered through DRA: nodeplug allocate says what a claim would get")
+        raise Refusal(f"{resource.name} is offered through DRA; `nodeplug allocate` shows what a claim would get")
     try:
         await running.ledger.known()
     except LedgerUnavailable as error:
         raise Refusal(str(error)) from None
     if question.resource not in running.plugins.devices():
-        raise Refusal("the devices of this node are not read yet; ask again")
+        raise Refusal("the devices of this node are not read yet; try again")
     try:
         found = running.plugins.rehearse(resource.name, max(question.count, len(question.devices)), question.devices)
     except AllocationRefused as refusal:

@@ -1,9 +1,9 @@
-"""`events`: what happened lately, and, for those who wait, what happens next.
+"""`events`: the latest events, and new ones for clients that wait for them.
 
 Rules:
-1. Who follows asks again and again, with the number of the last event that it has: the daemon keeps nothing for it, and
-   one that does not read keeps nothing here but its connection, for some seconds.
-2. `MOST_WAITING` may wait at a time: the other connections are for other questions.
+1. A client that follows sends a request for each batch, with the number of its last event. The daemon stores nothing
+   for it, and a client that does not read uses only a connection, for some seconds.
+2. At most `MOST_WAITING` clients can wait at a time: the other connections are for other requests.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def answer(running: Running, question: Question) -> Answer:
     after = question.after if question.log == log.began else 0
     if question.wait > 0 and after >= log.latest:
         if log.waiting >= MOST_WAITING:
-            raise Refusal(f"{MOST_WAITING} others follow the events already; end one of them, or ask without --follow")
+            raise Refusal(f"{MOST_WAITING} others follow the events already; end one of them, or leave out --follow")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(question.wait, MOST_SECONDS)):
                 await log.wait(after)

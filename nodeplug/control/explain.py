@@ -1,7 +1,7 @@
-"""`explain`: why a device is with the resource that it is with, or with none; what a resource has, and what is missing.
+"""`explain`: why a resource, or none, has a device; which devices a resource has, and what is missing.
 
-Rules and reasons are those of the assignment, worked out again for whoever asks; each resource is named with its line
-in the file as the daemon read it.
+Rules and reasons are those of the assignment, computed again for the request. Each resource is named with its line in
+the file that the daemon has read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,7 +90,7 @@ async def facts_of(running: Running) -> Facts:
     """Return the facts of this moment. Raises `Refusal` before the host was read."""
     inventory, config = running.offering.inventory, running.offering.config
     if inventory is None:
-        raise Refusal("the devices of this node are not read yet; ask again")
+        raise Refusal("the devices of this node are not read yet; try again")
     content = running.file.content if running.file is not None else b""
     assignment, found = await in_thread(lambda: (assign(inventory, config.resources), places(content)))
     return Facts(config, inventory, assignment, found, str(running.file.path) if running.file else config.source)
@@ -111,20 +111,20 @@ async def answer(running: Running, question: Question) -> Answer:
     if held or missing:
         place = f"is in the configuration ({facts.place(question.name)})"
         summary = place if missing else "is not in the configuration any more"
-        summary += "; it is served until the pods that have devices of it end" if held else ""
+        summary += "; it is served until the pods that have its devices end" if held else ""
         states = _devices(running, question.name, None)
         return Answer(question.name, False, summary, missing, (), (), (), states, held)
     names = [*(x.name for x in config.resources), *inventory.devices]
-    hint = suggestion(question.name, names) or "nodeplug discover shows what is here"
-    raise Refusal(f"{question.name} is neither a device nor a resource here; {hint}")
+    hint = suggestion(question.name, names) or "`nodeplug discover` lists the devices"
+    raise Refusal(f"there is no device or resource {question.name} here; {hint}")
 
 
 def _why_not_here(facts: Facts, resource: str) -> Iterator[str]:
     """Yield why a resource of the configuration is not offered on this node; nothing where that has none such."""
     if resource in facts.config.waiting:
-        yield "the labels of this node, which decide whether it is for this node, are not known yet"
+        yield "its nodeSelector needs the labels of this node, which are not known yet"
     elif resource in facts.config.elsewhere:
-        yield "it is for other nodes, as its `onNodes` or `nodeSelector` says"
+        yield "it is for other nodes (`onNodes` or `nodeSelector`)"
 
 
 def find(facts: Facts, name: str) -> Device | None:
@@ -156,7 +156,7 @@ def _of_device(running: Running, facts: Facts, device: Device) -> Answer:
     else:
         rest = next((x for x in facts.assignment.rest if x.device.id == device.id), None)
         summary = "is not offered"
-        missing.append(rest.reason if rest else "it has no place of its own")
+        missing.append(rest.reason if rest else "it is offered only as a part of another device")
         if words := why_withheld(device.id, device.ids.union(device.parents), running.ledger.withheld):
             missing.append(f"and it is {words}")
     rules = tuple(_rules(facts, device, owner))
@@ -173,15 +173,15 @@ def _rules(facts: Facts, device: Device, owner: str) -> Iterator[Rule]:
             continue
         reason = resource.selector.why_not(seen)
         if is_owner:
-            outcome = "selects it, and is the first that may have it" if not reason else "has it, with another device"
+            outcome = "selects it, and is the first that can own it" if not reason else "has it, with another device"
         elif reason:
             outcome = f"does not select it: {reason}"
         elif comes_after:
-            outcome = f"selects it, and {owner} comes before"
+            outcome = f"selects it, and {owner} comes first"
         elif why := facts.assignment.refusals.get(device.id, {}).get(resource.name):
-            outcome = f"selects it, and may not have it: {why}"
+            outcome = f"selects it, and cannot own it: {why}"
         else:
-            outcome = "selects it, and may not have it"
+            outcome = "selects it, and cannot own it"
         comes_after = comes_after or is_owner
         yield Rule(resource.name, facts.place(resource.name), _means(resource), outcome, is_owner)
 
@@ -194,8 +194,10 @@ def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
     missing, is_leased = list(_unregistered(views)), _leased_in(facts, resource)
     if not facts.assignment.devices[resource.name]:
         meant = sum(not resource.selector.why_not(x) for x in facts.inventory.devices.values())
-        several = f"{meant} device{'s' * (meant > 1)} here would be selected by it, and it may have none: see why below"
-        missing.append(several if meant else "no device here is selected by it")
+        several = (
+            f"{meant} device{'s' * (meant > 1)} here would match its selector, and it cannot own any of them: see below"
+        )
+        missing.append(several if meant else "it selects no device here")
     elif states and all(x.health != "healthy" for x in states):
         missing.append("none of its devices is healthy and free")
     elif all_leased := _all_leased(states, is_leased):

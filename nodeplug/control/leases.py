@@ -1,4 +1,4 @@
-"""`leases`: who holds what, as the ledger has it."""
+"""`leases`: the holders of all devices, from the ledger."""
 
 from typing import Literal
 

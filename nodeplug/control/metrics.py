@@ -1,4 +1,4 @@
-"""`metrics`: what Prometheus would be told, also where no address is served."""
+"""`metrics`: the metrics for Prometheus, also if no address is served."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""`picture`: the node and all that is offered of it, for the page (nodeplug/page): where devices are, who has them."""
+"""`picture`: the node and everything that it offers, for the page (nodeplug/page): places and holders of devices."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""`preview`: what a configuration would change here, if it were in the daemon's file. Nothing is changed."""
+"""`preview`: what a configuration would change if it were in the daemon's file. Nothing is changed."""
 
 from functools import partial
 

@@ -1,11 +1,11 @@
-"""What goes over the control socket: one question and one answer on each connection, each of them a line of JSON.
+"""The protocol of the control socket: one request and one answer on each connection, each of them a line of JSON.
 
     {"question": "status"}                               ->  {"answer": {"daemon": ..., "resources": ...}}
     {"question": "release", "resource": "a/b", ...}      ->  {"error": "... is held: ...", "findings": []}
 
-A question is a module of this folder by its name: `Question` with what can be asked, `Answer`, and `answer`, which is
-called on the daemon's loop. It is imported with the first such question, so that a daemon that nobody asks carries none
-of it. What one side does not know of the other's fields it passes over: command and daemon can be of two versions.
+Each request is a module of this folder with the same name: `Question` with its fields, `Answer`, and `answer`, which is
+called on the daemon's loop. The module is imported with the first such request, to save memory. Both sides ignore
+unknown fields, because command and daemon can have different versions.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""`readmit`: have a device given out again that is withheld, also one that is not here now."""
+"""`readmit`: allow new pods to get a withheld device again, also one that is unplugged."""
 
 from collections.abc import Set
 
@@ -43,7 +43,7 @@ async def _meant(running: Running, name: str) -> Set[str]:
     device = find(await facts_of(running), name)
     if device is None:
         hint = suggestion(name, known) if known else "nothing is withheld"
-        raise Refusal(f"{name} is neither withheld nor a device here; {hint or 'nodeplug status shows what is'}")
+        raise Refusal(f"{name} is neither withheld nor a device here; {hint or '`nodeplug status` lists what is'}")
     if ids := device.ids & known.keys():
         return ids
     if whole := next((i for i in device.parents if i in known), ""):

@@ -1,4 +1,4 @@
-"""`release`: have the lease of a unit ended by hand, of a claim all of its leases (`checkpoint.Reconciler.release`)."""
+"""`release`: end the lease of a unit by hand, or all leases of a claim (`checkpoint.Reconciler.release`)."""
 
 from msgspec import Struct
 
@@ -33,5 +33,5 @@ async def answer(running: Running, question: Question) -> Answer:
     except (ReleaseRefused, LedgerUnavailable) as error:
         raise Refusal(str(error)) from None
     if not ended:
-        raise Refusal(f"{lease}, and somebody works for it or was answered with it just now; try again")
+        raise Refusal(f"{lease}, and a request for it is in progress or was answered just now; try again")
     return Answer(tuple(map(view, ended)))

@@ -1,4 +1,4 @@
-"""`reload`: have the daemon read its configuration's file again, and say what that changed."""
+"""`reload`: make the daemon read its configuration's file again, and return what changed."""
 
 from msgspec import Struct, structs
 
@@ -24,7 +24,7 @@ async def answer(running: Running, question: Question) -> Answer:
     """Answer `reload`, once the daemon offers what the file says. Raises `Refusal`: then nothing has changed."""
     del question
     if running.file is None:
-        raise Refusal("this daemon follows no file")
+        raise Refusal("this daemon runs without a configuration file")
     before = running.file.status
     reading = await running.file.reload()
     if reading.problems:

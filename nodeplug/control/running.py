@@ -1,4 +1,4 @@
-"""What a question may see of the daemon, and the little that it may ask of it."""
+"""What a request can read of the daemon, and the few actions that it can trigger."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING

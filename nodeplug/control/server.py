@@ -1,13 +1,13 @@
-"""The control socket: it lies in the state directory, and root alone can connect. On the loop, without a thread.
+"""The control socket in the state directory, to which only root can connect. On the loop, without a thread.
 
 Rules:
-1. Who has the state directory serves there: during an update the older instance, then the newer one. The socket has
-   mode 0600 in a folder of mode 0700, and the kernel says who connects: root, or the user that the daemon runs as.
-2. Everything has a limit: connections, the bytes of a question, the time for it, for its answer, and for reading that.
-3. What cannot be listened at is tried again: it is no reason for others to end. A socket that somebody removes is made
-   again; who is answered stays connected.
-4. Answers that are under way when the daemon ends, or restarts, have a moment to leave.
-5. A daemon that nobody asks carries this file and no more of it: what a connection needs is loaded with the first one.
+1. The instance that has the state directory serves it: during an update the older one, then the newer one. The socket
+   has mode 0600 in a folder of mode 0700, and the kernel reports the user: root, or the user that the daemon runs as.
+2. Everything has a limit: connections, the bytes of a request, the time for it, for its answer, and for reading that.
+3. If the socket cannot be served, it is tried again, and other parts continue. A socket that somebody removes is
+   created again; clients stay connected.
+4. When the daemon ends or restarts, answers in progress have a short time to be sent.
+5. Without requests only this file is loaded: the rest is loaded with the first connection.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class ControlServer:
             while _is_at(self._path, identity):
                 await changed.wait()
                 changed.clear()
-            log.warning("%s was removed or replaced: it is made again", self._path)
+            log.warning("%s was removed or replaced: the daemon creates it again", self._path)
             watch.pause()
             await asyncio.sleep(_SECONDS_TO_ACCEPT)
         finally:
@@ -93,7 +93,10 @@ class ControlServer:
                         raise
             except OSError as error:
                 log.log(
-                    level, "cannot answer questions at %s: %s; it is tried again", self._path, error.strerror or error
+                    level,
+                    "cannot serve the control socket %s: %s; nodeplug tries again",
+                    self._path,
+                    error.strerror or error,
                 )
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
@@ -112,7 +115,7 @@ class ControlServer:
         except (OSError, TimeoutError):
             pass  # nobody waits any more, or reads; or no descriptor is left to load what answers
         except ImportError as error:
-            log.error("a question could not be answered: %s; the program was changed since it started", error)
+            log.error("a request could not be answered: %s; the program was changed since it started", error)
         except asyncio.CancelledError:
             pass  # by `run`, which ends; asyncio's streams would report it as a failure
         finally:

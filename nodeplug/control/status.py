@@ -1,6 +1,6 @@
-"""`status`: how the daemon and all that it offers stand.
+"""`status`: the state of the daemon and of everything that it offers.
 
-What is wrong is in `problems`, each in a line of words: where there is none, the kubelet has everything.
+`problems` has a line for each problem; if there is none, the kubelet has everything.
 """
 
 import asyncio
@@ -182,7 +182,7 @@ def before_the_first_pod(found: Answer) -> str:
     """Return a line for a node whose kubelet has listed no pod yet, which is as it is to be; empty elsewhere."""
     if found.ledger.is_complete or any(found.ledger.problem in line for line in found.problems):
         return ""
-    return f"the database of leases is new, and {found.ledger.problem}: the first pod that it lists can have devices"
+    return f"the lease database is new, and {found.ledger.problem}: the first pod that it lists can have devices"
 
 
 def _configuration(running: Running) -> ConfigurationView:
@@ -195,15 +195,15 @@ def _configuration(running: Running) -> ConfigurationView:
 
 def _problems(running: Running, configuration: ConfigurationView, ledger: LedgerView) -> Iterator[str]:
     if not configuration.is_current:
-        yield f"{configuration.file} is wrong, and what it said before counts; nodeplug reload says what is wrong"
+        yield f"{configuration.file} has a mistake (`nodeplug reload` shows it); the previous one is in effect"
     yield from running.not_ready()
     if not ledger.is_complete and not running.reconciler.awaits_a_pod:
-        yield f"nothing is handed out yet, for the database of leases is new or was lost: {ledger.problem}"
+        yield f"nothing is allocated yet, because the lease database is new or was lost: {ledger.problem}"
     elif ledger.is_complete and ledger.problem:
-        yield f"leases could not be written when that was tried last: {ledger.problem}"
+        yield f"the last attempt to write leases failed: {ledger.problem}"
     scan = running.offering.scan_status()
     if scan is not None and scan.stuck_reads:
-        yield f"{scan.stuck_reads} reads of /sys do not come back"
+        yield f"{scan.stuck_reads} reads of /sys do not return"
 
 
 def withheld(running: Running) -> tuple[WithheldView, ...]:

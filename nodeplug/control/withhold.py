@@ -1,4 +1,4 @@
-"""`withhold`: have nobody new given a device, until `readmit`; whoever has it keeps it (checkpoint/withheld.py)."""
+"""`withhold`: keep a device from new pods until `readmit`; its holder keeps it (checkpoint/withheld.py)."""
 
 import time
 from collections.abc import Iterable, Set
@@ -60,7 +60,7 @@ def _meant(facts: Facts, name: str) -> Set[str]:
     """
     if name in facts.assignment.devices:
         has = ", ".join(x.id for x in facts.assignment.devices[name][:8]) or "none now"
-        raise Refusal(f"{name} is a resource, and what is withheld is a device; its devices: {has}")
+        raise Refusal(f"{name} is a resource; withhold one of its devices: {has}")
     device = find(facts, name)
     if device is None:
         raise Refusal(f"there is no device {name} here; {_hint(name, facts.everything())}")
@@ -78,4 +78,4 @@ def _is_called(device: Device, name: str) -> bool:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    return suggestion(name, known) or "nodeplug discover shows what is here"
+    return suggestion(name, known) or "`nodeplug discover` lists the devices"

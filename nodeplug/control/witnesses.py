@@ -1,4 +1,4 @@
-"""`witnesses`: one lease, and what each witness says of it when it is asked now."""
+"""`witnesses`: one lease, and what each witness reports about it now."""
 
 from msgspec import Struct
 

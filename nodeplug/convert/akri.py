@@ -48,9 +48,11 @@ _FOLDERS |= {"renderD": "dri"}
 _FILTER = re.compile(r'\s*([A-Z]+)(?:\{([^}]*)\})?\s*(==|!=)\s*"([^"]*)"\s*(?:,|$)')
 _USB = ("SUBSYSTEM", None, "==", "usb")
 _WHOLE_USB = ("ENV", "DEVTYPE", "==", "usb_device")  # what of the subsystem has a node is that
-_BROKERS = "brokers are not started: nodeplug starts no pods. What is in brokerSpec is to be a workload of its own."
-_INSTANCES = "pods ask for any of them, under this name; names of one device (akri.sh/NAME-HASH) are not offered."
-_NODE = "UDEV_DEVNODE_... has the paths, with the configuration's name; before, there was the instance's hash."
+_BROKERS = "nodeplug starts no pods, so it starts no brokers. Deploy what is in brokerSpec as a separate workload."
+_INSTANCES = (
+    "pods request any of these devices under this name; names of single devices (akri.sh/NAME-HASH) are not offered."
+)
+_NODE = "UDEV_DEVNODE_... contains the paths and ends with the configuration's name; before, with the instance's hash."
 
 
 class Details(Struct, frozen=True, rename="camel"):
@@ -120,23 +122,25 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     try:
         details = file.details
         if file.handler != _UDEV:
-            raise _Different(f"the handler {file.handler} finds no devices of the node itself")
+            raise _Different(f"the handler {file.handler} finds no devices on the node itself")
         if details.group_recursive:
-            raise _Different("all that a rule finds below one device is one there (groupRecursive); see `group.within`")
+            raise _Different(
+                "Akri makes one device of all that a rule finds below a device (groupRecursive); see `group.within`"
+            )
         if file.capacity < 1:
-            raise _Different("nobody could have one (capacity)")
+            raise _Different("no pod could have one (capacity)")
         rules = [_selector(rule) for rule in details.udev_rules]
         if not rules:
             raise _Different("it has no rules (udevRules)")
         if file.vfio_passthrough.lower() == "true":
-            raise _Different("functions for machines go by `kind: vfio` and `compat: kubevirt` (vfioPassthrough)")
-        if file.resource_name not in ("", name):
             raise _Different(
-                f"KubeVirt looks for {file.resource_name} in it (devicePluginResourceName), and not for {name}"
+                "for functions for virtual machines use `kind: vfio` and `compat: kubevirt` (vfioPassthrough)"
             )
+        if file.resource_name not in ("", name):
+            raise _Different(f"KubeVirt requests {file.resource_name} (devicePluginResourceName), and not {name}")
         if file.resource_name and any(rule.get("kind") != "usb" for rule in rules):
             raise _Different(
-                "KubeVirt takes USB devices of it alone: SUBSYSTEM has to be usb (devicePluginResourceName)"
+                "KubeVirt can use only USB devices of it: SUBSYSTEM must be usb (devicePluginResourceName)"
             )
     except _Different as reason:
         yield LeftOut(name, str(reason))
@@ -160,7 +164,7 @@ def _selector(rule: str) -> Values:
     while place < len(rule):
         match = _FILTER.match(rule, place)
         if match is None:
-            raise _Different(f"{rule}: what begins with `{rule[place:].strip()}` is no match that is known")
+            raise _Different(f"{rule}: what begins with `{rule[place:].strip()}` is not a known match")
         place = match.end()
         matches.append(match.groups())
     if _USB in matches:
@@ -169,9 +173,9 @@ def _selector(rule: str) -> Values:
     excluded = [_meant(rule, field, key, text) for field, key, operator, text in matches if operator == "!="]
     chosen = [x for x in found if x.keys() & {"kind", "path"}]
     if not chosen:
-        raise _Different(f"{rule}: it means every part of such a device; say which, with SUBSYSTEM or KERNEL")
+        raise _Different(f"{rule}: it matches every part of such a device; select some with SUBSYSTEM or KERNEL")
     if excluded and not any("kind" in x for x in chosen):
-        raise _Different(f"{rule}: what it excludes is known of a kind of devices alone; say which, with SUBSYSTEM")
+        raise _Different(f"{rule}: an exclusion needs a kind of devices; set it with SUBSYSTEM")
     attributes = {name: text for x in found for name, text in x.get("attributes", {}).items()}
     values: Values = {key: text for x in chosen for key, text in x.items()}
     if attributes:

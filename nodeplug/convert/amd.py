@@ -22,10 +22,10 @@ from nodeplug.convert.wrapping import Wrapping, below, key
 _GPU = "gpu"
 _MACHINES = {"vf-passthrough": "gpu_vf", "pf-passthrough": "gpu_pf"}  # names with `mixed`, by driver_type
 _OFF = "its device plugin is off (spec.devicePlugin.enableDevicePlugin), and offers nothing"
-_PARTITIONS = "partitions of a GPU have one PCI address: their ids are nodeplug's own, before they were mixed."
-_CONVERT = "how GPUs are partitioned is known on a machine with them: convert it there, or with --root"
-_FILE = "CONFIG_FILE_PATH: the plugin's program does not read that file (device_count), and offers all GPUs."
-_PULSE = "pulse: health is looked at whenever devices are, and by what amdgpu counts; AMD's exporter is not asked."
+_PARTITIONS = "partitions of a GPU have the same PCI address, so their ids are nodeplug's own; before, they were mixed."
+_CONVERT = "the partitions of GPUs are known only on a machine that has them: run convert there, or with --root"
+_FILE = "CONFIG_FILE_PATH: the plugin does not read that file (device_count), and offers all GPUs."
+_PULSE = "pulse: nodeplug checks health at each scan and by amdgpu's counters; it does not use AMD's exporter."
 
 
 class Counted(Struct, frozen=True):
@@ -89,7 +89,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
     most = file.device_count if file.device_count is not None else file.gpu.device_count
     if most is not None and not 0 < len(there) <= most:
         reason = f"{most} of the GPUs are offered, and there are {len(there)} here (device_count)"
-        yield LeftOut(f"{domain}/{_GPU}", f"{reason}: write which ones are meant, `pciBusID`, or leave it out")
+        yield LeftOut(f"{domain}/{_GPU}", f"{reason}: select the devices by `pciBusID`, or leave it out")
         return
     kinds = {_kind(x) for x in there} if file.resource_naming_strategy == "mixed" else set()
     remarks = [*([_PULSE] if file.pulse else []), *([_FILE] if file.config_file else [])]

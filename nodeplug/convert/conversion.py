@@ -57,8 +57,8 @@ class Conversion(Struct, frozen=True):
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
-        yield f"# Made of {self.source}, a configuration of {self.plugin}."
-        yield from (f"# Line {x.line} is of another object: {x.message}." for x in self.others)
+        yield f"# Converted from {self.source}, a configuration of {self.plugin}."
+        yield from (f"# Line {x.line} belongs to another object: {x.message}." for x in self.others)
         yield f"apiVersion: {API_VERSION}"
         offered = [x for x in self.resources if isinstance(x, Offered)]
         settings = {key: value for x in offered for key, value in x.settings.items()}
@@ -129,7 +129,7 @@ def literal(text: str) -> str:
 def why_no_id(*ids: Sequence[str]) -> str:
     """Return why a plugin that compares ids as the kernel writes them finds nothing by one; empty where it may."""
     wrong = next((x for each in ids for x in each if not _ID.fullmatch(x)), None)
-    return "" if wrong is None else f"no function has the id {wrong}: the plugin knows four digits, in small letters"
+    return "" if wrong is None else f"no function has the id {wrong}: the plugin uses four digits, in lower case"
 
 
 _ID = re.compile(r"[0-9a-f]{4}")

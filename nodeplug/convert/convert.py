@@ -153,7 +153,7 @@ def _with_name(item: Offered | LeftOut) -> Offered | LeftOut:
     """Return what cannot be had under its name, by no kubelet, as left out: the others go on."""
     name = item.resource["name"] if isinstance(item, Offered) else ""
     why = why_not_a_name(name) if name else ""
-    return LeftOut(name, f"that cannot be a resource name: {why}") if why else item
+    return LeftOut(name, f"it cannot be a resource name: {why}") if why else item
 
 
 def _as_ours(items: Iterable[Offered | LeftOut]) -> list[Offered | LeftOut]:

@@ -13,8 +13,10 @@ from hostdevices import Host
 from hostdevices.globs import is_glob
 from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, of_paths
 
-_EACH = "each is handed out by itself; before, all that fitted one group were one device."
-_BY_TEXT = "nodes go together whose wildcards stand for the same text; before, in the order of their paths."
+_EACH = "each is allocated separately; before, all that matched one group were one device."
+_BY_TEXT = (
+    "nodes whose wildcards match the same text belong together; before, they were combined in the order of their paths."
+)
 
 
 class Path(Struct, frozen=True, rename="camel"):
@@ -90,22 +92,24 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
 
 def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
     if not groups:
-        raise _Different("it has no groups, and so no devices")
+        raise _Different("it has no groups, and therefore no devices")
     values: Values = {"name": name}
     mounts = _mounts(groups)
     nodes = [[path for path in group.paths if path.type == "Device"] for group in groups]
     remarks: tuple[str, ...] = ()
     if any(path.inside.endswith("/") for group in groups for path in group.paths):
-        raise _Different("what fits a glob is in a folder of the container under its own name (`mountPath` with a /)")
+        raise _Different(
+            "files that match a glob are in a folder of the container under their own names (`mountPath` with a /)"
+        )
     if any(group and all(path.optional for path in group) and len(group) > 1 for group in nodes):
-        raise _Different("all of a group's nodes are optional, and here one at least must be there")
+        raise _Different("all nodes of a group are optional, and nodeplug needs at least one that is not")
     if any(path.limit > 1 for group in nodes for path in group):
-        raise _Different("a node that several of its devices have at once (`limit`)")
+        raise _Different("a node that several of its devices have at the same time (`limit`)")
     if all(group.usb and not group.paths for group in groups):
         usb, remarks = _usb(groups)
         values |= usb
     elif any(group.usb for group in groups) or not all(nodes):
-        raise _Different("it has groups without a device node, or USB ids beside paths")
+        raise _Different("it has groups without a device node, or both USB ids and paths")
     elif all(len(group) == 1 for group in nodes):
         values |= _alone([path for (path,) in nodes], host)
     else:
@@ -113,7 +117,7 @@ def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
         remarks = (_BY_TEXT,) if any(is_glob(path.path) for group in nodes for path in group) else ()
     permissions = {path.permissions for group in nodes for path in group} - {""}
     if len(permissions) > 1:
-        raise _Different("its nodes have different permissions, and a resource has the same for all")
+        raise _Different("its nodes have different permissions, and a resource has the same permissions for all")
     if permissions:
         (allowed,) = permissions
         values["permissions"] = "".join(x for x in "rwm" if x in allowed)
@@ -131,7 +135,7 @@ def _shares(groups: Sequence[Group], nodes: Sequence[Sequence[Path]]) -> Values:
     if len(set(counts)) == 1:
         return shares
     if not all(len(group) == 1 for group in nodes):
-        raise _Different("its groups have different counts, and devices of several nodes have one for all")
+        raise _Different("its groups have different counts, and devices with several nodes have the same count")
     others = [
         {"select": {"path": group[0].path}, "count": count}
         for group, count in zip(nodes, counts, strict=True)
@@ -152,7 +156,9 @@ def _usb(groups: Sequence[Group]) -> tuple[Values, tuple[str, ...]]:
     if all(len(group.usb) == 1 for group in groups):
         return values, (_EACH,)
     if len(groups) > 1:
-        raise _Different("several groups of USB ids, some with more than one, and a resource has one rule for all")
+        raise _Different(
+            "it has several groups of USB ids, some with more than one id, and a resource has one rule for all"
+        )
     return {**values, "group": {"attribute": "bus"}}, ()  # which all of them have in common
 
 
@@ -161,10 +167,10 @@ def _alone(paths: Sequence[Path], host: Host) -> Values:
     folders = [path for path in paths if not is_glob(path.path) and is_folder(host, path.path.rstrip("/"))]
     inside = {path.inside for path in paths}
     if len(inside) > 1:
-        raise _Different("its nodes are at different paths in the container, which is not one rule for all")
+        raise _Different("its nodes are at different paths in the container, and a resource has one rule for all")
     values: Values = {}
     if folders and len(paths) > 1:
-        raise _Different("a folder beside other paths")
+        raise _Different("it has a folder and other paths")
     if folders:
         values["group"] = {"folder": paths[0].path.rstrip("/")}
     else:
@@ -213,9 +219,9 @@ def _generalised(paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 def _mounts(groups: Sequence[Group]) -> list[Values]:
     found = [tuple(path for path in group.paths if path.type == "Mount") for group in groups]
     if len(set(found)) > 1:
-        raise _Different("its groups mount different files, and a resource mounts the same for all")
+        raise _Different("its groups mount different files, and a resource has the same mounts for all")
     if any(is_glob(path.path) for path in found[0]):
-        raise _Different("it mounts what fits a glob")
+        raise _Different("it mounts all files that match a glob")
     return [
         {
             "hostPath": path.path,

@@ -13,7 +13,7 @@ from nodeplug.convert.conversion import LeftOut, Offered, Values
 from nodeplug.convert.wrapping import Wrapping
 
 _VENDOR = "1da3"
-_MODULES = "HABANA_VISIBLE_MODULES is set for all cards, too; HL_VISIBLE_DEVICES... of older runtimes are not."
+_MODULES = "HABANA_VISIBLE_MODULES is also set for all cards; HL_VISIBLE_DEVICES... of older runtimes are not set."
 _IDS = "ids are nodeplug's own; before, the cards' serial numbers, which only Habana's library knows."
 
 

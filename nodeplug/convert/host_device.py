@@ -45,19 +45,19 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
 def _nodes(file: File) -> Values | str:
     """Return how to mean the nodes, or why they cannot be meant together."""
     if file.num_devices < 1:
-        return "nobody could have it (numDevices)"
+        return "no pod could have it (numDevices)"
     if not file.host_devices:
         return "it has no nodes (hostDevices)"
     permissions = {"".join(x for x in "rwm" if x in each.permission) for each in file.host_devices}
     if len(permissions) > 1:
-        return "its nodes have different permissions, and a resource has the same for all"
+        return "its nodes have different permissions, and a resource has the same permissions for all"
     (allowed,) = permissions
     values: Values = {} if allowed == "rw" else {"permissions": allowed}
     globs = [each for each in file.host_devices if is_glob(each.host_path)]
     if globs:
         folder, _, name = globs[0].host_path.rpartition("/")
         if len(file.host_devices) > 1 or name != "*" or is_glob(folder):
-            return "every container has all that fits a glob, and here that is so of a whole folder alone (hostPath)"
+            return "each container gets all that matches a glob, which is possible only with a whole folder (hostPath)"
         return {"group": {"folder": folder}, **_inside(globs[0].container_path.removesuffix("/*"), folder), **values}
     members = [{"path": x.host_path, **_inside(x.container_path, x.host_path)} for x in file.host_devices]
     if len(members) > 1:

@@ -15,9 +15,9 @@ from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
 from nodeplug.convert.wrapping import Wrapping
 
 _DLB = re.compile(r"dlb[0-9]+")
-_PREPARED = "what the init container does (provisioningConfig) is to be done by somebody else: {}."
+_PREPARED = "nodeplug does not do what the init container does (provisioningConfig): {}."
 _QUEUES = "enabling work queues"
-_NUMBERS = "links below /dev/char, by which libaccel-config finds a queue's node, are not made in containers."
+_NUMBERS = "containers do not get the links below /dev/char, with which libaccel-config finds the node of a queue."
 _DSA_FUNCTIONS = ("0b25", "11fb", "1212")
 
 
@@ -91,7 +91,9 @@ def offered(name: str, values: Values, remarks: list[str], shares: int = 1) -> O
 
 def numbered(variable: str) -> str:
     """Return the remark on a variable that was one for each device, with a number."""
-    return f"{variable}0 has the addresses of all functions, with commas; before, each had a variable of its own."
+    return (
+        f"{variable}0 contains the addresses of all functions, with commas; before, each function had its own variable."
+    )
 
 
 def _npu(file: Shared, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
@@ -102,13 +104,13 @@ def _npu(file: Shared, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
 def _sgx(file: Sgx, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
     remarks = file.remarks()
     if file.pods_per_core:
-        remarks.append("PODS_PER_CORE: the limit is a number here, for all nodes that have this file.")
-    remarks.append("sgx.intel.com/epc is not the plugin's but NFD's, and stays.")
+        remarks.append("PODS_PER_CORE: the limit is a fixed number here, for all nodes with this file.")
+    remarks.append("sgx.intel.com/epc comes from NFD and not from the plugin, so it stays.")
     yield offered(f"{domain}/enclave", {"select": "sgx"}, remarks, file.enclave_limit)
     yield offered(f"{domain}/provision", {"select": "sgx-provision"}, [], file.provision_limit)
     if file.dcap_infra_resources:
         for name in ("qe", "registration"):
-            reason = f"it has the nodes of {domain}/enclave and {domain}/provision, which a pod can ask for both"
+            reason = f"it has the nodes of {domain}/enclave and {domain}/provision; a pod can request both"
             yield LeftOut(f"{domain}/{name}", reason)
 
 
@@ -150,14 +152,15 @@ def _dlb(file: Spec, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
             functions["pf"].append(f"/dev/{name}")
     remarks = [
         *file.remarks("making virtual functions"),
-        "these are the nodes of the machine that it was converted for.",
+        "these are the nodes of the machine that the file was converted on.",
     ]
     for role, paths in functions.items():
         if paths:
             yield offered(f"{domain}/{role}", {"select": {"path": one_or_all(paths)}}, remarks)
     if not any(functions.values()):
         yield LeftOut(
-            f"{domain}/...", "which nodes are whose is known on a machine with them: convert it there, or with --root"
+            f"{domain}/...",
+            "the nodes of each device are known only on a machine that has them: run convert there, or with --root",
         )
 
 

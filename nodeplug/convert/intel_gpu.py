@@ -18,7 +18,7 @@ _HEALTH = (
     " and other limits a probe's (settings.healthDirectory)."
 )
 _LINKS = "links below /dev/dri/by-path are not made in containers: nothing is mounted over /dev (`bypath`)."
-_MONITORING = "it is all GPUs at once, beside those who have them: docs/recipes.md, All GPUs for an exporter"
+_MONITORING = "it is access to all GPUs while pods use them: docs/recipes.md, All GPUs for an exporter"
 
 
 class Gpu(Shared, frozen=True, rename="camel"):
@@ -40,7 +40,7 @@ class Gpu(Shared, frozen=True, rename="camel"):
 
 def _resources(file: Gpu, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
     if file.wsl:
-        yield LeftOut(f"{domain}/dxg", "GPUs of Windows have no counterpart here (WSL)")
+        yield LeftOut(f"{domain}/dxg", "nodeplug does not support GPUs of Windows (WSL)")
         return
     remarks = file.remarks()
     if file.bypath_mode != "none":

@@ -12,8 +12,8 @@ from hostdevices.readers.intel_io import QAT
 from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
 from nodeplug.convert.intel import Plugin, Spec, numbered, offered
 
-_BOUND = "it takes functions that vfio-pci holds; making and binding them was the plugin's work, and is not nodeplug's."
-_BALANCED = "functions are chosen close together; before, from one card after the other (balanced)."
+_BOUND = "it offers functions that use vfio-pci; the plugin created and bound them, and nodeplug does not."
+_BALANCED = "nodeplug chooses functions that are close together; before, they came from all cards in turn (balanced)."
 _GUESSED = "nothing here has such a function: this is one of the names there can be; convert it on a node with them."
 _MOST = 64
 _CRYPTOGRAPHY = ("sym;asym", "asym;sym")
@@ -41,7 +41,7 @@ class Qat(Spec, frozen=True, rename="camel"):
 
 def _resources(file: Qat, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
     if file.dpdk_driver != "vfio-pci":
-        yield LeftOut(f"{domain}/...", "functions of igb_uio are not offered, those of vfio-pci are (dpdkDriver)")
+        yield LeftOut(f"{domain}/...", "nodeplug offers functions of vfio-pci and not of igb_uio (dpdkDriver)")
         return
     drivers = file.kernel_vf_drivers
     drivers = tuple(drivers.split(",")) if isinstance(drivers, str) else drivers
@@ -51,7 +51,7 @@ def _resources(file: Qat, domain: str, host: Host) -> Iterator[Offered | LeftOut
     there = [x for x in scan(host, (QAT,)).devices.values() if x.attributes.get("device") in wanted]
     if file.max_num_devices != _MOST and not 0 < len(there) <= file.max_num_devices:
         reason = f"maxNumDevices is {file.max_num_devices}, and there are {len(there)} here"
-        yield LeftOut(f"{domain}/...", f"{reason}: write which ones are meant, `pciBusID`, or leave it out")
+        yield LeftOut(f"{domain}/...", f"{reason}: select the devices by `pciBusID`, or leave it out")
         return
     remarks = [*file.remarks(), _BOUND, numbered("QAT")]
     if file.preferred_allocation_policy == "balanced":

@@ -21,11 +21,11 @@ _IDS = re.compile(r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})")
 _VFIO, _NVIDIA = "vfio-pci", "10de"
 _NVIDIAS: tuple[Values, ...] = ({"driver": _VFIO}, {"driver": "nvidia", "vgpuType": ">0"})
 _OTHERS = (
-    "another plugin offers it (externalResourceProvider): convert that one's file; for NVIDIA's"
-    " kubevirt-gpu-device-plugin, which has none, remove the key here"
+    "another plugin offers it (externalResourceProvider): convert that one's file; if it is NVIDIA's"
+    " kubevirt-gpu-device-plugin, which has no file, remove this key"
 )
-_REMARK = "in KubeVirt it is to have `externalResourceProvider: true` from now on."
-_SET = "all that fit on a node are one device, also where one of them is missing; before, only a whole set was."
+_REMARK = "set `externalResourceProvider: true` for it in KubeVirt."
+_SET = "all matching devices of a node are one device, even if one of them is missing; before, only a complete set was."
 
 
 class PciDevice(Struct, frozen=True, rename="camel"):
@@ -124,12 +124,12 @@ def _usb(selectors: Sequence[UsbSelector], host: Host) -> Values | str:
     """Return the selector of a set of USB devices, or why there is none."""
     meant = [{"vendor": _four(x.vendor), "product": _four(x.product)} for x in selectors]
     if not meant:
-        return "it does not say which USB devices it means (selectors)"
+        return "it does not select USB devices (selectors)"
     if len(meant) == 1:
         return {"kind": "usb", "attributes": meant[0]}
     there = [x.attributes for x in scan(host, (USB,)).devices.values() if x.kind == "usb"]
     if any(meant.count(x) > 1 or sum(x.items() <= y.items() for y in there) > 1 for x in meant):
-        return "of one of its USB ids there are several, and here all that fit are one device"
+        return "there are several devices with one of its USB ids, and nodeplug would offer all of them as one device"
     return {"kind": "usb", "any": [{"attributes": attributes} for attributes in meant]}
 
 

@@ -58,7 +58,7 @@ def manifest(
     meant = [x for x in found if len(found) == 1 or (not (kind := _kind(x)) or kind in kinds) or is_an_operators(x)]
     if not meant:
         hint = f"kinds: {', '.join(sorted(kinds - {''}))}"
-        raise Unreadable(Finding(roots[0].line, roots[0].column, "none of these objects is a device plugin's", hint))
+        raise Unreadable(Finding(roots[0].line, roots[0].column, "none of these objects is a device plugin", hint))
     parts: list[Part] = []
     others: list[Finding] = []
     for root in meant:
@@ -118,6 +118,6 @@ def _recognised(root: Node, known: Mapping[str, Sequence[str]]) -> str:
     found = [name for name, wanted in known.items() if keys.intersection(wanted)]
     if len(found) != 1:
         raise Unreadable(
-            Finding(root.line, root.column, "this is no configuration that is known", f"--from {' | '.join(known)}")
+            Finding(root.line, root.column, "this is not a known configuration", f"--from {' | '.join(known)}")
         )
     return found[0]

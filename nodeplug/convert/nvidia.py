@@ -28,20 +28,24 @@ _GPU = "gpu"
 _NVML: Values = {"nvml": True}  # without it nobody knows the UUID and the profile of a MIG instance
 _BY_CDI: Values = {"ids": "uuid", "cdiDevices": ["nvidia.com/gpu={uuid}"]}
 _WITH_DRIVER: Values = {"ids": "uuid", "userspace": "nvidia"}
-_TWICE = "by CDI (nvidia-ctk cdi generate): NVIDIA_VISIBLE_DEVICES of two resources is in a container that of one."
-_CDI = "the driver's files come by CDI as before (deviceListStrategy), in specs of nodeplug's: `userspace`."
+_TWICE = (
+    "by CDI (nvidia-ctk cdi generate): a container with two resources has NVIDIA_VISIBLE_DEVICES of only one of them."
+)
+_CDI = "the driver's files come by CDI as before (deviceListStrategy), in nodeplug's own specs: `userspace`."
 _RUNTIME = "gdrcopyEnabled, gdsEnabled and mofedEnabled are for NVIDIA's runtime, and left out."
-_VOLUMES = "NVIDIA's runtime is told by a variable, which it must take; before, by mounts (deviceListStrategy)."
+_VOLUMES = (
+    "NVIDIA's runtime gets the devices by a variable, which it must accept; before, by mounts (deviceListStrategy)."
+)
 _IGNORED = "`resources` is left out: NVIDIA's plugin ignores it, too."
 _SINGLE = "MIG instances, and GPUs that are not in MIG mode; of a node with both the plugin offers neither (single)."
 _UNLIKE = "`rename` and `devices` are left out: NVIDIA's plugin ignores them, too."
 _XIDS = "XIDs count as before (DP_DISABLE_HEALTHCHECKS, DP_ENABLE_HEALTHCHECKS); `nvml` asks for more rights."
-_SOME_XIDS = "all XIDs but `settings.ignoredXids` count; before, those of DP_ENABLE_HEALTHCHECKS alone."
+_SOME_XIDS = "all XIDs except `settings.ignoredXids` count; before, only those of DP_ENABLE_HEALTHCHECKS."
 _XID = re.compile(r"[0-9]{1,9}")
 _PROFILE = re.compile(r"mig-([0-9]+g\.[0-9]+gb)(?:\.(.+))?")
 _MPS = (
     "the control daemon is NVIDIA's (its chart's mps-control-daemon, which stays) or yours, and divides the memory;"
-    " without it nobody gets a GPU."
+    " without it no pod gets a GPU."
 )
 _MPS_ROOT = "/run/nvidia/mps"
 _Setting: TypeAlias = str | int | bool | tuple[str | int, ...]
@@ -168,12 +172,12 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     """Yield a resource for each name, with the ids and the variable that NVIDIA's runtime and exporters read."""
     if file.imex.channel_ids:
         yield LeftOut(
-            "imex", "a channel is a resource of its own here, which pods ask for; docs/recipes.md, IMEX channels"
+            "imex", "a channel is a separate resource here, which pods request; docs/recipes.md, IMEX channels"
         )
     profiles = _profiles(file, domain) if file.flags.mig_strategy == "mixed" else {}
     if file.flags.mig_strategy == "mixed" and not profiles:
         example = "`select: {preset: mig, attributes: {profile: 1g.10gb}}`, `compat: nvidia` and `settings.nvml`"
-        yield LeftOut(f"{domain}/mig-...", f"the file does not say which profiles there are: for each {example}")
+        yield LeftOut(f"{domain}/mig-...", f"the file does not list the profiles: write for each {example}")
     whole: Any = {"any": ["mig", "nvidia-gpu"]} if file.flags.mig_strategy == "single" else "nvidia-gpu"
     kinds = {f"{domain}/{_GPU}": whole}
     kinds |= {name: {"preset": "mig", "attributes": {"profile": profile}} for name, profile in profiles.items()}

@@ -30,21 +30,21 @@ _PLUGINS = {"rdmaSharedDevicePlugin": "rdma-shared", "sriovDevicePlugin": "sriov
 _HAS_CARDS = "feature.node.kubernetes.io/pci-15b3.present"
 _FUNCTIONS = _Made(
     "sriovnetwork.openshift.io",
-    "which functions are offered is in the ConfigMap that the SR-IOV operator makes of all its policies",
-    "give that, `kubectl get configmap device-plugin-config -o yaml` in the operator's namespace,"
+    "the offered functions are in the ConfigMap that the SR-IOV operator makes from all its policies",
+    "convert that, `kubectl get configmap device-plugin-config -o yaml` in the operator's namespace,"
     " with `--domain openshift.io`",
 )
 _CLAIMED = _Made(
     "sriovnetwork.k8snetworkplumbingwg.io",
-    "this is of a DRA driver, whose devices have no names that pods could go on asking for",
+    "this belongs to a DRA driver, whose devices have no resource names that pods could continue to request",
     "write a resource with `api: dra`; docs/migration.md, Claims that other DRA drivers served, says what its"
     " attributes are called",
 )
 _MADE = {
     "ClusterPolicy": _Made(
         "nvidia.com",
-        "what a ClusterPolicy offers is in the DaemonSet that NVIDIA's operator makes of it",
-        "give that, `kubectl get daemonset nvidia-device-plugin-daemonset -o yaml` in the operator's namespace,"
+        "the offered devices are in the DaemonSet that NVIDIA's operator makes from a ClusterPolicy",
+        "convert that, `kubectl get daemonset nvidia-device-plugin-daemonset -o yaml` in the operator's namespace,"
         " or the ConfigMap that devicePlugin.config names",
     ),
     **dict.fromkeys(

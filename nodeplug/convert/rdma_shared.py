@@ -42,7 +42,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     """Yield a resource for each pool: one device of all its members, as often as it was."""
     for pool in file.config_list:
         if pool.rdma_hca_max < 1:
-            yield LeftOut(f"{pool.resource_prefix or domain}/{pool.resource_name}", "nobody could have it (rdmaHcaMax)")
+            yield LeftOut(f"{pool.resource_prefix or domain}/{pool.resource_name}", "no pod could have it (rdmaHcaMax)")
             continue
         if foreign := why_no_id(pool.selectors.vendors, pool.selectors.device_ids):
             yield LeftOut(f"{pool.resource_prefix or domain}/{pool.resource_name}", foreign)

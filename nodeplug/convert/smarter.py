@@ -40,10 +40,12 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
     names: set[str] = set()
     for entry in file.devices:
         if not entry.nummaxdevices:
-            yield LeftOut(entry.devicematch, "nobody could have one (nummaxdevices is 0)")
+            yield LeftOut(entry.devicematch, "no pod could have one (nummaxdevices is 0)")
             continue
         if entry.devicematch == _GPU:
-            yield LeftOut(f"{domain}/{_GPU}N", "Tegra's GPUs are handed out by a runtime class, without nodes")
+            yield LeftOut(
+                f"{domain}/{_GPU}N", "containers get Tegra's GPUs through a runtime class, without device nodes"
+            )
             continue
         try:
             expression = compile_regex(entry.devicematch)
@@ -55,7 +57,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
         for path in found or filter(None, [absent]):
             name = f"{domain}/{path.removeprefix('/dev/').replace('/', '_')}"
             if name in names:
-                yield LeftOut(name, f"an entry before {entry.devicematch} has it already")
+                yield LeftOut(name, f"an entry before {entry.devicematch} matches it already")
                 continue
             names.add(name)
             remarks = (_ONE.format(entry.devicematch),) if absent and "[0-9]" in entry.devicematch else ()

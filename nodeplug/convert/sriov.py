@@ -58,7 +58,7 @@ class File(Struct, frozen=True, rename="camel"):
 
 
 _DEVLINK: Values = {"devlink": True}  # by which cards tell their package
-_OLDER = "ddpProfiles: cards of the 700 series tell theirs to Intel's ddptool alone, and do not fit here."
+_OLDER = "ddpProfiles: only Intel's ddptool can read those of cards of the 700 series, which nodeplug does not select."
 _SUBFUNCTION = "auxNetDevice"
 _NOT_OF_SUBFUNCTIONS = {
     "pci_addresses": "pciAddresses",
@@ -69,9 +69,9 @@ _NOT_OF_SUBFUNCTIONS = {
 }
 
 
-_PREFIX = "intel.com is the plugin's own prefix; where its program has another (--resource-prefix), say `--domain`."
-_UNCONFINED = "dangerous: without an IOMMU igb_uio lets pods write all memory; they had these functions before, too."
-_NO_INFO = "additionalInfo is left out: the plugin says it of network devices alone."
+_PREFIX = "intel.com is the plugin's default prefix; if yours has another (--resource-prefix), use `--domain`."
+_UNCONFINED = "dangerous: without an IOMMU, pods with igb_uio functions can write all memory, as with the plugin."
+_NO_INFO = "additionalInfo is left out: the plugin uses it only for network devices."
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:

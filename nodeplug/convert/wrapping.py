@@ -125,7 +125,7 @@ def _entry(config_map: Keys, wanted: str) -> Scalar:
     message = f"this ConfigMap has {len(entries)} entries: {names}" if names else "this ConfigMap has no entries"
     if wanted and not found:
         message = f"this ConfigMap has no entry {wanted}; its entries are {names}"
-    hint = "say which one is meant, `--entry NAME`" if names else "give the one that the plugin reads"
+    hint = "say which one is meant, `--entry NAME`" if names else "convert the one that the plugin reads"
     raise Unreadable(Finding(config_map.line, config_map.column, message, hint))
 
 
@@ -149,9 +149,9 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
                 found = _device_arguments(arguments)
                 return name, Keys((*found.entries, *labels), found.line, found.column)
             if wrapping.only_file or _has_file(container, arguments, wrapping):
-                message = f"what {name} offers is in its file, and not in its DaemonSet"
+                message = f"the devices of {name} are in its file, and not in its DaemonSet"
                 raise Unreadable(
-                    Finding(container.line, container.column, message, "give the ConfigMap that it mounts")
+                    Finding(container.line, container.column, message, "convert the ConfigMap that it mounts")
                 )
             entries = [*_flags(arguments, name, wrapping, schema), *_variables(container, wrapping)]
             if any(x.name == "node_selector" for x in structs.fields(schema)):
@@ -159,9 +159,7 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
             return name, _nested(entries, container)
     known = ", ".join(sorted(wrapping.image for wrapping, _ in formats.values() if wrapping.image))
     raise Unreadable(
-        Finding(
-            root.line, root.column, "no container of this DaemonSet is of a plugin that is known", f"images: {known}"
-        )
+        Finding(root.line, root.column, "no container of this DaemonSet is a known plugin", f"images: {known}")
     )
 
 
@@ -192,7 +190,7 @@ def _flags(arguments: Sequence, name: str, wrapping: Wrapping, schema: type) -> 
         is_other = flag in _LOGGING or flag in wrapping.others
         if not one.text.startswith("-") or not (field or is_other):
             hint = f"flags: {', '.join(sorted(wrapping.flags))}" if wrapping.flags else ""
-            raise Unreadable(Finding(one.line, one.column, f"{one.text} is no flag of {name}", hint))
+            raise Unreadable(Finding(one.line, one.column, f"{one.text} is not a flag of {name}", hint))
         if not equals and field in truths:
             value = "true"
         elif not equals and place < len(texts) and not (is_other and texts[place].text.startswith("-")):

@@ -1,4 +1,4 @@
-"""The API server, which DRA needs: who we are to it, whether it answers, and which resource.k8s.io it has."""
+"""The API server, which DRA needs: the credentials, whether it answers, and its version of resource.k8s.io."""
 
 from collections.abc import Iterator
 from pathlib import Path

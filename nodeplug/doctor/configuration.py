@@ -1,4 +1,4 @@
-"""The configuration: is there one, and is it right."""
+"""The configuration: whether it exists and is correct."""
 
 from pathlib import Path
 

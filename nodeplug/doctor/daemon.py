@@ -1,4 +1,4 @@
-"""The daemon: does it run, does it say that something is wrong, has it the file that is there."""
+"""The daemon: whether it runs, reports problems, and has loaded the present file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from nodeplug.digest import sha256
 from nodeplug.doctor.finding import Finding
 
 _SUBJECT = "daemon"
-_ELSEWHERE = "or name its state directory with --state, where it is another one (settings.stateDirectory)"
+_ELSEWHERE = "or name its state directory with --state, if it has another one (settings.stateDirectory)"
 
 
 def examine(settings: Settings, path: Path) -> Iterator[Finding]:
@@ -25,7 +25,7 @@ def examine(settings: Settings, path: Path) -> Iterator[Finding]:
         return
     yield Finding("ok", _SUBJECT, f"it runs: nodeplug {found.daemon.version}, pid {found.daemon.pid}")
     for problem in found.problems:
-        yield Finding("wrong", _SUBJECT, problem, "nodeplug status says more")
+        yield Finding("wrong", _SUBJECT, problem, "see `nodeplug status`")
     for each in found.withheld:
         reason = f" ({each.reason})" if each.reason else ""
         yield Finding("note", _SUBJECT, f"{each.device} is withheld{reason}", f"nodeplug readmit {each.device}")
@@ -36,4 +36,4 @@ def examine(settings: Settings, path: Path) -> Iterator[Finding]:
     except ConfigError:
         return  # it was said of the configuration
     if content and found.configuration.sha256 not in ("", sha256(content)):
-        yield Finding("note", _SUBJECT, f"what it has loaded is not what stands in {path}", "nodeplug reload")
+        yield Finding("note", _SUBJECT, f"it has not loaded the present contents of {path}", "nodeplug reload")

@@ -1,4 +1,4 @@
-"""All that is looked at, in the order in which things depend on each other."""
+"""All checks, in the order of their dependencies."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from hostdevices import Host
 from nodeplug.doctor import configuration, daemon, host, kubelet, observers, runtime
 from nodeplug.doctor.finding import Finding
 
-_ROOT = "only root may look everywhere: run it as root"
+_ROOT = "some checks need root: run this command as root"
 
 
 def findings(path: Path, machine: Host, state: Path | None = None) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What was found: how it is, in words, and what to do about it."""
+"""A finding: the outcome of a check, in words, and what to do about it."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The host: what can be read of its devices, which resources have none, and what the kernel lets us watch."""
+"""The host: readable devices, resources without a device, and the event sources of the kernel."""
 
 import errno
 from collections.abc import Iterator
@@ -28,13 +28,15 @@ def examine(host: Host, config: Config | None) -> Iterator[Finding]:
         yield Finding("note", _SUBJECT, f"{problem.where}: {problem.reason}", "nodeplug discover shows all of these")
     unknown = [x.id for x in inventory.devices.values() if x.attributes.get("uplinkUnknown")]
     if unknown:
-        says = f"it cannot be told which card carries the node: {', '.join(unknown[:_SHOWN])}"
-        yield Finding("note", _SUBJECT, says, "none is offered but with `dangerous: true`; a pod needs hostNetwork")
+        says = f"it is not known which of these cards is the node's uplink: {', '.join(unknown[:_SHOWN])}"
+        yield Finding(
+            "note", _SUBJECT, says, "they are offered only with `dangerous: true`; in a cluster, set hostNetwork"
+        )
     if config is not None:
         assignment = assign(inventory, config.resources)
         for resource in (x for x in config.resources if not assignment.devices[x.name]):
             says = f"{resource.name}: {why_empty(resource, inventory, assignment)}"
-            yield Finding("note", _SUBJECT, says, f"nodeplug check {config.source} says it of each device")
+            yield Finding("note", _SUBJECT, says, f"nodeplug check {config.source} shows the reason for each device")
         yield from _bound(host, config)
     yield from _watching(host)
 
@@ -63,7 +65,9 @@ def _watching(host: Host) -> Iterator[Finding]:
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
-        do = "raise fs.inotify.max_user_instances; until then folders are looked at every 5 s"
+        do = "raise fs.inotify.max_user_instances; until then nodeplug checks folders every 5 s"
         yield Finding("note", _SUBJECT, "the kernel has no inotify instance left", do)
     if host.is_live() and not host.exists("/run/udev/control"):
-        yield Finding("note", _SUBJECT, "no udevd runs here", "the kernel's own events are enough, names may differ")
+        yield Finding(
+            "note", _SUBJECT, "no udevd runs here", "the kernel's own events are enough, but names can differ"
+        )

@@ -1,4 +1,4 @@
-"""The kubelet: its folders, and who listens there."""
+"""The kubelet: its folders and sockets."""
 
 import errno
 import os
@@ -19,15 +19,15 @@ def examine(settings: Settings, *, needs_registry: bool) -> Iterator[Finding]:
     root = Path(settings.kubelet_root)
     plugins, registry = root / "device-plugins", root / "plugins_registry"
     if not is_folder(root):
-        yield Finding("wrong", _SUBJECT, f"there is no {root}: no kubelet has run here", _ROOT)
+        yield Finding("wrong", _SUBJECT, f"there is no {root}: no kubelet has run on this node", _ROOT)
         return
     yield _socket(plugins / "kubelet.sock", "devices cannot be registered; start the kubelet")
     yield _socket(root / "pod-resources/kubelet.sock", "leases of ended pods stay until it answers")
     for folder in (plugins, *((registry,) if needs_registry else ())):
         if not is_folder(folder):
-            yield Finding("wrong", _SUBJECT, f"there is no {folder}", f"a kubelet makes it when it starts; {_ROOT}")
+            yield Finding("wrong", _SUBJECT, f"there is no {folder}", f"the kubelet creates it when it starts; {_ROOT}")
         elif not os.access(folder, os.W_OK | os.X_OK):
-            yield Finding("wrong", _SUBJECT, f"{folder} cannot be written to", "the daemon has to be root")
+            yield Finding("wrong", _SUBJECT, f"{folder} cannot be written to", "the daemon must run as root")
 
 
 def _socket(path: Path, without: str) -> Finding:
@@ -37,5 +37,5 @@ def _socket(path: Path, without: str) -> Finding:
     if not os.access(path, os.W_OK, effective_ids=True):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     if not is_live(path):
-        return Finding("wrong", _SUBJECT, f"nobody listens at {path}", without)
+        return Finding("wrong", _SUBJECT, f"nothing listens at {path}", without)
     return Finding("ok", _SUBJECT, f"it listens at {path}")

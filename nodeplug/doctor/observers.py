@@ -1,4 +1,4 @@
-"""Who is told of the node: a trace collector, node-feature-discovery."""
+"""Programs that get data from the daemon: a trace collector, node-feature-discovery."""
 
 import importlib.util
 import os
@@ -25,11 +25,11 @@ def examine(settings: Settings, environment: Mapping[str, str] = os.environ) -> 
 
 def _collector(environment: Mapping[str, str]) -> Finding:
     if not _has_libraries():
-        words = "settings.tracing: OpenTelemetry's libraries are not here, so no traces are sent"
+        words = "settings.tracing: OpenTelemetry's libraries are not installed, so no traces are sent"
         return Finding("wrong", "traces", words, "pip install 'nodeplug[tracing]'")
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     url = next((environment[name] for name in names if environment.get(name)), _DEFAULT)
-    do = "OTEL_EXPORTER_OTLP_ENDPOINT in the daemon's environment says where the collector is"
+    do = "set OTEL_EXPORTER_OTLP_ENDPOINT in the daemon's environment to the collector's address"
     try:
         parts = urlsplit(url)
         where = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
@@ -38,7 +38,7 @@ def _collector(environment: Mapping[str, str]) -> Finding:
         return Finding(
             "note", "traces", f"the collector at {_without_password(url)} cannot be reached from here: {error}", do
         )
-    return Finding("ok", "traces", f"somebody listens at {_without_password(url)}")
+    return Finding("ok", "traces", f"a program listens at {_without_password(url)}")
 
 
 def _has_libraries() -> bool:
@@ -56,5 +56,5 @@ def _without_password(url: str) -> str:
 def _features(directory: Path) -> Finding:
     if is_folder(directory):
         return Finding("ok", "node features", f"{directory} is there")
-    words = f"there is no {directory}; nodeplug makes it, and nobody may read it"
+    words = f"there is no {directory}; nodeplug creates it, and perhaps no program reads it"
     return Finding("note", "node features", words, "node-feature-discovery has to run, and mount that folder")

@@ -1,7 +1,8 @@
-"""The container runtime: does it know CDI, without which claims and `cdi: true` start containers without their devices.
+"""The container runtime: whether it supports CDI, without which containers of claims and `cdi: true` have no devices.
 
-containerd has CDI on since 2.0; before that `enable_cdi` of its CRI plugin says so. CRI-O has it on. Nothing but the
-files tells: a runtime that ignores the names reports nothing. And does somebody else describe devices of ours?
+CDI is on by default in containerd since 2.0; before, `enable_cdi` of its CRI plugin enables it. In CRI-O it is on. Only
+the files show it: a runtime that ignores CDI names reports nothing. Also checks for CDI specs of other programs that
+define our devices.
 """
 
 import tomllib
@@ -32,7 +33,7 @@ _SINCE_2 = 3  # version of the files that containerd writes since 2.0
 def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[Finding]:
     """Look at the runtime's files on `host`, for what the configuration needs of it."""
     needing = [x.name for x in config.resources if x.cdi is True or x.api != "device-plugin"] if config else []
-    needed = f"{', '.join(needing)} cannot do without CDI" if needing else "nothing that is offered needs it"
+    needed = f"CDI is needed by {', '.join(needing)}" if needing else "nothing that is offered needs it"
     is_known = False
     for path in _CONTAINERD:
         text = _text(host.root / path.lstrip("/"))
@@ -47,15 +48,17 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
         cdi_setting = _cdi_setting(document)
         if cdi_setting is False:
             outcome: Outcome = "wrong" if needing else "note"
-            yield Finding(outcome, _SUBJECT, f"{path} switches CDI off; {needed}", "set enable_cdi = true in it")
+            yield Finding(outcome, _SUBJECT, f"{path} disables CDI; {needed}", "set enable_cdi = true in it")
         elif cdi_setting is True or (isinstance(version := document.get("version"), int) and version >= _SINCE_2):
-            yield Finding("ok", _SUBJECT, f"containerd has CDI on ({path})")
+            yield Finding("ok", _SUBJECT, f"CDI is enabled in containerd ({path})")
         else:
             hint = "with containerd before 2.0 set enable_cdi = true"
-            yield Finding("note", _SUBJECT, f"{path} does not say whether CDI is on; {needed}", hint)
+            yield Finding("note", _SUBJECT, f"{path} does not show whether CDI is enabled; {needed}", hint)
     if needing and not is_known:
-        hint = "CRI-O and containerd since 2.0 have it on; before that set enable_cdi = true"
-        yield Finding("note", _SUBJECT, f"no file here tells whether it has CDI on; {needed}", hint)
+        hint = (
+            "CDI is on by default in CRI-O and in containerd since 2.0; with an older containerd set enable_cdi = true"
+        )
+        yield Finding("note", _SUBJECT, f"no file here shows whether CDI is enabled; {needed}", hint)
     if moving := [x.name for x in config.resources if x.dra.interface is not None] if config else []:
         from dra_plugin.preparing.oci_runtime import OciRuntime
 
@@ -63,7 +66,7 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
         try:
             why = OciRuntime(settings.oci_runtime).why_not()
         except OSError as error:
-            why = f"whether the runtime can move them is not known: {error}"
+            why = f"it is not known whether the runtime can move them: {error}"
         if why:
             yield Finding("wrong", _SUBJECT, f"{words}, and claims are refused: {why}", "runc can since 1.4")
         else:
@@ -71,7 +74,9 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
     folder = Path(settings.cdi_directory)
     if folder not in (Path("/var/run/cdi"), Path("/run/cdi"), Path("/etc/cdi")):
         hint = f"add {folder} to the runtime's cdi_spec_dirs"
-        yield Finding("note", _SUBJECT, f"CDI specs are written to {folder}, where no runtime looks by itself", hint)
+        yield Finding(
+            "note", _SUBJECT, f"CDI specs are written to {folder}, which runtimes do not read by default", hint
+        )
     yield from _described_twice(folder)
 
 
@@ -83,8 +88,8 @@ def _described_twice(folder: Path) -> Iterator[Finding]:
     for path, names in files.items():
         if path not in ours and (both := sorted(names & all_ours)):
             more = f" (and {len(both) - 1} more)" if len(both) > 1 else ""
-            says = f"{path} describes {both[0]}{more} as we do: no container that has it starts"
-            yield Finding("wrong", _SUBJECT, says, "remove that file, or have who writes it use another CDI kind")
+            says = f"{path} also defines {both[0]}{more}: no container with this device can start"
+            yield Finding("wrong", _SUBJECT, says, "remove that file, or let its program use another CDI kind")
 
 
 def _text(path: Path) -> str | None:

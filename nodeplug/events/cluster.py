@@ -1,12 +1,12 @@
-"""Events of Kubernetes for those who run the cluster: a pod's device went or fell ill, something was refused.
+"""Kubernetes Events for administrators of the cluster: a pod's device is gone or unhealthy, a request was refused.
 
     device changes, the daemon's own events -> a queue -> events.k8s.io/v1, on the Pod and on the Node
 
 Rules:
-1. Nobody waits for this. What the API server does not take at once is dropped, and counted: the daemon's own events and
-   its log have it.
-2. What is said again within `SERIES` seconds is the same Event, with a count that is written at most every `REWRITE`
-   seconds; no more than `BURST` Events are written at once, and one every `REFILL` seconds in the long run.
+1. Nothing waits for this. An Event that the API server does not accept at once is dropped and counted; the daemon's own
+   events and its log have it.
+2. A repetition within `SERIES` seconds is the same Event, with a count that is written at most every `REWRITE` seconds.
+   At most `BURST` Events are written at once, and one every `REFILL` seconds in the long run.
 3. An Event on a claim's device is on each pod that the claim is reserved for.
 Source: KEP-383; validation of k8s.io/kubernetes, pkg/apis/core/validation/events.go.
 """
@@ -216,7 +216,7 @@ class ClusterEvents:
         """Count an Event that is not written, and log once what keeps them from being."""
         self._telemetry.cluster_events["failed"] += 1
         if not self._problem:
-            log.warning("Events are not written: %s; what cannot be written is dropped", problem)
+            log.warning("Events are not written: %s; they are dropped", problem)
         self._problem = problem
 
 

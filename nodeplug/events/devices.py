@@ -1,4 +1,4 @@
-"""Events of devices: what became of those that are offered from one assignment to the next, and who has them."""
+"""Events of devices: the changes of offered devices from one assignment to the next, and their holders."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial

@@ -1,6 +1,6 @@
-"""Events of leases, and of devices that are withheld: what each transaction of the ledger means to people.
+"""Events of leases and of withheld devices, from each transaction of the ledger.
 
-A unit is handed out before the kubelet says to whom: then `allocated` names no holder, and `holder-known` follows.
+A unit is allocated before the kubelet reports its pod: then `allocated` has no holder, and `holder-known` follows.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def observe_ledger(events: EventLog, ledger: Ledger) -> None:
         for each in ledger.set_aside if leases is None else ():
             if each.path not in recorded:
                 recorded.add(each.path)
-                message = f"the database of leases could not be used ({each.reason}); it is kept as {each.path.name}"
+                message = f"the lease database could not be used ({each.reason}); it is kept as {each.path.name}"
                 events.record("set-aside", message)
 
     ledger.observe(changed)
@@ -34,15 +34,15 @@ def record_commits(events: EventLog, changes: Sequence[Change]) -> None:
     for change in changes:
         released, allocated = _moved(change)
         _record(events, "released", "no longer with", released)
-        _record(events, "allocated", "handed out to", allocated)
+        _record(events, "allocated", "allocated to", allocated)
         if change.updated:
             learned = [new for old, new in change.updated if new.holder and new.holder != old.holder]
             _record(events, "holder-known", "is with", learned)
         for each in change.withheld:
-            events.record("withheld", each.reason or "nobody new is given it", device=each.device)
+            events.record("withheld", each.reason or "no new pod gets it", device=each.device)
         for each in change.readmitted:
             if not any(x.device == each.device for x in change.withheld):  # which has another reason
-                events.record("readmitted", "pods can be given it again", device=each.device)
+                events.record("readmitted", "new pods can get it again", device=each.device)
 
 
 def _moved(change: Change) -> tuple[list[Lease], list[Lease]]:
@@ -92,4 +92,4 @@ def who(holder: str) -> str:
             return f"claim {namespace}/{claim}"
         case ["claim", uid]:
             return f"claim {uid}"
-    return "a pod that the kubelet has not named yet"
+    return "a pod that the kubelet has not reported yet"

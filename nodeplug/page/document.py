@@ -1,4 +1,4 @@
-"""The document: one file with its style and its script in it, and the policy that allows these two and no other."""
+"""The document: one file with its style and script, and a content security policy that allows only these two."""
 
 import binascii
 import functools

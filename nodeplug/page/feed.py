@@ -1,9 +1,9 @@
-"""What the page is told: everything at first, then what has changed, in messages that all who look share.
+"""The data of the page: the complete state at first, then changes, in messages that all clients share.
 
 Rules:
-1. Nobody is asked anything while nobody looks. What happens is waited for (`events`); the picture is drawn again after
-   that, at most once in `PACE` times what that takes, and every `AT_LEAST` seconds for what has no event.
-2. Nothing is kept for who looks but the number of what it was sent last: who comes too late is told everything again.
+1. Without clients nothing is read. With clients, events trigger a new picture, at most once in `PACE` times its
+   duration, and every `AT_LEAST` seconds for changes without an event.
+2. For a client only the number of its last message is stored; one that is too slow gets the complete state again.
 """
 
 import asyncio
@@ -101,8 +101,8 @@ class Feed:
                 self._publish(msgspec.structs.replace(self._drawn, trouble=str(error)), ())
                 await asyncio.sleep(_AGAIN)
             except Exception:  # a defect of ours must not leave who looks without a word
-                log.exception("the page cannot be told how things are")
-                self._publish(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; its log says where"), ())
+                log.exception("the state for the page could not be read")
+                self._publish(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; see its log"), ())
                 await asyncio.sleep(_AGAIN)
 
     def _publish(self, drawn: _Drawn, happened: tuple[Event, ...]) -> None:

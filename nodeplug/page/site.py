@@ -1,12 +1,12 @@
-"""The page over HTTP: `/` is the document, `/live` what it is told, as server-sent events.
+"""The page over HTTP: `/` is the document, `/live` its data as server-sent events.
 
-Anybody may be able to connect, and a browser can be made to by any page that it shows. So:
+Any client may be able to connect, and a page of another site can make a browser connect. So:
 
-1. A request's Host must be an address or `localhost`: a name that somebody else gave this machine (DNS rebinding) is
-   refused. No answer may be read, framed or run by another site's page.
-2. `MOST_LOOKING` may look at a time. Who does not read is dropped after `SECONDS_TO_READ`; until then it has one
-   message at the most, of which `_PIECE` bytes are buffered.
-3. A connection carries one request, and who sends anything after it is dropped.
+1. A request's Host must be an address or `localhost`: another name of this machine (DNS rebinding) is refused. No
+   answer can be read, framed or run by a page of another site.
+2. At most `MOST_LOOKING` clients have the page open. A client that does not read is dropped after `SECONDS_TO_READ`;
+   until then it has at most one message, of which `_PIECE` bytes are buffered.
+3. A connection carries one request, and a client that sends more is dropped.
 """
 
 import asyncio
@@ -121,9 +121,9 @@ class Site:
             if request is None:
                 await refuse("400 Bad Request", "not HTTP/1.1 with one Host")
             elif not is_own_name(request.host):
-                await refuse("421 Misdirected Request", "ask by the address, or as localhost")
+                await refuse("421 Misdirected Request", "use the address, or localhost")
             elif self._is_local and not is_near(writer.get_extra_info("peername")[0]):
-                await refuse("403 Forbidden", "statusPage: local shows this on the node alone")
+                await refuse("403 Forbidden", "with statusPage: local only clients on the node can see this page")
             elif request.path not in (f"{self._prefix}/", f"{self._prefix}/live"):
                 await refuse("404 Not Found", "there is / here")
             elif request.method not in ("GET", "HEAD"):
@@ -158,7 +158,13 @@ class Site:
 
     async def _live(self, this: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._looking) >= MOST_LOOKING:
-            await _plain(writer, True, "503 Service Unavailable", f"{MOST_LOOKING} look already", "Retry-After: 10")
+            await _plain(
+                writer,
+                True,
+                "503 Service Unavailable",
+                f"{MOST_LOOKING} clients have the page open already",
+                "Retry-After: 10",
+            )
             return
         self._looking.add(this)
         streaming = asyncio.create_task(self._stream(writer))

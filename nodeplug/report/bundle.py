@@ -1,9 +1,9 @@
-"""What a report about a node needs, in one archive: who helps from afar sees what somebody on the node would.
+"""An archive for a report about a node, with what somebody on the node would see.
 
 Rules:
-1. Whatever cannot be had is a line in `missing.txt`: a daemon that does not answer is the best reason for a bundle.
-2. Credentials stay on the node, and so do values that somebody set in the configuration (redaction.py).
-3. A file has at most `MOST_BYTES` bytes, of a log the latest.
+1. Everything that is not available is a line in `missing.txt`; a daemon that does not answer is no error.
+2. Credentials stay on the node, and so do values of the configuration (redaction.py).
+3. A file has at most `MOST_BYTES` bytes; of a log, the latest.
 """
 
 import importlib.metadata
@@ -107,16 +107,14 @@ def _configuration(path: Path) -> Member:
     except ConfigError as error:
         return Member("configuration.yaml", missing="; ".join(error.lines()))
     except (Unreadable, yaml.YAMLError, ValueError):
-        return Member(
-            "configuration.yaml", missing=f"{path} is no YAML that can be used; doctor.json has what is wrong with it"
-        )
+        return Member("configuration.yaml", missing=f"{path} cannot be used; see doctor.json")
     return Member("configuration.yaml", yaml.safe_dump(without_values(plain), sort_keys=False, allow_unicode=True))
 
 
 def _log() -> Member:
     journalctl = shutil.which("journalctl")
     if journalctl is None:
-        return Member("log.txt", missing="there is no journal here; in a cluster kubectl logs has it")
+        return Member("log.txt", missing="there is no journal here; in a cluster use kubectl logs")
     command = [journalctl, "-u", "nodeplug.service", "-n", str(LOG_LINES), "--no-pager", "-q", "-o", "short-iso"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_LOG_SECONDS, check=False)
@@ -125,7 +123,7 @@ def _log() -> Member:
     text = done.stdout.decode(errors="replace")
     if done.returncode or not text:
         why = done.stderr.decode(errors="replace").strip()[:500] or "it has nothing of nodeplug.service"
-        return Member("log.txt", missing=f"journalctl: {why}; in a cluster kubectl logs has it")
+        return Member("log.txt", missing=f"journalctl: {why}; in a cluster use kubectl logs")
     return Member("log.txt", text)
 
 

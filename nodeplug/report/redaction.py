@@ -1,4 +1,4 @@
-"""What must not leave the node in a bundle: values that somebody set, and whatever looks like a credential."""
+"""Removes from a bundle the values of the configuration, and everything that looks like a credential."""
 
 import re
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Where devices sit: NUMA node, PCI root, device. Pure."""
+"""The layout of devices: NUMA node, PCI root, device. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias, TypeVar
@@ -47,7 +47,7 @@ class NumaNode(Struct, frozen=True):
 
 
 T = TypeVar("T")
-NOBODY_KNOWN = "a pod that the kubelet has not named yet"
+NOBODY_KNOWN = "a pod that the kubelet has not reported yet"
 
 
 def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool = False) -> tuple[NumaNode, ...]:

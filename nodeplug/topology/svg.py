@@ -1,9 +1,10 @@
 """The node as a drawing: a box for each NUMA node, in it a row for each PCI root, in it a tile for each device.
 
 Rules:
-1. Nothing is said by colour alone: an unhealthy tile has a mark and the reason, a leased one is hatched and has a name.
-2. A screen reader finds the same as a list; each tile says all of itself. Dark and light follow the reader's choice.
-3. Nothing is loaded from anywhere. At most `MOST` tiles are drawn, and the last one says how many are not.
+1. Colour is never the only sign: an unhealthy tile has a mark and the reason, a leased one is hatched and has a name.
+2. A screen reader gets the same as a list; the label of each tile is complete. Dark and light follow the user's
+   setting.
+3. Nothing is loaded from elsewhere. At most `MOST` tiles are drawn, and the last one has the number of the others.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def draw(nodes: Sequence[NumaNode], name: str) -> str:
         body += drawn
         y += height + _MARGIN
     if total > MOST:
-        body.append(_text(_MARGIN, y + 12, f"and {total - MOST} more: nodeplug status -o wide has all"))
+        body.append(_text(_MARGIN, y + 12, f"and {total - MOST} more: nodeplug status -o wide lists all"))
         y += _HEADING
     return "\n".join(
         (

@@ -12,7 +12,7 @@ LEGEND = "+ healthy   - unavailable   ! unhealthy   [leased]"
 def lines(nodes: Sequence[NumaNode]) -> Iterator[str]:
     """Yield the picture."""
     for numa in nodes:
-        yield f"NUMA node {numa.name}" if numa.name else "on no NUMA node that the host names"
+        yield f"NUMA node {numa.name}" if numa.name else "no NUMA node"
         for root in numa.roots:
             yield f"  {root.name}" if root.name else "  not on PCI"
             yield from (f"    {escaped(_line(item))}" for item in root.items)

@@ -140,7 +140,9 @@ async def test_a_file_that_is_not_sound_is_set_aside_whole_and_a_new_one_works(
 async def test_a_lease_that_is_not_what_was_written_is_named(tmp_path: Path) -> None:
     await filled(tmp_path)
     misspell(b"boot-1", b"boot-2")(tmp_path / NAME)
-    with pytest.raises(LedgerUnavailable, match=r"the lease u\d+ of example.com/gpu \(device-plugin\) is not what was"):
+    with pytest.raises(
+        LedgerUnavailable, match=r"the lease u\d+ of example.com/gpu \(device-plugin\) is not as it was"
+    ):
         Database(tmp_path).peek()
 
 
@@ -227,7 +229,7 @@ async def test_who_lost_the_lock_to_another_one_grants_nothing_more(tmp_path: Pa
     with pytest.raises(LedgerUnavailable, match="another nodeplug uses this state directory"):
         await first.grant([lease("c", holder="pod/default/other/main")])
     await second.close()
-    with pytest.raises(LedgerUnavailable, match="another nodeplug has taken this state directory over"):
+    with pytest.raises(LedgerUnavailable, match="another nodeplug took over this state directory"):
         await first.grant([lease("d")])
     await first.close()
     again = await opened(tmp_path)
@@ -361,14 +363,14 @@ async def test_who_runs_as_another_user_than_the_directory_s_is_told_so(tmp_path
         await ledger.close()
     finally:
         os.seteuid(0)
-    assert "/state), it must belong to user 65534, as whom this runs" in problem
+    assert "/state); it must belong to user 65534, which nodeplug runs as" in problem
 
 
 async def test_a_tool_that_holds_the_file_delays_but_does_not_break(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     tool = sqlite3.connect(tmp_path / NAME, isolation_level=None)
     tool.execute("BEGIN IMMEDIATE")
-    with pytest.raises(LedgerUnavailable, match="another program holds it"):
+    with pytest.raises(LedgerUnavailable, match="another program has locked it"):
         await ledger.grant([lease("a")])
     tool.execute("ROLLBACK")
     tool.close()
@@ -529,7 +531,7 @@ async def test_a_backup_that_is_copied_over_the_ledger_in_use_is_said_and_takes_
         await ledger.grant([lease("another")])
     if noticed == "with a pass":
         async with running(node.reconciler.run()):
-            await until(lambda: "written to by somebody else" in caplog.text)
+            await until(lambda: "another program removed or changed" in caplog.text)
     leases = ledger.leases()
     if noticed == "at the end":
         await ledger.close()
@@ -537,7 +539,7 @@ async def test_a_backup_that_is_copied_over_the_ledger_in_use_is_said_and_takes_
     await ledger.close()
     again = await opened(tmp_path / "killed")
     assert (again.leases(), again.set_aside) == (leases, ())
-    assert "written to by somebody else: all leases are written again" in caplog.text
+    assert "another program removed or changed the lease database" in caplog.text
     await again.close()
 
 
@@ -569,7 +571,7 @@ async def test_who_waits_for_the_state_and_reads_it_is_not_taken_for_somebody_wh
     with pytest.raises(StateLocked):
         await waiting.take(0.0)
     await ledger.close()
-    assert "written to by somebody else" not in caplog.text
+    assert "another program removed or changed" not in caplog.text
     await waiting.take(0.0)
     assert waiting.leases() == (lease("a"), lease("b"), lease("c"))
     await waiting.close()

@@ -20,7 +20,7 @@ async def test_a_full_disk_refuses_before_the_answer_and_recovers(small_disk: Pa
     ledger = await opened(small_disk / "state")
     await ledger.grant([lease("a")])
     rest = fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="disk is full, free some space"):
+    with pytest.raises(LedgerUnavailable, match="disk is full; free some space"):
         await ledger.grant([lease(f"u{n}") for n in range(2000)])
     assert ledger.leases() == (lease("a"),)
     rest.unlink()
@@ -51,12 +51,12 @@ async def test_the_end_of_a_lease_on_a_full_disk_does_not_say_that_another_can_b
     rest = fill(small_disk)
     (small_disk / "state" / "reserve").unlink()
     fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="disk is full, free some space"):
+    with pytest.raises(LedgerUnavailable, match="disk is full; free some space"):
         await ledger.grant([lease("b")])
     rest.unlink()
     (small_disk / "others").write_bytes(bytes(1100 * 1024))
     await ledger.end([lease("a")])
-    assert "the disk is full, free some space" in ledger.problem
+    assert "the disk is full; free some space" in ledger.problem
     await ledger.close()
 
 
@@ -106,7 +106,7 @@ async def test_what_is_refused_on_a_full_disk_leaves_the_log_its_blocks(small_di
     if many == 1:
         (small_disk / "state" / "reserve").unlink()  # as the end of another one does
         fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+    with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
         await ledger.grant([lease(f"v{number}") for number in range(many)])
     (small_disk / "state" / "reserve").unlink(missing_ok=True)
     fill(small_disk)
@@ -125,10 +125,10 @@ def test_where_a_grant_found_no_room_it_takes_more_than_the_reserve_to_say_that_
         database.write(book, [book.grant([lease(f"u{number}") for number in range(first, first + 50)])])
         database.tidy()
     rest = fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+    with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
         database.write(book, [change := book.grant([lease(f"v{number}") for number in range(5000)])])
     book.undo(change)
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+    with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
         database.check(book)
     rest.unlink()
     database.check(book)
@@ -142,7 +142,7 @@ async def test_what_becomes_known_of_a_lease_takes_no_room_from_its_end(small_di
     await ledger.grant(leases)
     await ledger.grant([lease("a")])
     fill(small_disk)
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+    with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
         await ledger.update([structs.replace(each, holder="pod/default/one/main" * 10) for each in leases])
     assert (small_disk / "state" / "reserve").is_file()
     await ledger.end(leases)
@@ -152,7 +152,7 @@ async def test_what_becomes_known_of_a_lease_takes_no_room_from_its_end(small_di
 async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> None:
     (small_disk / "somebody").write_bytes(bytes(1500 * 1024))
     ledger = await opened(small_disk / "state")
-    with pytest.raises(LedgerUnavailable, match="the disk is full, free some space"):
+    with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
         await ledger.grant([lease("a")])
     (small_disk / "somebody").unlink()
     await ledger.grant([lease("a")])
@@ -258,7 +258,7 @@ def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_re
                 break
             database.tidy()
             assert reserve.stat().st_blocks * 512 > 2 * ledger.stat().st_size
-        assert "the disk is full, free some space" in refusal
+        assert "the disk is full; free some space" in refusal
         assert reserve.stat().st_size == kept > 1 << 20
         database.close()
         assert tuple(Database(disk / "state").peek()) == tuple(book)
@@ -330,7 +330,9 @@ async def test_leases_end_after_a_restart_on_a_disk_that_takes_no_more_files(tmp
             ledger = await opened(disk / "state")
             take_all_names(disk)
             await ledger.end([lease(unit)])
-            with pytest.raises(LedgerUnavailable, match="the disk takes no more files, remove some"):
+            with pytest.raises(
+                LedgerUnavailable, match="the file system has no room for another file; remove some files"
+            ):
                 await ledger.grant([lease("d")])
         for path in disk.glob("filler*"):
             path.unlink()

@@ -20,9 +20,9 @@ def test_another_resource_is_refused_by_name_rule_and_way_out() -> None:
         book.grant([lease("vfio-7", "example.com/vfio", exclusive="vfio-7 gpu-0")])
     assert refused.value.device == "gpu-0"
     assert str(refused.value) == (
-        "device gpu-0: example.com/vfio cannot hand out vfio-7, because example.com/gpu (device-plugin) has given gpu-0"
-        " to pod/default/train/main; a device has one holder at a time; delete that pod or let only one resource select"
-        " the device"
+        "device gpu-0: example.com/vfio cannot allocate vfio-7, because example.com/gpu (device-plugin) has allocated"
+        " gpu-0 to pod/default/train/main; a device has one holder at a time; delete that pod, or let only one resource"
+        " select the device"
     )
 
 

@@ -391,7 +391,7 @@ async def test_a_successor_that_must_wait_too_long_says_so(
         await successor.take(patience=0.001)  # less than the first try takes, as on a busy machine
     (line,) = (each for each in caplog.messages if "lockWaitSeconds" in each)  # once, and before it gives up
     assert "another nodeplug uses this state directory; stop it" in line
-    assert "it has 0.001 s for that" in line
+    assert "waiting up to 0.001 s for it" in line
     await successor.close()
 
 

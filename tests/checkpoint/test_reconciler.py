@@ -88,11 +88,11 @@ async def test_what_ends_with_the_pass_is_released_and_a_young_lease_is_not(tmp_
         assert [x.says for x in await node.reconciler.statements(young)] == [
             "does not answer",
             "does not name it",
-            "cannot say, for its pod is not known",
+            "cannot say: the pod of the lease is not known",
         ]
         assert await node.reconciler.release(young, force=True) == (young,)
         assert await node.reconciler.statements(young) == ()
-    with pytest.raises(ReleaseRefused, match="nobody could be asked"):
+    with pytest.raises(ReleaseRefused, match="no witness could say"):
         await node.reconciler.release(over)
     await ledger.close()
 
@@ -252,7 +252,7 @@ async def test_a_pass_that_fails_is_logged_and_the_next_one_works(node: Node, ca
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
     node.witnesses.meanwhile = lambda: 1 // 0
     await node.passes()
-    assert "finding out who holds what failed" in caplog.text
+    assert "checking which devices pods have failed" in caplog.text
     assert node.units
     node.witnesses.meanwhile = lambda: None
     await node.passes()

@@ -228,7 +228,9 @@ async def test_a_kubelet_that_is_away_and_left_its_files_is_waited_for(tmp_path:
     else:
         node.witnesses.file = DeviceFile({UNIT: UnitEntry("pod", "container")})
     async with running(node.reconciler.run()):
-        with pytest.raises(LedgerUnavailable, match="there is no kubelet, and its files name devices of ours"):
+        with pytest.raises(
+            LedgerUnavailable, match="the kubelet does not run, and its files name devices that nodeplug allocated"
+        ):
             await ledger.grant([lease("gpu-0", "example.com/other")])
         node.witnesses.list, node.witnesses.absent = Listed(knows_its_pods=True), False
         await ledger.grant([lease("gpu-0", "example.com/other")])
@@ -267,4 +269,4 @@ async def test_many_that_come_back_at_once_are_a_hundred_lines_and_how_many_more
     assert len(node.units) == 150
     *told, last = [record.getMessage() for record in caplog.records]
     assert len(told) == 100
-    assert last == "50 more were held without a lease; `nodeplug status` has all leases"
+    assert last == "50 more were held without a lease; `nodeplug status` lists all leases"

@@ -127,7 +127,7 @@ async def test_wrong_requests_are_refused_by_name(start: StartPlugins, paths: Pa
         invalid = Status.INVALID_ARGUMENT
         assert await refusal(kubelet) == (
             invalid,
-            "example.com/fuse: the request names no device; ask for at least one",
+            "example.com/fuse: the request names no device; request at least one",
         )
         code, text = await refusal(kubelet, "misc-kvm")
         assert (code, "device misc-kvm is not offered here" in text) == (invalid, True)
@@ -201,7 +201,7 @@ async def test_what_another_resource_holds_is_refused(start: StartPlugins, paths
         await kubelet.lists.get()
         code, text = await refusal(kubelet, "misc-fuse")
         assert code is Status.FAILED_PRECONDITION
-        assert "example.com/other (dra) has given misc-fuse to claim/default/u1/u1" in text
+        assert "example.com/other (dra) has allocated misc-fuse to claim/default/u1/u1" in text
         await ledger.end(ledger.leases())
         await allocate(kubelet, "misc-fuse")
 
@@ -220,10 +220,13 @@ async def test_a_virtual_function_that_is_made_under_a_claim_for_its_card_is_no_
         side.update(assign(scan(made_up.host), [virtual]).devices)
         await until_listed(kubelet, {"pci-0000-3b-00-1": "Unhealthy"})
         code, text = await refusal(kubelet, "pci-0000-3b-00-1")
-        assert (code, "has given pci-0000-3b-00-0 to claim/default/whole" in text) == (Status.FAILED_PRECONDITION, True)
+        assert (code, "has allocated pci-0000-3b-00-0 to claim/default/whole" in text) == (
+            Status.FAILED_PRECONDITION,
+            True,
+        )
         await ledger.end(ledger.leases())
         await ledger.grant([claimed("pci-0000-3b-00-0/s", "part", exclusive="", shared="pci-0000-3b-00-0")])
-        assert "has given pci-0000-3b-00-0/s to" in (await refusal(kubelet, "pci-0000-3b-00-1"))[1]
+        assert "has allocated pci-0000-3b-00-0/s to" in (await refusal(kubelet, "pci-0000-3b-00-1"))[1]
         await ledger.end(ledger.leases())
         await until_listed(kubelet, {"pci-0000-3b-00-1": "Healthy"})
         await allocate(kubelet, "pci-0000-3b-00-1")

@@ -281,7 +281,7 @@ async def test_what_moved_to_claims_is_theirs_once_its_pod_has_ended(
     await node.admit(pod("a"))
     side = await configure()
     await looked_after(side, ledger)
-    with pytest.raises(LeaseRefused, match="has given misc-fuse to pod/default/a/c"):
+    with pytest.raises(LeaseRefused, match="has allocated misc-fuse to pod/default/a/c"):
         await ledger.grant([claimed("misc-fuse", "u", FUSE)])
     await node.remove("a")
     await ledger.grant([claimed("misc-fuse", "u", FUSE)])  # looked for before it was refused

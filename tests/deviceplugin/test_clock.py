@@ -50,7 +50,9 @@ async def test_a_jump_between_answer_and_record_gives_nobody_else_the_device(
         await allocate(kubelet, "misc-fuse")
         wall_clock.ahead = jump
         before = listing.lists
-        with pytest.raises(LeaseRefused, match="has given misc-fuse to a pod that the kubelet has not reported yet"):
+        with pytest.raises(
+            LeaseRefused, match="has allocated misc-fuse to a pod that the kubelet has not reported yet"
+        ):
             await ledger.grant([claimed("misc-fuse", "u", "example.com/fuse")])
         assert listing.lists > before
     await listing.stop()

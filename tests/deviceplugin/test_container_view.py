@@ -43,10 +43,10 @@ async def test_a_device_that_lacks_what_the_resource_names_is_the_only_one_that_
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await offering(start, made_up, misc(env={"SERIAL": "{serial}"}))
         await until_listed(kubelet, {"misc-fuse": "Unhealthy", "misc-kvm": "Unhealthy"})
-        reason = "it has no serial, which env.SERIAL of example.com/misc names"
+        reason = "it has no serial, which env.SERIAL of example.com/misc uses"
         assert await refusal(kubelet, "misc-kvm") == (
             Status.FAILED_PRECONDITION,
-            f"device misc-kvm cannot be had: {reason}",
+            f"device misc-kvm is unavailable: {reason}",
         )
         assert f"device is unavailable: {reason}" in caplog.text
         plain = misc(env={"NAME": "{name}"})
@@ -92,8 +92,8 @@ async def test_two_devices_are_not_put_at_one_path(start: StartPlugins, paths: P
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         assert await refusal(kubelet, "misc-fuse", "misc-kvm") == (
             Status.INVALID_ARGUMENT,
-            "example.com/misc: two of misc-fuse, misc-kvm would be at /dev/mine in one container; ask for one, or name"
-            " something in its containerPath that tells them apart",
+            "example.com/misc: two of misc-fuse, misc-kvm would have the path /dev/mine in one container; request one,"
+            " or use an attribute in its containerPath that differs between them",
         )
 
 

@@ -166,7 +166,7 @@ async def test_the_nodes_of_vhost_net_go_with_a_function(
     assert again.container_statuses[0].restart_count == 1  # what it was given is still so
     (made_up.root / "dev/vhost-net").unlink()
     status = await node.admit(pod("second", NAME))
-    assert "needs /dev/vhost-net, which is not here" in status.message
+    assert "needs /dev/vhost-net, which does not exist" in status.message
 
 
 async def test_files_are_there_while_a_device_is_offered_or_held(
@@ -232,7 +232,7 @@ async def test_a_folder_that_cannot_be_looked_at_ends_nothing(
             presence.update({fuse.id: fuse}, [fuse])
             await ledger.grant([claimed("fuse", "uid", NAME, exclusive=fuse.id)])
             plugins.update({})
-            await until(lambda: f"{name}: File name too long; it is tried again" in caplog.text)
+            await until(lambda: f"{name}: File name too long; nodeplug tries again" in caplog.text)
 
 
 async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -264,5 +264,5 @@ async def test_a_name_that_no_file_can_have_keeps_no_other_from_being_written_or
     async with running(files.run()):
         files.want([NAME], {file_name(f"{'a' * 250}.com/x", ADDRESS): b"{}", name: b"{}"}, ())
         await until(lambda: not stale.exists())
-        await until(lambda: "File name too long; it is tried again" in caplog.text)
+        await until(lambda: "File name too long; nodeplug tries again" in caplog.text)
     assert (tmp_path / name).read_bytes() == b"{}"

@@ -37,7 +37,7 @@ async def test_the_reason_names_who_has_a_device_as_soon_as_that_is_known(start:
 
     await until(lambda: reason().endswith("a pod that the kubelet has not reported yet"))
     await ledger.update([replace(granted, holder="pod/default/a/c")])
-    assert reason() == "example.com/other (device-plugin) has given misc-fuse to pod/default/a/c"
+    assert reason() == "example.com/other (device-plugin) has allocated misc-fuse to pod/default/a/c"
 
 
 @pytest.mark.parametrize("cgroups", [True, False])

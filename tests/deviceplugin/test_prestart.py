@@ -81,8 +81,8 @@ async def test_plain_nodes_that_another_device_has_now_start_nothing(
         swap(made_up)
         side.update()
         assert await refusal(kubelet, "misc-fuse") == (
-            "example.com/fuse: the container was given /dev/fuse, which is misc-kvm now; its device is at /dev/kvm;"
-            " delete the pod to have it there, or set `cdi: true`, which follows the device"
+            "example.com/fuse: the container was allocated /dev/fuse, which is misc-kvm now; its device is at /dev/kvm;"
+            " delete the pod, or set `cdi: true`, with which a restarted container gets the device at its new path"
         )
         swap_back(made_up)
         side.update()
@@ -201,7 +201,9 @@ async def test_a_device_that_is_gone_or_that_no_scan_has_seen_yet_starts_nothing
         assert "/dev/fuse is gone now" in await refusal(kubelet, "misc-fuse")
         side.presence.update({}, [])
         side.plugins.update({})
-        assert "device misc-fuse is gone; the container starts once it is there" in await refusal(kubelet, "misc-fuse")
+        assert "device misc-fuse is gone; the container starts when the device is back" in await refusal(
+            kubelet, "misc-fuse"
+        )
 
 
 async def test_what_has_no_lease_starts_nothing(start: StartPlugins, paths: Paths) -> None:

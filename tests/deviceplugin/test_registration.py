@@ -143,7 +143,7 @@ async def test_a_kubelet_that_is_not_there_is_waited_for_in_words(
         x.getMessage() for x in caplog.records if x.name == "nodeplug.deviceplugin" and x.levelname == "WARNING"
     ]
     assert warnings == [
-        f"waiting for the kubelet: there is no {folder}; settings.kubeletRoot says where the kubelet is",
+        f"waiting for the kubelet: there is no {folder}; set settings.kubeletRoot to the kubelet's folder",
         f"waiting for the kubelet: {path}: cannot connect: Connection refused",
     ]
     async with kubelet_end(folder) as kubelet:

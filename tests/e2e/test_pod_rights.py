@@ -34,7 +34,7 @@ LOST: dict[str, tuple[list[str], str]] = {  # functions, and what is said
     ),
     f"{_KUBELET}/plugins/nodeplug.dev": (["slices", "claims", "ready"], "there is no .*/plugins/nodeplug.dev;"),
     f"{_KUBELET}/plugins_registry": (["slices", "claims", "ready"], "there is no .*/plugins_registry;"),
-    f"{_KUBELET}/pod-resources": (["ends of pods"], "devices of ended pods are not released"),
+    f"{_KUBELET}/pod-resources": (["ends of pods"], "leases of ended pods do not end"),
     "/var/lib/nodeplug": ([*UNITS, "claims"], "cannot open the lease database .*: Read-only file system"),
     "/var/run/cdi": (["units with CDI", "claims"], "cannot write CDI specs: .*Read-only file system"),
     "/sys/fs/cgroup": ([], _STARTED),

@@ -86,8 +86,8 @@ def test_a_stale_node_starts_nothing(cluster: Cluster, sticks: Sticks, has_cdi: 
         return next((each["message"] for each in events if "was given" in each["message"]), "")
 
     refused = node.until(refusal, "the kubelet says why it does not start")
-    assert "the container was given /dev/ttyUSB70, which is " in refused
-    assert "its device is at /dev/ttyUSB71; delete the pod to have it there" in refused
+    assert "the container was allocated /dev/ttyUSB70, which is " in refused
+    assert "its device is at /dev/ttyUSB71; delete the pod" in refused
     sticks.plug(FIRST, SECOND)
     until_sees(cluster, "auto", FIRST, restarts=2)
 

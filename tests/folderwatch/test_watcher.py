@@ -249,7 +249,7 @@ async def test_without_an_inotify_instance_folders_are_looked_at(
         os.mkdir(tmp_path / "made/later/a")
         await missing.next()
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
-    assert "cannot be watched (Too many open files): looking every 0.02 s" in caplog.text
+    assert "cannot be watched (Too many open files): nodeplug checks such folders every 0.02 s" in caplog.text
 
 
 async def test_without_an_inotify_instance_any_look_may_be_at_a_file_that_was_written_to(

@@ -116,7 +116,7 @@ def test_the_file_is_text_sorted_by_path(tree: Tree, tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b"", r":1: not a capture of nodeplug: .*"),
-        (b"not gzip", r": not a capture of nodeplug \(not gzip\); make one there with `nodeplug capture`.*"),
+        (b"not gzip", r": not a capture of nodeplug \(not gzip\); make one on the node with `nodeplug capture`.*"),
         (gzip.compress(b"[]\n"), r":1: not a capture of nodeplug: .*"),
         (gzip.compress(b'{"format":"nodeplug-capture","version":2}\n'), r":1: not a capture of nodeplug: .*version.*"),
         (gzip.compress(b'{"format":"nodeplug-capture","version":1}\n["/a","odd"]\n'), r":2: not a capture .*odd.*"),

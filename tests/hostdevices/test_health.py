@@ -160,7 +160,7 @@ def test_a_reason_stays_while_the_same_is_wrong() -> None:
         ("dsa-0000-6a-01-0-wq0", f"{DSA}/errors", "0x0 0x10 0x0 0x0", "reports errors: 0x0 0x10"),
         ("dsa-0000-6a-01-0-wq0", f"{DSA}/state", "disabled", "its accelerator's state is disabled"),
         ("qat-0000-6b-00-1", f"{QAT}/qat/state", "down", "its state is down, not up"),
-        ("qat-0000-6b-00-1", "/sys/kernel/debug/qat_4xxx_0000:6b:00.0/heartbeat/status", "-1", "heart has stopped"),
+        ("qat-0000-6b-00-1", "/sys/kernel/debug/qat_4xxx_0000:6b:00.0/heartbeat/status", "-1", "heartbeat has stopped"),
         ("nvme-0000-5e-00-0", f"{DRIVE}/nvme/nvme0/state", "dead", "its state is dead, not live"),
         ("block-eui-36344730", f"{DRIVE}/nvme/nvme0/state", "dead", "its state is dead, not running or live"),
         (

@@ -1,4 +1,4 @@
-"""A read of /sys that does not come back: one device's trouble, and nobody waits for it."""
+"""A read of /sys that does not return: one device's trouble, and nobody waits for it."""
 
 import asyncio
 import subprocess
@@ -95,7 +95,7 @@ async def sample_often(watcher: Watcher) -> None:
 
 
 def stuck(path: str) -> Health:
-    return Health(False, f"reading {path} does not come back")
+    return Health(False, f"reading {path} does not return")
 
 
 async def test_a_hanging_read_of_health_is_one_devices_fault_until_it_returns(
@@ -126,7 +126,7 @@ async def test_a_hanging_read_of_health_is_one_devices_fault_until_it_returns(
             sampling = tasks.create_task(sample_often(watcher))
             await until(watcher, lambda devices: all(device.health == HEALTHY for device in devices.values()))
             sampling.cancel()
-    assert "reading /sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal came back after" in caplog.text
+    assert "reading /sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal returned after" in caplog.text
 
 
 async def test_a_device_that_cannot_be_read_any_more_stays_and_is_unhealthy(
@@ -218,7 +218,7 @@ def test_a_single_scan_passes_over_what_hangs(hanging: Hanging, host: Host) -> N
     hanging.hold(f"{FIRST}/vendor")
     inventory = scan(host)
     assert "pci-0000-02-00-0" in inventory.devices
-    assert f"reading {FIRST}/vendor does not come back" in {problem.reason for problem in inventory.problems}
+    assert f"reading {FIRST}/vendor does not return" in {problem.reason for problem in inventory.problems}
 
 
 ENDLESS = """

@@ -244,7 +244,7 @@ def test_a_kubelet_of_another_release_without_its_api_server(folder: Path) -> No
     process.until(f"killed {folder}")
     process.until("admitted default/s-n")
     refused = nodeplug("admit", "--dir", folder, folder / "pods.yaml")
-    assert "the API server is away" in refused.output
+    assert "the API server is disconnected" in refused.output
     assert len(list(cgroups.rglob("pod*"))) == 2
     assert nodeplug("release", "--dir", folder).exit_code == 0
     process.until("admitted default/demo")
@@ -405,8 +405,8 @@ def test_reading_a_state_file(folder: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b"uid1", b"uid9"))
     damaged = nodeplug("checkpoint", file)
     assert damaged.exit_code == 1
-    assert "its content gives" in damaged.output
-    assert damaged.output.endswith("a kubelet of today refuses it: checkpoint is corrupted\n")
+    assert "its content has" in damaged.output
+    assert damaged.output.endswith("the current kubelet refuses it: checkpoint is corrupted\n")
     damaged = nodeplug("checkpoint", file, "-o", "yaml")
     assert (damaged.exit_code, yaml.safe_load(damaged.output)["problem"]) == (1, "checkpoint is corrupted")
 
@@ -417,7 +417,7 @@ def test_reading_the_form_before_1_20(folder: Path) -> None:
     shown = nodeplug("checkpoint", file)
     assert shown.exit_code == 1
     assert "a, b" in shown.output
-    assert "a kubelet of today refuses it: json: cannot unmarshal array" in shown.output
+    assert "the current kubelet refuses it: json: cannot unmarshal array" in shown.output
 
 
 def test_reading_the_claims(folder: Path) -> None:
@@ -467,7 +467,7 @@ def test_a_report_for_ci() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--device", "pool/g0"], "--device says what to claim of a DRA driver: it goes with --dra"),
+        (["--device", "pool/g0"], "--device is the device that is claimed from a DRA driver: use it with --dra"),
         (["--dra", "--device", "g0"], "Invalid value for --device: 'g0' is not POOL/DEVICE, as in node/gpu-0."),
         (["--dra", "--device", "pool/"], "Invalid value for --device: 'pool/' is not POOL/DEVICE, as in node/gpu-0."),
     ],

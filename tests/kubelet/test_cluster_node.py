@@ -75,7 +75,7 @@ async def test_a_lease_that_cannot_be_renewed_is_told(folder: Path) -> None:
             client.close()
             kubelet_lease.log.removeHandler(logged)
     assert told.startswith(
-        "lease kube-node-lease/node is not renewed, without which a cluster takes the node for away: 40"
+        "lease kube-node-lease/node cannot be renewed, without which the cluster considers the node lost: 40"
     )
 
 

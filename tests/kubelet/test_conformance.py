@@ -140,7 +140,7 @@ async def test_a_plugin_with_careless_answers() -> None:
     checks = await verify(*ours("sloppy"))
     found = {(check.name, check.outcome, check.detail) for check in checks}
     assert len({(check.group, check.name) for check in checks}) == len(checks), "a report for CI has each once"
-    assert ("what the runtime is told", "fail", "mount 'relative' -> '' is not absolute") in found
+    assert ("the answer for the runtime", "fail", "mount 'relative' -> '' is not absolute") in found
     assert ("preferred allocation of one device", "warn", "2 device(s) instead of 1") in found
 
 
@@ -171,7 +171,7 @@ async def test_the_page_says_what_its_plugin_lacks(folder: Path) -> None:
     assert [(check.name, check.outcome) for check in checks] == [
         ("an unknown device is refused", "fail"),
         (FIRST_RESTART, "fail"),
-        ("stops when it is told to", "warn"),
+        ("stops on SIGTERM", "warn"),
     ]
 
 

@@ -78,7 +78,7 @@ async def test_a_driver_that_publishes_part_of_a_pool() -> None:
 
 async def test_a_driver_that_publishes_for_another_node() -> None:
     checks = await verify(*ours("lost"), device="")
-    assert texts(checks) == [("publishes for its node", "for other, but it runs on node: nobody gets them there")]
+    assert texts(checks) == [("publishes for its node", "for other, but it runs on node: no pod can get them")]
 
 
 async def test_a_driver_whose_devices_are_shared_gets_shares_and_amounts() -> None:
@@ -98,12 +98,14 @@ async def test_a_driver_that_never_registers() -> None:
 
 
 async def test_a_driver_with_careless_answers() -> None:
-    assert texts(await verify(*ours("careless"))) == [("what it says that it prepared", "pool/other was not allocated")]
+    assert texts(await verify(*ours("careless"))) == [
+        ("its answer lists the prepared devices", "pool/other was not allocated")
+    ]
 
 
 async def test_a_driver_that_prepares_something_else_the_second_time() -> None:
     assert texts(await verify(*ours("fickle"))) == [
-        ("what it says that it prepared", "pool/g1 was not allocated"),
+        ("its answer lists the prepared devices", "pool/g1 was not allocated"),
         ("preparing again changes nothing", "other devices"),
     ]
 
@@ -152,6 +154,6 @@ async def test_the_page_says_what_its_driver_lacks(folder: Path) -> None:
     assert [(check.name, check.outcome) for check in checks] == [
         ("a claim that does not exist is refused", "fail"),
         ("a claim with the uid of another is refused", "fail"),
-        ("stops when it is told to", "warn"),
+        ("stops on SIGTERM", "warn"),
         ("leaves no registration socket behind", "warn"),
     ]

@@ -52,5 +52,5 @@ async def test_what_was_granted_since_is_leased_again(
         await until(lambda: leased() == UNITS)
         await until(lambda: not mark.exists())
         log = await stopped(daemon)
-        assert "lease restored: the kubelet has given the device out, our record was lost" in log
-        assert ("the lease database was empty or lost; what pods hold is leased" in log) == is_said
+        assert "lease restored: the kubelet allocated the device, and its lease was missing" in log
+        assert ("the lease database was empty or lost; the devices of all pods have a lease again" in log) == is_said

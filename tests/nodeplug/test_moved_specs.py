@@ -69,7 +69,7 @@ def test_a_folder_that_is_not_here_any_more_is_said_and_forgotten(
     before.rename(tmp_path / "unmounted")
     with caplog.at_level(logging.INFO):
         leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
-    assert f"{before} is not seen here: where it is, remove nodeplug-* in it" in caplog.text
+    assert f"{before} is not visible here: on the node, remove nodeplug-* in it" in caplog.text
     assert "are removed" not in caplog.text
     (tmp_path / "unmounted").rename(before)
     leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
@@ -83,12 +83,12 @@ def test_what_cannot_be_removed_is_said_and_tried_again(
     (before / OURS[0]).mkdir()
     for _ in range(2):
         leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
-        assert f"CDI specs of before stay in {before}" in caplog.text
+        assert f"CDI specs stay in the previous folder {before}" in caplog.text
         caplog.clear()
     (before / OURS[0]).rmdir()
     with caplog.at_level(logging.INFO):
         leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
-    assert f"those of before in {before} are removed" in caplog.text
+    assert f"the previous ones in {before} are removed" in caplog.text
 
 
 def test_a_state_directory_that_is_none_is_left_to_the_ledger(tmp_path: Path) -> None:

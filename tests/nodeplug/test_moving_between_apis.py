@@ -63,7 +63,7 @@ async def test_from_the_device_plugin_api_to_claims(machine: Machine) -> None:
         return await taints(machine) == ["nodeplug.dev/in-use"]
 
     async def is_refused() -> bool:
-        return any("has given misc-fuse to pod/default/a/c" in text for text in await stand.events(REFUSED))
+        return any("has allocated misc-fuse to pod/default/a/c" in text for text in await stand.events(REFUSED))
 
     await let_pass_until(machine, is_tainted)
     await create_claim_pod(machine, "b")

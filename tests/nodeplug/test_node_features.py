@@ -150,5 +150,5 @@ async def test_switched_on_moved_and_switched_off(start: StartDaemon, socket_dir
         assert await process.wait() == 0
         assert two.exists()
         again = await start()
-        await until_logged(again, "features of this node are not wanted any more")
+        await until_logged(again, "features of this node are no longer configured")
         assert not two.exists()

@@ -69,17 +69,17 @@ def test_being_there_is_enough(probed: Probed) -> None:
     probed.say(f".{GPU}", "being written")
     os.mkfifo(probed.folder / GPU)  # of which nothing can be read, and nothing is waited for
     found = probed.unhealthy()
-    assert found["misc-kvm"] == f"{probed.folder}/misc-kvm says so"
+    assert found["misc-kvm"] == f"reported by {probed.folder}/misc-kvm"
     assert found["misc-tun"].startswith("\\x1b[31mredxxx")
     assert len(found["misc-tun"]) < 200 + len(str(probed.folder))
-    assert found[GPU] == f"{probed.folder}/{GPU} says so"
+    assert found[GPU] == f"reported by {probed.folder}/{GPU}"
     assert found.keys() == {"misc-kvm", "misc-tun", GPU, *INSTANCES}
 
 
 def test_what_names_no_device_is_said_once(probed: Probed, caplog: pytest.LogCaptureFixture) -> None:
     probed.say("gpu-0")
     for _ in range(2):
-        assert probed.problems() == ["gpu-0: it is named as no device here; `nodeplug discover` has their ids"]
+        assert probed.problems() == ["gpu-0: no device here has this name; `nodeplug discover` shows the ids"]
     assert len(caplog.records) == 1
     (probed.folder / "gpu-0").unlink()
     probed.folder.rmdir()

@@ -107,8 +107,8 @@ async def test_after_a_reboot_in_the_other_order(
         else:
             reason, message = state_details(status)
             assert reason == "CreateContainerConfigError"
-            assert "the container was given /dev/ttyUSB0, which is" in message
-            assert "its device is at /dev/ttyUSB1; delete the pod to have it there, or set `cdi: true`" in message
+            assert "the container was allocated /dev/ttyUSB0, which is" in message
+            assert "its device is at /dev/ttyUSB1; delete the pod, or set `cdi: true`" in message
         await sticks.run(*BOTH)
         await node.until(lambda: node.allocatable().get(STICK) == 1, 30)
         async with asyncio.timeout(30):
@@ -129,5 +129,5 @@ async def test_another_stick_at_the_same_path_starts_nothing(
         status = await sticks.start_again()
         reason, message = state_details(status)
         assert reason == "CreateContainerConfigError"
-        assert "is gone; the container starts once it is there again" in message
+        assert "is gone; the container starts when the device is back" in message
         assert not any("ttyUSB0" in node for nodes in sticks.described().values() for node in nodes)

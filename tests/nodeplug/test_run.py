@@ -281,7 +281,7 @@ async def test_a_kubelet_that_starts_under_another_name_of_the_host_has_everythi
             rename = ("nsenter", "-t", str(process.pid), "--uts", "hostname", "later")
             await asyncio.to_thread(subprocess.run, rename, check=True)
             await node.restart()
-            await until_logged(process, "a kubelet has started since the host is called later")
+            await until_logged(process, "the kubelet has restarted after the host name changed from ")
             await until_logged(process, "registered")
             await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
         finally:

@@ -178,7 +178,7 @@ async def test_they_agree_on_a_disk_that_is_full(machine: Machine, tmp_path: Pat
         await stand.create(pod("a", limits=[{FUSE: "400"}]))  # a few leases find room in the ledger's own files
         await stand.until_phase("a", "Failed")
         found = await day.until_agreed(units=shares, healthy=shares, leases=0)
-        assert [x for x in found.problems if "the disk is full, free some space" in x], found.problems
+        assert [x for x in found.problems if "the disk is full; free some space" in x], found.problems
         (disk / "filler").unlink()
         await stand.create(pod("b", limits=[{FUSE: "1"}]))
         await stand.until_phase("b", "Running")

@@ -251,7 +251,7 @@ async def test_an_address_that_is_taken_is_waited_for(
         task.cancel()
         await asyncio.wait([task])
     (record,) = caplog.records
-    says = f"cannot serve metrics at 127.0.0.1:{first.port}: Address already in use; it is tried again"
+    says = f"cannot serve metrics at 127.0.0.1:{first.port}: Address already in use; nodeplug tries again"
     assert record.getMessage() == says
 
 

@@ -88,7 +88,7 @@ def test_of_two_wholes_with_a_part_in_common_one_is_offered() -> None:
     devices = [device("pci-0", "pci"), device("pci-1", "pci"), device("vfio", "vfio", parents=("pci-0", "pci-1"))]
     found = assigned(devices, Resource("x/pci", Kinds(("pci",))))
     assert [(x.id, x.children) for x in found.devices["x/pci"]] == [("pci-0", ("vfio",))]
-    assert why(found, "pci-1") == "x/pci: vfio goes with another device of x/pci"
+    assert why(found, "pci-1") == "x/pci: vfio belongs to another device of x/pci"
 
 
 def test_a_node_with_two_names_is_handed_out_once() -> None:
@@ -140,7 +140,7 @@ def test_the_uplink_is_nobodys_nor_what_it_is_part_of(dangerous: bool) -> None:
     ]
     for kind, words in (
         ("nic", "it carries a default route"),
-        ("pci", "its part nic-1 is nobody's: it car"),
+        ("pci", "its part nic-1 cannot be offered: it car"),
     ):
         found = assigned(devices, Resource(f"x/{kind}", Kinds((kind,)), dangerous=dangerous))
         (refused,) = (each for each in found.rest if each.is_refused)
@@ -161,7 +161,7 @@ def test_a_device_none_of_whose_nodes_is_chosen_is_given_to_nobody() -> None:
     function = device("function", "pci", "/dev/infiniband/uverbs0")
     found = assigned([gpu, bare, function], Resource("x/gpu", Kinds(("gpu", "pci")), nodes=nodes))
     assert {x.id: x.unavailable for x in found.devices["x/gpu"]} == {
-        "gpu": "`nodes` of x/gpu fits none of its nodes, /dev/dri/card0, /dev/dri/renderD128",
+        "gpu": "`nodes` of x/gpu matches none of its nodes, /dev/dri/card0, /dev/dri/renderD128",
         "bare": "",
         "function": "",
     }

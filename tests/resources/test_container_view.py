@@ -34,19 +34,19 @@ def one(given: Device, **options: object) -> Device:
 )
 def test_a_device_that_lacks_what_its_resource_names_is_given_to_nobody(option: dict[str, object], place: str) -> None:
     found = one(STICK, **option)
-    assert found.unavailable == f"it has no mac, which {place} of x/y names"
+    assert found.unavailable == f"it has no mac, which {place} of x/y uses"
     assert found.health.healthy
 
 
 def test_an_attribute_that_no_slice_can_hold_is_said_by_name() -> None:
     said = DraOptions(attributes={"a.b/twice": "{serial}{serial}"})
     found = one(structs.replace(STICK, attributes={"serial": "x" * 33}), dra=said)
-    assert found.unavailable == "dra.attributes.a.b/twice of x/y has 66 bytes for it, and at most 64 can be"
+    assert found.unavailable == "dra.attributes.a.b/twice of x/y has 66 bytes for it, and the limit is 64"
 
 
 def test_of_a_group_what_its_members_disagree_on_is_nobodys() -> None:
     found = one(CARD, group=Folder("/dev/snd"), env={"PLACE": "{pciBusID}"})
-    assert found.unavailable == "it has no pciBusID in which all its members agree, which env.PLACE of x/y names"
+    assert found.unavailable == "it has no pciBusID in which all its members agree, which env.PLACE of x/y uses"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_name_that_leads_elsewhere_is_no_path() -> None:
 
 def test_one_path_is_not_for_several_nodes() -> None:
     assert one(CAMERA, container_path="/dev/cam").unavailable == (
-        "it has 2 nodes, and containerPath of x/y is for one; choose it with `nodes`, or say where each is with"
+        "it has 2 nodes, and containerPath of x/y is for one; choose it with `nodes`, or set the path of each with"
         " `group.paths`"
     )
     chosen = one(CAMERA, container_path="/dev/cam", nodes=("/dev/video0",))
@@ -102,8 +102,11 @@ def test_two_nodes_at_one_path_are_found() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("v.example/gpu={mac}", "it has no mac, which cdiDevices of x/y names"),
-        ("v.example/gpu={serial}", "cdiDevices would be 'v.example/gpu=../A:1' for it, and that is no CDI device"),
+        ("v.example/gpu={mac}", "it has no mac, which cdiDevices of x/y uses"),
+        (
+            "v.example/gpu={serial}",
+            "cdiDevices would be 'v.example/gpu=../A:1' for it, which is not the name of a CDI device",
+        ),
         ("v.example/gpu={name}", ""),
     ],
 )
@@ -115,7 +118,7 @@ def test_a_device_that_cannot_have_its_cdi_name_is_given_to_nobody(name: str, wh
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        (None, "`userspace: nvidia` of x/y is for GPUs that this driver holds"),
+        (None, "`userspace: nvidia` of x/y is for GPUs that use this driver"),
         (DriverFiles(problem="two versions"), "two versions"),
         (DriverFiles(), ""),
     ],

@@ -38,7 +38,10 @@ def test_the_console_is_refused_by_its_path_as_by_its_kind(tree: Tree) -> None:
     by_path = assigned(tree, "/dev/ttyS*")
     assert ids(by_path, "example.com/x") == ["tty-ttys1"]
     (refused,) = (x for x in by_path.rest if x.device.name == "ttyS0" and x.device.kind == "path")
-    assert "it is a node of tty-ttys0: it gives the node's console; only a resource with `dangerous:" in refused.reason
+    assert (
+        "it is a node of tty-ttys0: it gives access to the node's console; only a resource with `dangerous:"
+        in refused.reason
+    )
     assert ids(assigned(tree, "/dev/ttyS*", dangerous=True), "example.com/x") == ["tty-ttys0", "tty-ttys1"]
 
 
@@ -71,7 +74,7 @@ def test_a_node_with_another_name_is_judged_by_the_device_behind_it(tree: Tree) 
 def test_raw_storage_is_dangerous_whatever_its_name(tree: Tree, node: str, numbers: str) -> None:
     tree.node(f"/dev/{node}", numbers)
     (refused,) = (x for x in assigned(tree, f"/dev/{node}").rest if x.device.kind == "path")
-    assert f"/dev/{node} gives storage behind the back of its file systems" in refused.reason
+    assert f"/dev/{node} gives access to storage below its file systems" in refused.reason
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,11 @@ def test_dangerous_devices_are_told_before_there_is_one(select: object, is_told:
 @pytest.mark.parametrize(
     ("select", "why"),
     [
-        ("kvm", ": misc-kvm goes to x/first, which comes before"),
-        ({"path": "/dev/snd"}, ": /dev/snd is a folder; `group: {folder: /dev/snd}` hands out all nodes in it as one"),
+        ("kvm", ": misc-kvm belongs to x/first, which is earlier in the file"),
+        (
+            {"path": "/dev/snd"},
+            ": /dev/snd is a folder; `group: {folder: /dev/snd}` allocates all nodes in it as one device",
+        ),
         ("nvme", "only a resource with `dangerous: true` may offer it"),
         (
             "nvidia-gpu",
@@ -52,8 +55,8 @@ def test_dangerous_devices_are_told_before_there_is_one(select: object, is_told:
         ),
         ({"kind": "usb", "attributes": {"vendor": "ffff"}}, "not ffff (and 2 more)"),
         ({"preset": "kvm", "attributes": {"speed": 5}}, ": misc-kvm: it has no attribute speed"),
-        ({"path": "/dev/nothing"}, "no device here: no device node fits /dev/nothing"),
-        ({"path": ["/dev/ttyX*", "/dev/no/*"]}, "no device here: no device node fits /dev/ttyX* or /dev/no/*"),
+        ({"path": "/dev/nothing"}, "no device here: no device node matches /dev/nothing"),
+        ({"path": ["/dev/ttyX*", "/dev/no/*"]}, "no device here: no device node matches /dev/ttyX* or /dev/no/*"),
         ({"path": "/dev/nothing", "attributes": {"vendor": "10c4"}}, "no device here"),
         ("coral-usb", "no device here"),
     ],
@@ -75,5 +78,5 @@ def test_what_the_first_may_not_have_and_a_later_one_has(tmp_path: Path) -> None
     assignment = assign(inventory, config.resources)
     assert len(assignment.devices["x/second"]) == 2
     said = why_empty(config.resources[0], inventory, assignment)
-    assert "-gi1-ci0: it has no uuid, which `ids: uuid` names it by" in said
-    assert said.endswith("`settings.nvml`) (and 1 more)")
+    assert "-gi1-ci0: it has no uuid, which `ids: uuid` uses as its id" in said
+    assert said.endswith("from NVIDIA's library) (and 1 more)")

@@ -109,7 +109,7 @@ def test_pairs_by_path_have_their_own_paths_in_the_container() -> None:
         ("/dev/snd/pcmC1D0c", "/dev/snd/pcmC0D0c"),
     ]
     assert [n.path for n in second.devnodes] == ["/dev/snd/controlC2", "/dev/snd/pcmC2D0c", "/dev/snd/midiC2D0"]
-    assert why(found, "path-controlc3") == "x/capture: there is no node for /dev/snd/pcmC*D0c to go with it"
+    assert why(found, "path-controlc3") == "x/capture: the group also needs a node that matches /dev/snd/pcmC*D0c"
 
 
 def test_a_group_whose_member_belongs_to_another_resource_does_not_come_about() -> None:

@@ -34,7 +34,7 @@ def test_what_sits_on_it_goes_with_it() -> None:
 
 def test_what_is_at_no_port_is_not_offered_by_it() -> None:
     found = assigned([device("usb-2", "usb")], BY_PORT)
-    assert why(found, "usb-2") == "x/coral: it is on no USB port, which `identity: port` knows it by"
+    assert why(found, "usb-2") == "x/coral: it is on no USB port, and `identity: port` identifies a device by its port"
 
 
 def test_other_resources_know_that_the_port_is_taken() -> None:

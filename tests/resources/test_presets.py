@@ -75,7 +75,7 @@ def test_cameras_are_no_codecs(tmp_path: Path) -> None:
     found = assign(inventory, [Resource("x/camera", preset("camera"))]).devices["x/camera"]
     assert [device.name for device in found] == ["video0"]
     (codec,) = (device for device in inventory.devices.values() if device.name == "video10")
-    assert preset("camera").why_not(codec) == "it decodes, encodes or converts pictures, and takes none"
+    assert preset("camera").why_not(codec) == "it decodes, encodes or converts images, and captures none"
 
 
 def test_dangerous_presets_say_so_and_offer_nothing_unless_the_resource_does(machine: Host) -> None:

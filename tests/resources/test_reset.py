@@ -107,7 +107,9 @@ def test_a_physical_function_is_not_reset_while_its_virtual_ones_are_offered(tre
     virtual = Resource("example.com/vf", kind("pci", sriov="vf"), reset=True)
     found = assigned(tree, physical, virtual)
     assert ids(found, NAME) == []
-    assert "to reset it would reset pci-0000-3b-00-2, which example.com/vf offers" in why(found, "pci-0000-3b-00-0")
+    assert "a reset of it would also reset pci-0000-3b-00-2, which example.com/vf offers" in why(
+        found, "pci-0000-3b-00-0"
+    )
     assert "pci-0000-3b-00-0" not in found.owners
     reset(tree.host, found.devices["example.com/vf"])  # of itself a virtual function may be reset
     assert resets(tree) == ["0000:3b:00.2", "0000:3b:00.3"]
@@ -135,4 +137,4 @@ def test_of_two_devices_on_one_function_the_first_may_be_reset(tree: Tree) -> No
         interface(tree, parent, f"eth{port}", mac="02:00:00:00:00:01", dev_port=port)
     found = assigned(tree, Resource(NAME, kind("nic"), reset=True))
     assert ids(found, NAME) == ["nic-0000-05-00-0"]
-    assert "to reset it would reset nic-0000-05-00-0" in why(found, "nic-0000-05-00-0-p1")
+    assert "a reset of it would also reset nic-0000-05-00-0" in why(found, "nic-0000-05-00-0-p1")

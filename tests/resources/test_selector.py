@@ -143,11 +143,11 @@ def test_reasons(selector: Selection, reason: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "vendor", "name", "words"),
     [
-        ("gpu", "10de", "profile", " (NVIDIA's library says it, with `settings.nvml`)"),
-        ("gpu", "10de", "memory", " (NVIDIA's library says it, with `settings.nvml`)"),
+        ("gpu", "10de", "profile", " (set `settings.nvml` to read it from NVIDIA's library)"),
+        ("gpu", "10de", "memory", " (set `settings.nvml` to read it from NVIDIA's library)"),
         ("gpu", "1002", "profile", ""),
         ("gpu", "10de", "speed", ""),
-        ("pci", "8086", "ddpProfile", " (the card's driver says it, with `settings.devlink`)"),
+        ("pci", "8086", "ddpProfile", " (set `settings.devlink` to read it from the card's driver)"),
         ("pci", "15b3", "ddpProfile", ""),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_path_means_devices_all_of_whose_nodes_fit() -> None:
     gpu = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128")
     assert Paths(("/dev/dri/*",)).why_not(gpu) == ""
     assert Paths(("/dev/dri/card*", "/dev/dri/render*")).why_not(gpu) == ""
-    assert Paths(("/dev/dri/render*",)).why_not(gpu) == "its node /dev/dri/card0 does not fit /dev/dri/render*"
+    assert Paths(("/dev/dri/render*",)).why_not(gpu) == "its node /dev/dri/card0 does not match /dev/dri/render*"
 
 
 def test_a_selector_concerns_the_kinds_that_it_can_mean() -> None:
@@ -244,8 +244,8 @@ def test_presets_say_what_they_are() -> None:
         ("/dev/mcelog", (10, 61), "kernel's memory"),
         ("/dev/zfs", (10, 62), "storage"),
         ("/dev/ttyprintk", (5, 3), "kernel's log"),
-        ("/dev/vhci", (10, 137), "pass for real"),
-        ("/dev/made", (10, 203), "pass for real"),
+        ("/dev/vhci", (10, 137), "look like real ones"),
+        ("/dev/made", (10, 203), "look like real ones"),
         ("/dev/cpu/microcode", (10, 184), "processor"),
         ("/dev/machine-checks", (10, 227), "kernel's memory"),
         ("/dev/hpet", (10, 228), "clock"),

@@ -48,7 +48,7 @@ def test_a_share_for_each_so_much_of_a_devices_memory() -> None:
 @pytest.mark.parametrize(
     ("unshared", "words"),
     [
-        (SILENT, "does not say how much memory it has"),
+        (SILENT, "the size of its memory is not known"),
         (device("gpu-x", "gpu", attributes={"memory": GI}), "a share of"),
     ],
 )
@@ -68,14 +68,14 @@ def test_the_first_that_means_a_device_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("sharesOf: [{}]", "is said once"),
-        ("sharesOf: [{count: 2, memory: 1Gi}]", "is said once"),
+        ("sharesOf: [{}]", "exactly one of `count` and `memory`"),
+        ("sharesOf: [{count: 2, memory: 1Gi}]", "exactly one of `count` and `memory`"),
         ("sharesOf: [{count: 0}]", "0 is less than 1"),
         ("sharesOf: [{memory: lots}]", "lots is not an amount"),
-        ("sharesOf: [{memory: 1m}]", "a share of 1m of memory is none"),
+        ("sharesOf: [{memory: 1m}]", "a share of 1m of memory is too small"),
         (f"sharesOf: [{{count: {LIST_LIMIT}}}]", "the kubelet takes"),
         ("sharesOf: [{select: gpuu, count: 2}]", "gpuu"),
-        ("sharesOf: [{count: 2}]\nreset: true", "a reset would hit the other containers"),
+        ("sharesOf: [{count: 2}]\nreset: true", "a reset would affect the other containers"),
         ("api: dra\nsharesOf: [{memory: 1Gi}]\ndra: {capacity: {memory: {value: 2Gi, default: 1Gi}}}", "sharesOf"),
         ("api: dra\nsharesOf: [{count: 1}]\ndra: {capacity: {cores: 8}}", "without `default`"),
     ],

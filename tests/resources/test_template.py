@@ -75,7 +75,7 @@ def test_a_filled_value_has_a_limit() -> None:
     """Of bytes, which characters may have several of; nothing longer is made on the way."""
     stick = Device("usb-1", "usb", "1-2", attributes={"serial": "\u00fc" * 1000})
     assert len(render("{serial}" * 16, ["a"], [stick]).encode()) == 32_000
-    words = r"^variable A: more than 32768 bytes with the facts of 1 device\(s\); name fewer"
+    words = r"^variable A: more than 32768 bytes with the attributes of 1 device\(s\); use fewer"
     with pytest.raises(ValueTooLong, match=words):
         render("{serial}" * 1_000_000, ["a"], [stick], of="variable A")
     assert len(render("x" * MOST_BYTES, [], [])) == MOST_BYTES

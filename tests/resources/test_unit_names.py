@@ -24,7 +24,7 @@ def test_a_device_is_known_by_what_the_resource_says(named_by: Ids, name: str) -
 def test_what_has_no_such_name_is_not_offered_and_the_others_are() -> None:
     found = assigned([GPU, TWIN, BARE], Resource("x/gpu", Kinds(("gpu",)), ids="uuid"))
     assert ids(found, "x/gpu") == ["gpu-a", "gpu-b"]
-    assert why(found, "gpu-c") == "x/gpu: it has no uuid, which `ids: uuid` names it by"
+    assert why(found, "gpu-c") == "x/gpu: it has no uuid, which `ids: uuid` uses as its id"
     assert [x.is_refused for x in found.rest] == [True]
     assert set(found.owners) == {"gpu-a", "gpu-b"}
     by_path = assigned([GPU, BARE], Resource("x/gpu", Kinds(("gpu",)), ids="path"))

@@ -26,7 +26,7 @@ def reasons(host: Host, *resources: Resource) -> set[str]:
 def test_each_node_is_needed_and_named(tmp_path: Path) -> None:
     host = MadeUpHost(tmp_path, "fuse").host
     for path in ("vhost-net", "net/tun"):
-        missing = f"`vhostNet` of x/dpdk needs /dev/{path}, which is not here; load its kernel module"
+        missing = f"`vhostNet` of x/dpdk needs /dev/{path}, which does not exist; load its kernel module"
         assert reasons(host, WITH) == {missing}
         (tmp_path / "dev" / path).parent.mkdir(exist_ok=True)
         (tmp_path / "dev" / path).write_text("c 10:238\n")  # as the kernel has it before the module is loaded

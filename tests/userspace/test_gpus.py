@@ -162,13 +162,11 @@ def test_a_driver_in_a_container_has_a_root_of_its_own(machine: Machine, folder:
 
 
 def test_what_is_not_there_is_explained(machine: Machine) -> None:
-    assert machine.found().problem == (
-        f"NVIDIA's driver {OLD} has no libraries below /; settings.driverRoot says where"
-    )
+    assert machine.found().problem == (f"NVIDIA's driver {OLD} has no libraries below /; set settings.driverRoot")
     install(machine.root, NEW)
     assert machine.found().problem == (
-        f"NVIDIA's kernel module is {OLD}, its libraries below / are {NEW}: load the module that goes with them, or"
-        " start the node again"
+        f"NVIDIA's kernel module is {OLD}, its libraries below / are {NEW}; load the matching module, or reboot"
+        " the node"
     )
     machine.load(NEW)
     assert machine.found().problem == ""

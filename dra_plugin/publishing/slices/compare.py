@@ -1,4 +1,4 @@
-"""Whether a stored slice is what was desired, in the eyes of the API: quantities by value, order counts.
+"""Whether a stored slice equals the desired one for the API: quantities by value, and order counts.
 
 The server sets the time of a taint that has none, so that a desired taint without a time is like one with any.
 """

@@ -1,7 +1,7 @@
-"""Publishes ResourceSlices: what the driver wants is on the API server, and stays there whatever others do to it.
+"""Publishes ResourceSlices: it writes the desired slices to the API server, and restores them if others change them.
 
-One task looks at one pool after the other (`publisher`), when it is time to (`queue`), once another one, which follows
-the slices on the server, has said what there is (`view`). Source: DRA node specification, section 3.
+One task compares one pool after the other (`publisher`) when it is due (`queue`), after another task, which watches the
+slices on the server, has the stored ones (`view`). Source: DRA node specification, section 3.
 """
 
 import asyncio
@@ -202,4 +202,4 @@ class Controller:
 
 
 def _log(error: Exception, message: str) -> None:
-    log.warning("%s: %s%s", message, error, "" if isinstance(error, InvalidPool) else "; it is tried again")
+    log.warning("%s: %s%s", message, error, "" if isinstance(error, InvalidPool) else "; nodeplug tries again")

@@ -1,6 +1,6 @@
-"""What a driver wants to have published: pools of slices of devices, and the rules that a pool must keep.
+"""The desired state of a driver: pools of slices of devices, and the rules for a pool.
 
-One `Slice` becomes one ResourceSlice object. Nothing here splits lists of devices: whoever builds them respects the
+One `Slice` becomes one ResourceSlice object. Nothing here splits lists of devices: the caller respects the
 API's limits per object. The order of devices in a slice and of slices in a pool counts (first fit in the allocator).
 """
 

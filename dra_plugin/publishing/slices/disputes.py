@@ -1,7 +1,8 @@
-"""Whether somebody else writes our ResourceSlices, too: two instances would fight without a word.
+"""Detects another program that writes our ResourceSlices, such as a second instance with the same node name.
 
-What a look sets right although nothing else was desired since the last one, somebody has changed. What is created again
-does not count: a kubelet took it away, or it went with its Node, and with it others of its pool are updated.
+If a comparison has to restore slices although nothing else was desired since the last one, another program has changed
+them. Created slices do not count: a kubelet deletes slices, or they are deleted with their Node, and others of the pool
+are then updated.
 """
 
 import logging
@@ -40,7 +41,7 @@ class Disputes:
         if is_often and now - self._said_at >= _SAID_AGAIN:
             self._said_at = now
             log.warning(
-                "ResourceSlices of pool %s are changed by somebody else again and again, and set right each time: is"
-                " another nodeplug running with the same settings.nodeName and settings.driverName?",
+                "ResourceSlices of pool %s are changed by another program again and again, and restored each time;"
+                " check whether another nodeplug runs with the same settings.nodeName and settings.driverName",
                 pool,
             )

@@ -1,4 +1,4 @@
-"""Fields that the API server did not store, because a feature is off there.
+"""Fields that the API server did not store, because a feature gate is off.
 
 Source: DRA node specification, 3.8; the alpha features of 1.37 besides.
 """

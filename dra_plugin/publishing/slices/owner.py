@@ -1,4 +1,4 @@
-"""Who owns the published slices: they are deleted with it."""
+"""The owner of the published slices: they are deleted with it."""
 
 from msgspec import Struct
 

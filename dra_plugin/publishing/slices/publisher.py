@@ -1,4 +1,4 @@
-"""One look at one pool: compare, write, and learn from the answers. Knows nothing of time-tables and connections.
+"""One synchronization of one pool: compare, write, and evaluate the answers. Independent of schedules and connections.
 
 Source: DRA node specification, 3.4 to 3.9. Texts of errors are those of the reference library.
 """

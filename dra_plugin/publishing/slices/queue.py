@@ -1,8 +1,8 @@
-"""When to look at which pool. Pure: every method that depends on time is given the time, in seconds.
+"""When to synchronize which pool. Pure: every method that depends on time gets the time, in seconds.
 
-A failure is followed by another look, later each time (and all failures together stay below a rate). Slices that were
-taken away are put back as soon as their taking away seems to be over; when that happens again and again, later each
-time, so that two writers who disagree do not keep a server busy. Source: DRA node specification, 3.3.
+After a failure the pool is synchronized again with an increasing delay, and all failures together stay below a rate.
+Deleted slices are created again as soon as the deletions seem to be over; if that repeats, with an increasing delay, so
+that two writers that disagree do not keep a server busy. Source: DRA node specification, 3.3.
 """
 
 from msgspec import Struct

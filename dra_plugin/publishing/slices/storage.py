@@ -1,4 +1,4 @@
-"""The API server as the publisher sees it, in whichever version there is."""
+"""The API server for the publisher, in whichever API version it serves."""
 
 from collections.abc import Awaitable
 from typing import TypeVar

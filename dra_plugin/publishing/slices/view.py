@@ -1,8 +1,8 @@
-"""What is stored on the API server, as far as we can know: what the watch says, and what we wrote since.
+"""What is stored on the API server, as far as is known: the state of the watch, and our writes since then.
 
-The watch is late: until it has caught up, or `ttl` seconds have passed, the answers to our own writes count more.
-Deletions that were not ours are told apart, because what others took away has to come back soon.
-Source: DRA node specification, 3.6. Pure: every method that depends on time is given the time, in seconds.
+The watch is delayed: until it has caught up, or `ttl` seconds have passed, the answers to our own writes override it.
+Deletions by others are recorded separately, because such slices must be created again soon.
+Source: DRA node specification, 3.6. Pure: every method that depends on time gets the time, in seconds.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-// A device plugin in Go that behaves; what a kubelet wants of one is said where it is done.
+// A device plugin in Go that passes `nodeplug kubelet verify`; comments explain what a kubelet expects.
 //
 //	nodeplug kubelet verify -- ./device-plugin {dir}
 package main
@@ -28,12 +28,12 @@ type plugin struct {
 	stopped chan struct{}
 }
 
-// No preferences, no calls before a container starts.
+// The plugin's options: no preferred allocation, no PreStartContainer.
 func (p *plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
 	return &api.DevicePluginOptions{}, nil
 }
 
-// Send the whole list, and again whenever it changes; the stream ends when the plugin does.
+// Send the whole list at once and after each change. The stream stays open until the plugin ends.
 func (p *plugin) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatchServer) error {
 	list := &api.ListAndWatchResponse{}
 	for _, id := range devices {
@@ -49,7 +49,7 @@ func (p *plugin) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatch
 	return nil
 }
 
-// Answer for each container, and the same again for the same question; refuse what there is not.
+// Return what each container gets, and the same for a repeated request. Refuse devices that do not exist.
 func (p *plugin) Allocate(_ context.Context, request *api.AllocateRequest) (*api.AllocateResponse, error) {
 	answer := &api.AllocateResponse{}
 	for _, container := range request.ContainerRequests {
@@ -74,8 +74,8 @@ func known(id string) bool {
 	return false
 }
 
-// Serve at a name that was never used: kubelets from 1.37 on refuse one that they are connected to. Serve first, then
-// register, for the kubelet calls back at once.
+// Serve at a new socket name: kubelets since 1.37 refuse a name that they are connected to. Serve before you register,
+// because the kubelet calls back at once.
 func serve(folder string, number int) (stop func(), err error) {
 	endpoint := fmt.Sprintf("gopher-%d-%d.sock", os.Getpid(), number)
 	path := filepath.Join(folder, endpoint)
@@ -112,7 +112,7 @@ func register(folder, endpoint string) error {
 	return err
 }
 
-// Which kubelet this is: one that starts makes its socket anew and knows no plugin any more.
+// Return what identifies a kubelet: one that starts creates a new socket, and has no plugins until they register.
 func kubeletAt(folder string) string {
 	info, err := os.Stat(filepath.Join(folder, "kubelet.sock"))
 	if err != nil {

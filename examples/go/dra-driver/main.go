@@ -1,4 +1,5 @@
-// A DRA driver in Go that behaves, on upstream's kubeletplugin helper: two devices, a CDI file for each claim.
+// A DRA driver in Go that passes `nodeplug kubelet verify`, with upstream's kubeletplugin helper: two devices, and a CDI
+// file for each claim.
 //
 //	nodeplug kubelet verify --dra -- ./dra-driver -kubelet {kubelet} -kubeconfig {kubeconfig} -node {node} -cdi FOLDER
 package main
@@ -26,7 +27,7 @@ const name = "gopher.example.com"
 
 type driver struct{ cdi string }
 
-// Called again after every restart of the kubelet, and to be answered as before.
+// The kubelet calls this again after each of its restarts; the answer must be the same.
 func (d *driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (
 	map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := map[types.UID]kubeletplugin.PrepareResult{}
@@ -42,7 +43,7 @@ func (d *driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Devi
 	var described []any
 	for _, result := range claim.Status.Allocation.Devices.Results {
 		if result.Driver != name {
-			continue // another driver's
+			continue // a device of another driver
 		}
 		id := string(claim.UID) + "-" + result.Device
 		edits := map[string]any{"env": []string{"GOPHER=" + result.Device}}
@@ -54,14 +55,14 @@ func (d *driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Devi
 	if err != nil {
 		return nil, err
 	}
-	draft := d.file(claim.UID) + ".draft" // a runtime that looks meanwhile reads the whole file or none
+	draft := d.file(claim.UID) + ".draft" // so that a runtime reads either the whole file or none
 	if err := os.WriteFile(draft, spec, 0o644); err != nil {
 		return nil, err
 	}
 	return prepared, os.Rename(draft, d.file(claim.UID))
 }
 
-// Called until it succeeds, also for what was never prepared.
+// The kubelet calls this until it succeeds, also for claims that were never prepared.
 func (d *driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (
 	map[types.UID]error, error) {
 	results := map[types.UID]error{}
@@ -75,7 +76,7 @@ func (d *driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplug
 	return results, nil
 }
 
-// Not called, for the service is switched off below.
+// Never called, because the health service is disabled below.
 func (d *driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
 	return kubeletplugin.ErrHealthNotSupported
 }
@@ -91,8 +92,8 @@ func (d *driver) file(claim types.UID) string {
 func main() {
 	node := flag.String("node", os.Getenv("NODE_NAME"), "the node's name")
 	kubelet := flag.String("kubelet", "/var/lib/kubelet", "the kubelet's folder")
-	cdi := flag.String("cdi", "/var/run/cdi", "where CDI files go")
-	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "the way to the API server")
+	cdi := flag.String("cdi", "/var/run/cdi", "the folder for CDI files")
+	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "the kubeconfig for the API server")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()

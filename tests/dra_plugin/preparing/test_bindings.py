@@ -225,7 +225,7 @@ async def test_what_somebody_holds_is_waited_for(machine: Machine) -> None:
     drivers = Drivers(machine.made_up.host, patience=0.05)
     machine.kernel.held.clear()
     for _ in range(2):
-        with pytest.raises(BindRefused, match=r"waits for somebody to let go of 0000:41:00\.0"):
+        with pytest.raises(BindRefused, match=r"unbinding the driver of 0000:41:00\.0"):
             drivers.give_back(record.allocated[0].binding)
     machine.kernel.held.set()
     drivers._blocked[GPU].join()
@@ -269,7 +269,7 @@ async def test_a_driver_that_is_gone_holds_up_no_claim(machine: Machine, caplog:
     await machine.prepare(CARD)
     machine.kernel.unload("snd_hda_intel")
     await machine.unprepare(CARD)
-    assert "stays without its driver snd_hda_intel" in caplog.text
+    assert "does not get back its driver snd_hda_intel" in caplog.text
     assert machine.kernel.drivers() == {**BEFORE, SOUND: ("", "")}
     assert machine.units() == []
 
@@ -348,7 +348,7 @@ def _read_only(machine: Machine) -> None:
         (_no_iommu, "is in no IOMMU group; is the IOMMU switched on"),
         (_gone, "the function 0000:42:00.0 is gone"),
         (_no_iommufd, "there is no /dev/iommu; load its kernel module"),
-        (_another_group, "another one than at the last scan: 0000:42:00.0, 0000:43:00.0"),
+        (_another_group, "group changed since the last scan: 0000:42:00.0, 0000:43:00.0"),
         (_bridge, "the bridge 0000:00:1f.0 of the same IOMMU group is held by driver lpc_ich"),
         (_read_only, "the driver of 0000:42:00.0 cannot be changed: Resource temporarily unavailable"),
     ],
@@ -449,7 +449,7 @@ async def test_another_card_in_the_slot_is_not_bound_for_the_claim_of_the_first(
     await machine.prepare(CARD)
     machine.kernel.reboot()  # a card that was plugged in has its own driver
     machine.kernel.made.file("/sys/devices/pci0000:00/0000:41:00.0/device", "0x73bf")
-    assert "another card than the claim got" in await machine.refusal(CARD)
+    assert "another device than the claim was allocated" in await machine.refusal(CARD)
     machine.scan()
     assert machine.kernel.drivers() == BEFORE
     await machine.unprepare(CARD)
@@ -469,7 +469,7 @@ async def test_a_group_has_one_owner(machine: Machine) -> None:
     assert assignment.devices["example.com/gpu"] == ()
     reason = next(x.reason for x in assignment.rest if x.device.id == "pci-0000-41-00-0")
     assert reason == (
-        "example.com/gpu: pci-0000-41-00-1 of the same IOMMU group cannot be had: example.com/sound owns it"
+        "example.com/gpu: pci-0000-41-00-1 of the same IOMMU group is unavailable: example.com/sound owns it"
     )
     machine.resources = [bound("all", "*")]
     (card, nic) = (x for x in machine.assigned().devices["example.com/all"])

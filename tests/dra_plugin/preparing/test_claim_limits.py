@@ -73,7 +73,7 @@ def test_a_value_that_names_too_much_is_refused_by_its_name(devices: tuple[Prese
     written = record(*devices, found)
     tracemalloc.start()
     try:
-        words = r"^variable A0 of request r0: more than 32768 bytes with the facts of 32 device\(s\)"
+        words = r"^variable A0 of request r0: more than 32768 bytes with the attributes of 32 device\(s\)"
         with pytest.raises(ValueTooLong, match=words):
             claim_spec(DRIVER, written, devices[0])
         assert tracemalloc.get_traced_memory()[1] < 2 * 1024 * 1024
@@ -149,7 +149,7 @@ def test_the_resources_own_group_is_the_administrators(devices: tuple[Presence, 
 )
 def test_variables_that_are_not_a_claims_to_set(name: str) -> None:
     parameters = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig", "env": {name: "x"}}
-    with pytest.raises(InvalidConfig, match=rf"^parameters\.env\.{name}: is not for a "):
+    with pytest.raises(InvalidConfig, match=rf"^parameters\.env\.{name}: cannot be set by a "):
         read(json.dumps(parameters), from_class=False)
     if name not in ("LD_PRELOAD", "PATH", "GLIBC_TUNABLES"):
         assert read(json.dumps(parameters), from_class=True).env == {name: "x"}

@@ -15,10 +15,10 @@ from tests.running import until
 async def test_what_a_device_lacks_is_refused_by_its_name(world: World) -> None:
     """The resource's own word, and what a claim says."""
     wanted = claim(result("misc-fuse"), configs=[config(env={"MAC": "{mac}"})])
-    assert await world.refusal(wanted) == "request gpu: device misc-fuse has no mac, which the variable MAC names"
+    assert await world.refusal(wanted) == "request gpu: device misc-fuse has no mac, which the variable MAC uses"
     world.scan(fuse=replace(world.made_up.devices()["misc-fuse"], unavailable="it has no serial"))
     assert await world.refusal(claim(result("misc-fuse"))) == (
-        "request gpu: device misc-fuse cannot be had: it has no serial"
+        "request gpu: device misc-fuse is unavailable: it has no serial"
     )
     assert (world.units(), world.files()) == ([], [])
 
@@ -75,7 +75,7 @@ async def test_a_device_that_becomes_another_one_at_its_port_stays_its_claims(wo
     plug_in(world, "usb-18d1-9302-2", "misc-kvm")
     await until(lambda: list(world.container(devices).nodes) == ["/dev/kvm"])
     assert await world.prepare(claim(result("usb-port-2"))) == devices
-    assert "has given usb-port-2" in await world.refusal(claim(result("usb-port-2"), uid=uid(2)))
+    assert "has allocated usb-port-2" in await world.refusal(claim(result("usb-port-2"), uid=uid(2)))
 
 
 async def test_the_scheduler_knows_who_has_a_port_whatever_is_there(node: Node) -> None:
@@ -97,7 +97,7 @@ async def test_two_devices_of_a_request_are_not_put_at_one_path(world: World) ->
     }
     world.scan(**names)
     assert await world.refusal(claim(result("misc-fuse"), result("misc-kvm"))) == (
-        "request gpu: two of its devices would be at /dev/mine in one container; ask for one"
+        "request gpu: two of its devices would have the path /dev/mine in one container; request one"
     )
     await world.prepare(claim(result("misc-fuse", "a"), result("misc-kvm", "b")))
 
@@ -105,7 +105,7 @@ async def test_two_devices_of_a_request_are_not_put_at_one_path(world: World) ->
 async def test_the_nodes_of_vhost_net_go_with_a_device(world: World) -> None:
     world.resources = [resource("fuse", vhost_net=True)]
     await world.restart()
-    assert "needs /dev/vhost-net, which is not here" in await world.refusal(claim(result("misc-fuse")))
+    assert "needs /dev/vhost-net, which does not exist" in await world.refusal(claim(result("misc-fuse")))
     (world.made_up.root / "dev/net").mkdir()
     for name in ("vhost-net", "net/tun"):
         (world.made_up.root / "dev" / name).write_text("c 10:200\n")

@@ -132,7 +132,7 @@ def test_other_drivers_configuration_is_not_ours_to_judge() -> None:
             "parameters.env.A B: cannot be the name of a variable; use letters, digits and underscores",
         ),
         (CONFIG | {"env": {"A": "{colour}"}}, "parameters.env.A: no device has {colour}"),
-        (CONFIG | {"env": {"A": "{"}}, "parameters.env.A: a brace without its other; write {{ or }} for a brace"),
+        (CONFIG | {"env": {"A": "{"}}, "parameters.env.A: unmatched brace; write {{ or }} for a brace"),
         (
             CONFIG | {"mounts": [{"hostPath": "/opt/a"}]},
             "parameters.mounts: only a DeviceClass can mount; ask your administrator for one",
@@ -153,17 +153,17 @@ def test_what_is_wrong_is_refused_with_its_path(parameters: Any, words: str) -> 
 
 @pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "KUBERNETES_PORT", "NODEPLUG_MINE__GPU"])
 def test_reserved_variables_are_refused(name: str) -> None:
-    words = f"parameters.env.{name}: is not for a configuration to set; choose another name"
+    words = f"parameters.env.{name}: cannot be set by a configuration; choose another name"
     assert problems(CONFIG | {"env": {name: "x"}}) == [words]
     assert problems(CONFIG | {"env": {name: "x"}}, from_class=True) == [words]
 
 
 def test_members_that_come_twice_are_seen_in_text() -> None:
     head = '{"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig", '
-    assert problems(head + '"reset": true, "reset": false}') == ["parameters.reset: comes twice"]
-    assert problems(head + '"env": {"A": "1", "A": "1"}}') == ["parameters.env.A: comes twice"]
+    assert problems(head + '"reset": true, "reset": false}') == ["parameters.reset: appears twice"]
+    assert problems(head + '"env": {"A": "1", "A": "1"}}') == ["parameters.env.A: appears twice"]
     twice = head + '"mounts": [{"hostPath": "/opt/a", "hostPath": "/etc"}]}'
-    assert problems(twice, from_class=True) == ["parameters.mounts[0].hostPath: comes twice"]
+    assert problems(twice, from_class=True) == ["parameters.mounts[0].hostPath: appears twice"]
 
 
 @pytest.mark.parametrize(

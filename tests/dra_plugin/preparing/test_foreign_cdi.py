@@ -24,5 +24,5 @@ async def test_an_administrator_is_told_what_a_device_lacks_for_its_name(world: 
     world.scan(fuse=replace(found, unavailable="it has no uuid"))
     wanted = claim(result("misc-fuse", admin_access=True))
     assert await world.refusal(wanted) == (
-        "request gpu: device misc-fuse cannot be had: it has no uuid, which cdiDevices names"
+        "request gpu: device misc-fuse is unavailable: it has no uuid, which cdiDevices uses"
     )

@@ -61,7 +61,7 @@ async def test_a_repair_for_which_no_thread_is_left_is_one_that_is_made_again(
         await asyncio.sleep(0)
         with no_more_threads():
             assert not await world.preparer.repair()
-        assert "files of claims: no thread is left: can't start new thread; it is tried again" in caplog.text
+        assert "files of claims: no thread is left: can't start new thread; nodeplug tries again" in caplog.text
     finally:
         answers.set()
         await waiting

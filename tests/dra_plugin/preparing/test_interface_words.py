@@ -41,7 +41,7 @@ def test_an_interface_that_was_made_anew_at_its_hardware(tmp_path: Path, link: L
     [
         ({"name": "a/b"}, "interface.name: a/b cannot be the name"),
         ({"name": "sixteen-letters-"}, "at most 15"),
-        ({"name": "eth0"}, "eth0 is taken in every pod"),
+        ({"name": "eth0"}, "every pod has an interface eth0 already"),
         ({"mtu": 67}, "interface.mtu"),
         ({"mac": "01:00:5e:00:00:01"}, "interface.mac: must be the address of one interface"),
         ({"mac": "00:00:00:00:00:00"}, "interface.mac"),
@@ -49,7 +49,7 @@ def test_an_interface_that_was_made_anew_at_its_hardware(tmp_path: Path, link: L
         ({"addresses": ["198.51.100.0/24"]}, "its network's own address"),
         ({"addresses": ["127.0.0.1/8"]}, "a loopback address"),
         ({"addresses": ["fe80::1%1/64"]}, "not an address with its prefix"),
-        ({"addresses": ["198.51.100.7/24", "198.51.100.7/25"]}, "comes twice"),
+        ({"addresses": ["198.51.100.7/24", "198.51.100.7/25"]}, "appears twice"),
         ({"addresses": [f"198.51.100.{x}/24" for x in range(1, 10)]}, "addresses"),
         ({"speed": 1}, "speed"),
     ],

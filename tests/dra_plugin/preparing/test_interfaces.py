@@ -353,7 +353,7 @@ async def test_what_the_kernel_does_not_take_back_holds_up_no_claim(
     # no other sandbox of the pod starts without it
     await until(lambda: not any("/claim=" in x for x in network.devices()))
     await network.unprepare(mine)
-    assert "mv0 is not given back its MTU 1500" in caplog.text
+    assert "mv0 does not get back its MTU 1500" in caplog.text
     assert state("mv0") == (1280, *before[1:])
     assert network.units() == network.files() == []
 
@@ -504,11 +504,11 @@ async def test_what_the_kernel_refuses_leaves_everything_as_it_was(network: Netw
     ("moves", "interface", "words"),
     [
         (None, {"name": "data0"}, "does not move into pods"),
-        (InterfaceMoves(), {"name": "data0"}, "interface.name is not for a claim to choose"),
-        (InterfaceMoves(), {"mtu": 1300}, "interface.mtu is not"),
-        (InterfaceMoves(), {"mac": MAC}, "interface.mac is not"),
-        (InterfaceMoves(), {"addresses": ["198.51.100.7/24"]}, "198.51.100.7/24 is not among .*: none"),
-        (ALL, {"addresses": ["192.0.2.7/24"]}, "192.0.2.7/24 is not among .* 198.51.100.0/24, 2001:db8::/64"),
+        (InterfaceMoves(), {"name": "data0"}, "a claim cannot set interface.name here"),
+        (InterfaceMoves(), {"mtu": 1300}, "a claim cannot set interface.mtu"),
+        (InterfaceMoves(), {"mac": MAC}, "a claim cannot set interface.mac"),
+        (InterfaceMoves(), {"addresses": ["198.51.100.7/24"]}, "198.51.100.7/24 is not one of .*: none"),
+        (ALL, {"addresses": ["192.0.2.7/24"]}, "192.0.2.7/24 is not one of .* 198.51.100.0/24, 2001:db8::/64"),
         (ALL, {"addresses": ["198.51.100.200/24"]}, "the node itself has the address 198.51.100.200/24, at np1"),
     ],
 )
@@ -644,7 +644,7 @@ async def test_of_several_runtimes_each_must_be_able_to(tmp_path: Path) -> None:
     folders = [str(able.parent), str(other.parent)]
     words = OciRuntime(folders=folders).why_not()
     assert words.startswith(f"the runtime {other} cannot move interfaces")
-    assert words.endswith(f"say in settings.ociRuntime which of {able}, {other} containers get")
+    assert words.endswith(f"set settings.ociRuntime to the one that runs the containers ({able}, {other})")
     assert OciRuntime(str(able), folders).why_not() == ""
     other.unlink()
     other.symlink_to(able)

@@ -94,7 +94,7 @@ async def test_what_cannot_be_had_is_refused_with_words(world: World) -> None:
         await world.refusal(claim(result("misc-none"))) == "request gpu: device misc-none is not offered on this node"
         " any more; delete the pod to get another one"
     )
-    assert "is in the pool worker-2, this node's is worker-1" in await world.refusal(
+    assert "is in the pool worker-2, and this node's pool is worker-1" in await world.refusal(
         claim(result("misc-fuse", pool="worker-2"))
     )
     sick = replace(world.made_up.devices()["misc-fuse"], health=Health(False, "too hot: 105 C"))
@@ -118,7 +118,7 @@ async def test_a_node_that_is_another_devices_now_is_refused(world: World, chang
 async def test_another_claims_device_is_refused_by_its_holders_name(world: World) -> None:
     await world.prepare(claim(result("misc-fuse"), name="first", uid=uid(1)))
     refusal = await world.refusal(claim(result("misc-fuse"), uid=uid(2)))
-    assert f"has given misc-fuse to claim/default/first/{uid(1)}" in refusal
+    assert f"has allocated misc-fuse to claim/default/first/{uid(1)}" in refusal
     assert "wait until that claim is unprepared" in refusal
     assert [lease.owner for lease in world.ledger.leases()] == [f"claim/{uid(1)}"]
 
@@ -345,7 +345,7 @@ async def test_a_wrong_configuration_is_refused_with_its_place(world: World) -> 
         v1.DeviceAllocationConfiguration(source=v1.FROM_CLASS, requests=("gpu",)),
     ]
     assert await world.refusal(claim(result("misc-fuse"), configs=configs)) == (
-        "config[2] (from the claim): parameters.env.PATH: is not for a configuration to set; choose another name;"
+        "config[2] (from the claim): parameters.env.PATH: cannot be set by a configuration; choose another name;"
         " config[3] (from the class): only opaque parameters are understood"
     )
     assert world.units() == []

@@ -302,7 +302,7 @@ async def test_nobody_gets_what_a_lost_ledger_had_while_it_is_not_known_what_pod
     node.patience = patience
     await node.lose()
     for wanted in (running, new):
-        assert "it is not known yet what pods hold" in await node.refusal(wanted)
+        assert "the devices of running pods are not known yet" in await node.refusal(wanted)
     assert node.units() == []
     node.kubelet.show("pod", "running", devices)
     if first == "running":
@@ -351,7 +351,7 @@ async def test_a_device_that_may_be_another_one_by_now_is_restored_after_the_nex
     node.made_up.renumber("fuse", 77)  # no scan has seen it yet
     node.kubelet.show("pod", "running", devices)
     new = await cluster.allocate("new", result("misc-kvm", share_id=SHARES[0]))
-    assert "it is not known yet what pods hold" in await node.refusal(new)
+    assert "the devices of running pods are not known yet" in await node.refusal(new)
     node.made_up.renumber("fuse", 0)
     node.scan()
     await node.prepare(new)
@@ -374,7 +374,7 @@ async def test_a_lost_claim_keeps_its_devices_though_one_of_them_is_gone(node: N
     assert "whole or in parts" in await node.refusal(await cluster.allocate("other", result("misc-kvm")))
     node.made_up.renumber("fuse", 0)
     node.scan()
-    assert "has given misc-fuse to claim/default/running" in await node.refusal(
+    assert "has allocated misc-fuse to claim/default/running" in await node.refusal(
         await cluster.allocate("new", result("misc-fuse"))
     )
     assert await node.prepare(running) == devices
@@ -458,7 +458,7 @@ async def test_what_an_administrator_sees_does_not_cost_a_lost_claim_its_other_d
     await cluster.delete("other")
     await node.lose()
     await node.reconcile()
-    assert "has given misc-fuse to claim/default/other" in await node.refusal(
+    assert "has allocated misc-fuse to claim/default/other" in await node.refusal(
         await cluster.allocate("new", result("misc-fuse"))
     )
 

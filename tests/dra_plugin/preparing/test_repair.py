@@ -84,7 +84,7 @@ async def test_a_claim_that_cannot_be_described_now_keeps_no_daemon_from_startin
         with monkeypatch.context() as lower:
             lower.setattr("resources.template.MOST_BYTES", 4)
             await world.restart()
-            assert "its files cannot be put back: variable NODES" in caplog.text
+            assert "its files cannot be written again: variable NODES" in caplog.text
             assert world.container(kept).nodes
         assert await world.preparer.repair()
         assert world.container(prepared).nodes

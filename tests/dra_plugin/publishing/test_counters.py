@@ -71,7 +71,7 @@ def test_families_have_sets_of_their_own() -> None:
 def test_a_device_beyond_the_limits_is_left_out_with_the_reason() -> None:
     wholes = {f"w{i:02}": whole(f"w{i:02}") for i in range(MOST_COUNTERS * MOST_SETS + 1)}
     counters = exclusion({**wholes, "z": part("z", *wholes)})
-    assert counters.left_out == {"z": "it excludes devices by 3 sets of counters, and a device may draw on 2"}
+    assert counters.left_out == {"z": "it shares counter sets with other devices: 3, and the limit for a device is 2"}
 
 
 def test_a_part_of_a_layout_has_room_for_one_set_beside_its_own() -> None:

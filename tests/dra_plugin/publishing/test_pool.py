@@ -49,7 +49,7 @@ def test_a_slice_has_room_for_every_device_to_fall_ill() -> None:
 
 def test_a_device_of_which_the_resource_says_what_it_has_not_is_for_no_new_claim() -> None:
     """Whatever the resource wants of unhealthy ones: whoever has it keeps it."""
-    lacking = structs.replace(gpus(1)[0], unavailable="it has no mac, which env.MAC of x/y names")
+    lacking = structs.replace(gpus(1)[0], unavailable="it has no mac, which env.MAC of x/y uses")
     offers = offering([structs.replace(resource(), dra=DraOptions(taint="NoExecute"))], {GPU: [lacking]})
     (taint,) = published(offers)["gpu-0000"].taints
     assert (taint.key, taint.effect) == (f"{DRIVER}/unavailable", "NoSchedule")

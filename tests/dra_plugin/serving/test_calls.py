@@ -107,7 +107,7 @@ async def test_the_kubelet_is_told_what_took_so_long(promised: bool, waits_for: 
     gate = driver.close(claim.uid)
     promise: asyncio.Future[Driver] = asyncio.get_running_loop().create_future()
     calls = ClaimCalls(promise if promised else driver, NoClaims())
-    with pytest.raises(NotAnsweredInTime, match=f"still waiting for {waits_for}.*; the next call goes on from here"):
+    with pytest.raises(NotAnsweredInTime, match=f"still waiting for {waits_for}.*; the next call continues"):
         await calls.unprepare([claim], 0)
     gate.set()
     await calls.finish(PATIENCE)

@@ -150,7 +150,7 @@ async def test_what_a_kubelet_accepted_ends_with_it(
 ) -> None:
     kubelet_socket = folders.registry.parent / "device-plugins" / "kubelet.sock"
     kubelet_socket.parent.mkdir()
-    words = f"waiting for the kubelet: nobody listens at {kubelet_socket}"
+    words = f"waiting for the kubelet: nothing listens at {kubelet_socket}"
     plugin = await start(folders=structs.replace(folders, kubelet_socket=kubelet_socket))
     for count in (1, 2):
         kubelet = UnixServer(kubelet_socket, [])

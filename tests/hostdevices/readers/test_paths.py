@@ -124,7 +124,7 @@ def test_a_wildcard_for_folders_goes_down_eight_and_lists_each_once(tree: Tree) 
 def test_very_many_folders_are_a_problem_and_not_listed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "_MOST_FOLDERS", 3)
     (problem,) = (x for x in read_paths(tree.host, ["/dev/**/one"]) if isinstance(x, Problem))
-    assert problem == Problem("/dev/**/one", "leads to more than 3 folders; what is in the others is not found")
+    assert problem == Problem("/dev/**/one", "leads to more than 3 folders; files in the others are not found")
 
 
 def test_a_path_is_a_part_of_the_device_whose_node_it_is(tree: Tree) -> None:

@@ -27,7 +27,7 @@ def test_the_nodes_console_says_so(tree: Tree) -> None:
     tree.device("/sys/devices/virtual/tty/console", group="class/tty", active="tty0 ttyS0")
     (device,) = (x for x in read_ttys(tree.host) if isinstance(x, Device))
     assert device.attributes == {"name": "ttyS0", "bus": "platform", "driver": "serial", "console": True}
-    assert why_dangerous(device) == "it gives the node's console"
+    assert why_dangerous(device) == "it gives access to the node's console"
 
 
 def test_ports_of_one_serial_card_are_told_apart(tree: Tree) -> None:

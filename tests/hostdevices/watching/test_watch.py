@@ -462,7 +462,7 @@ async def test_a_defect_in_what_is_added_to_a_scan_ends_no_watcher(
     assert ids(change) == ["misc-kvm"]
     assert not change.diff.removed
     assert [x.message for x in caplog.records] == [
-        "the scan failed: what was found before counts; it is tried again every 0.02 s"
+        "the scan failed: devices keep their last state; nodeplug tries again every 0.02 s"
     ]
     assert "a library's own folder" in caplog.text
 

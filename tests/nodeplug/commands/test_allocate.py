@@ -161,10 +161,10 @@ def test_what_if_with_a_file_and_with_copies(folder: Path, tmp_path_factory: pyt
     more = tmp_path_factory.mktemp("more") / "claim.yaml"
     more.write_text(_claim("second", 1))
     result = _run(folder, "--what-if", f"+{more}")
-    assert result.output.splitlines()[0] == "what if: would fit no more: node-a, node-b"
+    assert result.output.splitlines()[0] == "what if: would no longer fit: node-a, node-b"
     result = _run(folder, "--what-if", "+claim/default/second~default/wanted", "--node", "node-a")
-    assert result.output.splitlines()[0] == "what if: would fit no more: node-a"
-    assert _run(folder, "--what-if", "-node/node-a").output.count("node-a") == 1, "it would fit no more"
+    assert result.output.splitlines()[0] == "what if: would no longer fit: node-a"
+    assert _run(folder, "--what-if", "-node/node-a").output.count("node-a") == 1, "it would no longer fit"
 
 
 def test_claims_and_nodes_can_be_picked(folder: Path) -> None:
@@ -206,7 +206,7 @@ def test_without_nodes_those_of_the_slices_are_meant_and_templates_are_claims(tm
         (["x.yaml"], "\x00", "x.yaml: "),
         (["x.yaml"], "{apiVersion: v1, kind: Node, metadata: {name: n1}}", "there is no claim without an allocation"),
         (["x.yaml", "--claim", "c"], "{apiVersion: v1, kind: Node, metadata: {name: n1}}", "--claim c: no such claim"),
-        (["x.yaml", "--what-if", "more"], _claim("c", 1), "--what-if more: say +FILE"),
+        (["x.yaml", "--what-if", "more"], _claim("c", 1), "--what-if more: write +FILE"),
         (["x.yaml", "--what-if", "-claim/other"], _claim("c", 1), "--what-if: there is no claim other; there are"),
         (["x.yaml", "--what-if", "-device/a/b"], _claim("c", 1), "--what-if: there is no device a/b; write"),
         (["x.yaml", "--node", "n"], _claim("c", 1), "--node n: no such node; there are node"),

@@ -56,7 +56,7 @@ def test_who_owns_what_in_a_pipe(file: Path, root: Path) -> None:
         ["example.com/fuse", "misc-fuse", "/dev/fuse"],
         ["example.com/serial", serial, "/dev/serial/by-id/usb-FTDI"],
         ["example.com/kvm", "-", "no device here: misc-fuse: its name is fuse, not kvm"],
-        ["-", "block-loop0", "example.com/serial: its node /dev/loop0 does not fit /dev/serial/by-id/*"],
+        ["-", "block-loop0", "example.com/serial: its node /dev/loop0 does not match /dev/serial/by-id/*"],
     ]
 
 
@@ -255,7 +255,9 @@ def test_cdi_devices_that_nobody_describes_are_problems(file: Path, root: Path) 
     (root / "etc/cdi/broken.json").write_text("{")
     problems = json.loads(check(file, "--root", root, "-o", "json").stdout)["problems"]
     assert [each["where"] for each in problems] == ["/etc/cdi/broken.json", "example.com/fuse misc-fuse"]
-    assert problems[1]["reason"].startswith("no CDI spec in /etc/cdi, /var/run/cdi has v.com/bc=all, so its container")
+    assert problems[1]["reason"].startswith(
+        "no CDI spec in /etc/cdi, /var/run/cdi defines v.com/bc=all, so its container"
+    )
 
 
 def test_gpus_without_their_drivers_libraries_are_unavailable(file: Path, tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ def test_gpus_without_their_drivers_libraries_are_unavailable(file: Path, tmp_pa
     install(root, "535.104.05")
     assert reasons() == {""}
     remove(root, "535.104.05")
-    assert reasons() == {"NVIDIA's driver 535.104.05 has no libraries below /; settings.driverRoot says where"}
+    assert reasons() == {"NVIDIA's driver 535.104.05 has no libraries below /; set settings.driverRoot"}
     assert not state.exists()
 
 
@@ -302,7 +304,7 @@ def test_a_name_in_the_file_goes_before_none_that_was_typed(tmp_path: Path) -> N
     root.mkdir(exist_ok=True)
     result = check(file, "--root", root, "--node", "node-b")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"--node node-b: settings.nodeName in {file} is node-a, which goes before;" in result.stderr
+    assert f"--node node-b: settings.nodeName in {file} is node-a and overrides it;" in result.stderr
     for words in ((), ("--node", "node-a")):
         found = json.loads(check(file, "--root", root, "-o", "json", *words).stdout)
         assert [x["name"] for x in found["resources"]] == ["x/a", "x/b"]
@@ -314,11 +316,11 @@ def test_what_is_merely_at_another_path_is_one_line(tmp_path: Path) -> None:
     file.write_text("resources: [{name: example.com/serial, select: {path: /dev/ttyUSB0}}]")
     rest = [x for x in check(file, "--root", tree.root).stdout.splitlines() if x.startswith("-")]
     assert [x for x in rest if "its node" in x and "/dev/ttyS0" not in x] == []
-    assert any("its node /dev/ttyS0 does not fit /dev/ttyUSB0" in x for x in rest)  # which might have been meant
+    assert any("its node /dev/ttyS0 does not match /dev/ttyUSB0" in x for x in rest)  # which might have been meant
     assert any("devices" in x and "at no path of a resource" in x for x in rest)
     assert len(rest) < 10
     wide = check(file, "--root", tree.root, "-o", "wide").stdout
-    assert "its node /dev/kvm does not fit /dev/ttyUSB0" in wide
+    assert "its node /dev/kvm does not match /dev/ttyUSB0" in wide
 
 
 def test_of_many_nodes_the_devices_own_come_first(tmp_path: Path) -> None:

@@ -179,8 +179,8 @@ def test_in_a_pipe(file: Path, root: Path, state: Path) -> None:
     assert result.exit_code == 0, result.output
     assert [" ".join(line.split()) for line in result.stdout.splitlines() if line.startswith("leased")] == [
         "leased example.com/fuse misc-fuse.0 a pod that the kubelet has not reported yet: unchanged",
-        f"leased example.com/old misc-kvm {POD}: example.com/old is not offered any more; its pod keeps it, and nobody"
-        " gets misc-kvm of example.com/kvm before it ends",
+        f"leased example.com/old misc-kvm {POD}: example.com/old is not offered any more; its pod keeps it, and no"
+        " other pod gets misc-kvm of example.com/kvm before it ends",
         "leased example.com/tun misc-tun claim/default/c/c: misc-tun is not offered through DRA any more; its pods keep"
         " it",
     ]
@@ -213,7 +213,7 @@ async def test_a_running_daemon_is_not_disturbed(file: Path, root: Path, tmp_pat
 def test_a_folder_without_leases_is_no_state_directory(file: Path, root: Path, tmp_path: Path) -> None:
     result = check(file, "--root", root, "--state", tmp_path)
     assert result.exit_code == 1
-    assert f"Error: {tmp_path}: there is no ledger.sqlite3 here; settings.stateDirectory" in result.stderr
+    assert f"Error: {tmp_path}: there is no ledger.sqlite3 here; the path is settings.stateDirectory" in result.stderr
 
 
 def test_a_database_that_is_none_is_an_error(file: Path, root: Path, tmp_path: Path) -> None:

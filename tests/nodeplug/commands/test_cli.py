@@ -174,7 +174,7 @@ def test_fish_completes_commands_with_what_they_are() -> None:
     done = subprocess.run([fish, "-c", code], env=_environment(), capture_output=True, text=True, check=True)
     lines = dict(line.split("\t") for line in done.stdout.splitlines())
     assert list(lines) == ["withhold", "release"]
-    assert lines["release"].startswith("End the lease of UNIT by hand, of a claim")
+    assert lines["release"].startswith("End the lease of UNIT by hand; for a unit of a claim")
 
 
 def test_zsh_completes_at_its_prompt(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ resources: {gpus: [{pattern: "*A100*", name: a100}], mig: [{pattern: 1g.10gb+me,
     assert "# `resources` is left out: NVIDIA's plugin ignores it, too." in result.stdout
     mixed = converted(tree, "{version: v1, flags: {migStrategy: mixed}}")
     assert mixed.exit_code == 1
-    assert "the file does not say which profiles there are" in mixed.stderr
+    assert "the file does not list the profiles" in mixed.stderr
 
 
 def test_what_nvidias_plugin_ignores_is_ignored(tree: Tree) -> None:
@@ -245,12 +245,14 @@ def test_a_manifest_is_looked_through_for_what_is_a_plugins(tree: Tree) -> None:
     assert list(resources(result)) == ["smarter-devices/video7", "npu.intel.com/accel"]
     first, *lines = result.stdout.splitlines()
     assert first.endswith("a configuration of smarter-device-manager and Intel's NPU device plugin.")
-    assert "# Line 12 is of another object: what smarter offers is in its file, and not in its DaemonSet." in lines
+    assert (
+        "# Line 12 belongs to another object: the devices of smarter are in its file, and not in its DaemonSet."
+        in lines
+    )
     nothing = converted(tree, "kind: Namespace\n---\nkind: Service\n")
     assert nothing.exit_code == 2
     assert (
-        ":1:1: none of these objects is a device plugin's; kinds: ConfigMap, Configuration, DaemonSet, "
-        in nothing.stderr
+        ":1:1: none of these objects is a device plugin; kinds: ConfigMap, Configuration, DaemonSet, " in nothing.stderr
     )
 
 
@@ -258,7 +260,7 @@ def test_standard_input(tree: Tree) -> None:
     words = ["convert", "-", "--root", str(tree.host.root)]
     result = CliRunner().invoke(main, words, input="[{devicematch: ^video7$, nummaxdevices: 1}]")
     assert list(resources(result)) == ["smarter-devices/video7"]
-    assert result.stdout.startswith("# Made of standard input, a configuration of smarter")
+    assert result.stdout.startswith("# Converted from standard input, a configuration of smarter")
 
 
 def test_of_several_entries_the_user_says_which(tree: Tree) -> None:
@@ -316,8 +318,8 @@ data:
 def test_what_nobody_could_have_is_not_offered_to_all(tree: Tree) -> None:
     """Of what cannot be read as it was meant, nothing is left that selects more."""
     for text, reason in (
-        ("[{devicematch: ^video7$, nummaxdevices: 0}]", "nobody could have one (nummaxdevices is 0)"),
-        ('{"configList": [{"resourceName": "a", "rdmaHcaMax": 0}]}', "nobody could have it (rdmaHcaMax)"),
+        ("[{devicematch: ^video7$, nummaxdevices: 0}]", "no pod could have one (nummaxdevices is 0)"),
+        ('{"configList": [{"resourceName": "a", "rdmaHcaMax": 0}]}', "no pod could have it (rdmaHcaMax)"),
         (
             '{"resourceList": [{"resourceName": "a", "selectors": {"acpiIndexes": ["x"]}}]}',
             "no function has the ACPI index x (acpiIndexes)",
@@ -488,7 +490,7 @@ def test_ddp_profiles_need_the_drivers_to_be_asked(tree: Tree) -> None:
         ),
         (
             "configList: [{resourceName: a, rdmaHcaMax: 1, selectors: {vendors: ['*']}}]",
-            "no function has the id *: the plugin knows four digits, in small letters",
+            "no function has the id *: the plugin uses four digits, in lower case",
         ),
         (
             "devices: [{name: a, groups: [{count: 2, paths: [{path: /dev/a0}, {path: /dev/b0}]},"
@@ -497,11 +499,11 @@ def test_ddp_profiles_need_the_drivers_to_be_asked(tree: Tree) -> None:
         ),
         (
             "devices: [{name: a, groups: [{paths: [{path: '/dev/a*', mountPath: /dev/x/}]}]}]",
-            "what fits a glob is in a folder of the container under its own name",
+            "files that match a glob are in a folder of the container under their own names",
         ),
         (
             "devices: [{name: a, groups: [{paths: [{path: /dev/a, optional: true}, {path: /dev/b, optional: true}]}]}]",
-            "all of a group's nodes are optional",
+            "all nodes of a group are optional",
         ),
         (
             "devices: [{name: a, groups: [{usb: [{vendor: '0403', product: '6001'}]},"
@@ -509,14 +511,17 @@ def test_ddp_profiles_need_the_drivers_to_be_asked(tree: Tree) -> None:
             "several groups of USB ids, some with more than one",
         ),
         ("devices: [{name: a, groups: [{paths: [{path: /etc/../a}]}]}]", "/etc/../a"),
-        ("devices: [{name: a, groups: [{paths: [{path: /dev/a, limit: 3}]}]}]", "several of its devices have at once"),
+        (
+            "devices: [{name: a, groups: [{paths: [{path: /dev/a, limit: 3}]}]}]",
+            "several of its devices have at the same time",
+        ),
         ("devices: [{name: a, groups: [{paths: [{path: /etc/a, type: Mount}]}]}]", "groups without a device node"),
         ("[{devicematch: '^vcsm.*$', nummaxdevices: 1}]", "nothing here fits it"),
         ("[{devicematch: nvidia-gpu, nummaxdevices: 1}]", "Tegra's GPUs"),
         ("[{devicematch: '^iio:device0$', nummaxdevices: 1}]", "nothing here fits it"),
         (
             "devices: [{name: 'iio:0', groups: [{paths: [{path: /dev/a}]}]}]",
-            "that cannot be a resource name: after the",
+            "it cannot be a resource name: after the",
         ),
         ("[{devicematch: '(', nummaxdevices: 1}]", "not an expression"),
     ],
@@ -534,7 +539,7 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
     [
         (
             "a: 1",
-            ":1:1: this is no configuration that is known; --from akri | amd | generic | habana | host-device | ",
+            ":1:1: this is not a known configuration; --from akri | amd | generic | habana | host-device | ",
         ),
         (
             '{"resourceList": [{"resourceName": "a", "selector": {}}]}',
@@ -542,7 +547,7 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
         ),
         ("devices: [{name: a, groups: [{usb: [{vendor: 0403, product: x}]}]}]", "YAML takes 0403 for a number"),
         ("[--device, '{name: ']", ":1:12: this is not YAML"),
-        ("{kind: ConfigMap, data: {}}", "this ConfigMap has no entries; give the one that the plugin reads"),
+        ("{kind: ConfigMap, data: {}}", "this ConfigMap has no entries; convert the one that the plugin reads"),
         ("{version: v2}", 'unknown value "v2"'),
         ("{kind: KubeVirt, spec: {}}", "this KubeVirt has no spec.configuration.permittedHostDevices"),
     ],

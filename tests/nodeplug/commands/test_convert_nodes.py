@@ -115,7 +115,7 @@ spec: {configuration: {permittedHostDevices: {usb: [{resourceName: kubevirt.io/s
 """
     result = CliRunner().invoke(main, ["convert", "-", "--root", str(tree.host.root)], input=permitted)
     assert result.exit_code == 1
-    assert "kubevirt.io/set is left out: of one of its USB ids there are several" in result.stderr
+    assert "kubevirt.io/set is left out: there are several devices with one of its USB ids" in result.stderr
 
 
 def test_what_the_file_could_not_say_is_left_out_and_the_rest_is_there(tree: Tree) -> None:
@@ -248,12 +248,12 @@ async def test_a_usb_device_of_akri_that_kubevirt_takes(tree: Tree, tmp_path: Pa
 @pytest.mark.parametrize(
     ("rule", "properties", "reason"),
     [
-        ('SUBSYSTEM=="tty"', [NAMED], "SUBSYSTEM has to be usb (devicePluginResourceName)"),
+        ('SUBSYSTEM=="tty"', [NAMED], "SUBSYSTEM must be usb (devicePluginResourceName)"),
         ('SUBSYSTEM=="usb"', ['{name: vfioPassthrough, value: "True"}'], "`kind: vfio` and `compat: kubevirt` (vfio"),
         (
             'SUBSYSTEM=="usb"',
             ["{name: devicePluginResourceName, value: akri.sh/other}"],
-            "KubeVirt looks for akri.sh/other in it (devicePluginResourceName), and not for akri.sh/mine",
+            "KubeVirt requests akri.sh/other (devicePluginResourceName), and not akri.sh/mine",
         ),
     ],
 )
@@ -274,11 +274,11 @@ def test_a_property_of_akri_in_another_object_is_asked_for(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("handler", "rule", "reason"),
     [
-        ("onvif", "x", "the handler onvif finds no devices of the node itself"),
+        ("onvif", "x", "the handler onvif finds no devices on the node itself"),
         (
             "udev",
             'ATTRS{idVendor}=="0403"',
-            "it means every part of such a device; say which, with SUBSYSTEM or KERNEL",
+            "it matches every part of such a device; select some with SUBSYSTEM or KERNEL",
         ),
         ("udev", 'SUBSYSTEM=="tty", TAG=="x"', "nothing here stands for TAG with `x`"),
         (
@@ -289,10 +289,10 @@ def test_a_property_of_akri_in_another_object_is_asked_for(tree: Tree) -> None:
         (
             "udev",
             'KERNEL=="ttyUSB*", ENV{ID_VENDOR_ID}!="0403"',
-            "what it excludes is known of a kind of devices alone",
+            "an exclusion needs a kind of devices",
         ),
         ("udev", 'SUBSYSTEM=="net"', "nothing here stands for SUBSYSTEM with `net`"),
-        ("udev", 'KERNEL=="a", RUN{program}+="x"', 'what begins with `RUN{program}+="x"` is no match that is known'),
+        ("udev", 'KERNEL=="a", RUN{program}+="x"', 'what begins with `RUN{program}+="x"` is not a known match'),
     ],
 )
 def test_what_akri_finds_and_no_selector_can(tree: Tree, handler: str, rule: str, reason: str) -> None:

@@ -93,9 +93,7 @@ def test_a_device_config_without_the_plugin_offers_nothing(tree: Tree) -> None:
 
 
 def test_our_own_device_config_is_no_configuration_of_amds(tree: Tree) -> None:
-    assert (
-        "no configuration that is known" in converted(tree, "{apiVersion: nodeplug.dev/v1, kind: DeviceConfig}").stderr
-    )
+    assert "not a known configuration" in converted(tree, "{apiVersion: nodeplug.dev/v1, kind: DeviceConfig}").stderr
 
 
 def test_the_flag_for_what_amds_gpus_are(tree: Tree) -> None:
@@ -123,25 +121,26 @@ def test_a_nic_cluster_policy_has_two_plugins_files(tree: Tree) -> None:
     [
         (
             "{apiVersion: nvidia.com/v1, kind: ClusterPolicy, spec: {mig: {strategy: single}}}",
-            "what a ClusterPolicy offers is in the DaemonSet that NVIDIA's operator makes of it; give that,"
+            "the offered devices are in the DaemonSet that NVIDIA's operator makes from a ClusterPolicy; convert that,"
             " `kubectl get daemonset nvidia-device-plugin-daemonset -o yaml` in the operator's namespace",
         ),
         (
             "{apiVersion: sriovnetwork.openshift.io/v1, kind: SriovNetworkNodePolicy, spec: {resourceName: a}}",
-            "in the ConfigMap that the SR-IOV operator makes of all its policies; give that, `kubectl get configmap"
-            " device-plugin-config -o yaml`",
+            "in the ConfigMap that the SR-IOV operator makes from all its policies; convert that, `kubectl get"
+            " configmap device-plugin-config -o yaml`",
         ),
         *(
             (
                 f"{{apiVersion: sriovnetwork.openshift.io/v1, kind: {kind}, spec: {{}}}}",
-                "in the ConfigMap that the SR-IOV operator makes of all its policies",
+                "in the ConfigMap that the SR-IOV operator makes from all its policies",
             )
             for kind in ("SriovNetworkNodeState", "SriovNetworkPoolConfig", "SriovOperatorConfig")
         ),
         *(
             (
                 f"{{apiVersion: sriovnetwork.k8snetworkplumbingwg.io/v1alpha1, kind: {kind}, spec: {{}}}}",
-                "this is of a DRA driver, whose devices have no names that pods could go on asking for; write a",
+                "this belongs to a DRA driver, whose devices have no resource names that pods could continue to"
+                " request; write a",
             )
             for kind in ("SriovResourcePolicy", "DeviceAttributes")
         ),
@@ -164,5 +163,5 @@ def test_what_to_give_instead(tree: Tree, text: str, message: str) -> None:
 
 def test_another_ones_object_of_that_name_is_passed_over(tree: Tree) -> None:
     policy = "{apiVersion: kyverno.io/v1, kind: ClusterPolicy, spec: {}}"
-    assert "this is no configuration that is known" in converted(tree, policy).stderr
+    assert "this is not a known configuration" in converted(tree, policy).stderr
     assert "another object" not in converted(tree, f"{policy}\n---{NIC_CLUSTER_POLICY}").stdout

@@ -119,7 +119,7 @@ def test_flags_choose_gpus(node: Node, flags: list[str], offered: list[str]) -> 
         (
             "{kind: QatDevicePlugin, spec: {initImage: a, kernelVfDrivers: [4xxxvf], maxNumDevices: 1}}",
             {"qat.intel.com/cy": ["0000:6b:00.1"]},
-            "making and binding them was the plugin's work",
+            "the plugin created and bound them, and nodeplug does not",
         ),
         (
             "{kind: DsaDevicePlugin, spec: {sharedDevNum: 10, provisioningConfig: queues}}",
@@ -179,7 +179,10 @@ async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, s
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{kind: QatDevicePlugin, spec: {dpdkDriver: igb_uio}}", "functions of igb_uio are not offered"),
+        (
+            "{kind: QatDevicePlugin, spec: {dpdkDriver: igb_uio}}",
+            "nodeplug offers functions of vfio-pci and not of igb_uio",
+        ),
         ("{kind: QatDevicePlugin, spec: {maxNumDevices: 8, kernelVfDrivers: [c6xxvf]}}", "maxNumDevices is 8"),
         ("{kind: FpgaDevicePlugin, spec: {mode: region}}", "fpga.intel.com/region-... is left out"),
         ("{kind: SgxDevicePlugin, spec: {dcapInfraResources: true}}", "sgx.intel.com/qe is left out"),
@@ -198,9 +201,9 @@ def test_what_has_no_counterpart_is_named(node: Node, text: str, reason: str) ->
     [
         (
             daemon_set("intel/intel-gpu-plugin:1", "-no-such"),
-            "-no-such is no flag of intel-gpu; flags: allocation-policy",
+            "-no-such is not a flag of intel-gpu; flags: allocation-policy",
         ),
-        (daemon_set("example.com/own"), "no container of this DaemonSet is of a plugin that is known"),
+        (daemon_set("example.com/own"), "no container of this DaemonSet is a known plugin"),
         (daemon_set("nvcr.io/nvidia/kubevirt-gpu-device-plugin:v1.4.0"), "convert KubeVirt's permittedHostDevices"),
         (daemon_set("docker.io/projecthami/hami:v2.6"), "share GPUs with `shares`, `sharesOf` or `mps`"),
         ("{kind: GpuDevicePlugin, spec: {sharedDev: 1}}", "unknown key sharedDev; did you mean sharedDevNum?"),
@@ -249,7 +252,7 @@ def test_the_xids_that_nvidias_plugin_is_told_of(
     assert [x.health for x in config.resources] == [health]
     assert config.settings.nvml is (health == "strict")
     assert config.settings.ignored_xids == (Settings().ignored_xids if ignored is None else tuple(ignored))
-    assert ("before, those of DP_ENABLE_HEALTHCHECKS alone" in result.stdout) is (disabled == "xids,3")
+    assert ("before, only those of DP_ENABLE_HEALTHCHECKS" in result.stdout) is (disabled == "xids,3")
 
 
 def test_operators_begin_the_program_by_a_shell(node: Node) -> None:
@@ -266,7 +269,7 @@ def test_operators_begin_the_program_by_a_shell(node: Node) -> None:
         amd = converted("rocm/k8s-device-plugin:latest", f"{wait} -v=5 -pulse=30 -resource_naming_strategy=mixed{then}")
         assert list(node.offered(amd)) == ["amd.com/spx_nps1"]
     labeller = converted("rocm/k8s-device-plugin:labeller-latest", "./k8s-node-labeller -vram")
-    assert "no container of this DaemonSet is of a plugin that is known" in labeller.stderr
+    assert "no container of this DaemonSet is a known plugin" in labeller.stderr
 
 
 HELPERS = {
@@ -281,7 +284,7 @@ def test_programs_that_label_nodes_offer_nothing(node: Node, image: str, program
     assert program in text
     result = node.converted(text)
     assert result.exit_code == 2
-    assert "no container of this DaemonSet is of a plugin that is known" in result.stderr
+    assert "no container of this DaemonSet is a known plugin" in result.stderr
 
 
 def test_the_program_beside_nvidias_that_chooses_a_file_is_not_the_plugin(node: Node) -> None:
@@ -291,7 +294,7 @@ def test_the_program_beside_nvidias_that_chooses_a_file_is_not_the_plugin(node: 
     chooser = f'{{image: "{image}", command: [config-manager], env: [{{name: ONESHOT, value: "false"}}]}}'
     result = node.converted(text.replace("containers: [", f"containers: [{chooser}, "))
     assert result.exit_code == 2
-    assert "what nvidia offers is in its file" in result.stderr
+    assert "the devices of nvidia are in its file" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -306,7 +309,7 @@ def test_the_program_beside_nvidias_that_chooses_a_file_is_not_the_plugin(node: 
 def test_plugins_whose_file_is_not_in_their_daemon_set(node: Node, image: str, words: list[str], whose: str) -> None:
     result = node.converted(daemon_set(image, *words))
     assert result.exit_code == 2
-    message = f"what {whose} offers is in its file, and not in its DaemonSet; give the ConfigMap that it mounts"
+    message = f"the devices of {whose} are in its file, and not in its DaemonSet; convert the ConfigMap that it mounts"
     assert message in result.stderr
 
 

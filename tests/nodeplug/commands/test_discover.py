@@ -206,7 +206,7 @@ class TestCapture:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         before = file.read_bytes()
         result = run("capture", file, "--root", root, "--mask")
-        words = f"Error: {file} is there already, and stays as it is: name a file that is not\n"
+        words = f"Error: {file} exists already and is not changed; name a new file\n"
         assert (result.exit_code, result.stderr) == (1, words)
         assert file.read_bytes() == before
         assert run("capture", "-", "--root", root).stdout_bytes == before

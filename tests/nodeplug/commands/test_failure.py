@@ -58,9 +58,12 @@ def test_a_wrong_command_line_is_answered_in_words() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("kubelet verify -- nowhere", "nowhere: No such file or directory; what follows -- is a program's path"),
+        ("kubelet verify -- nowhere", "nowhere: No such file or directory; after -- write the program's path"),
         ("kubelet verify --dra -- ./config.yaml", "./config.yaml: Permission denied; is it a program"),
-        ("kubelet checkpoint config.yaml", "config.yaml: it is no checkpoint of a kubelet, which is JSON: Expecting"),
+        (
+            "kubelet checkpoint config.yaml",
+            "config.yaml: it is not a checkpoint of a kubelet, which is JSON: Expecting",
+        ),
     ],
 )
 def test_what_cannot_be_run_or_read_is_named(command: str, message: str) -> None:

@@ -92,8 +92,8 @@ async def test_a_cancel_while_background_work_ends_is_heard() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--kubeconfig", "CONFIG", "--apiserver"], "goes without --apiserver"),
-        (["--kubeconfig", "CONFIG", "--load", "CONFIG"], "goes without --apiserver"),
+        (["--kubeconfig", "CONFIG", "--apiserver"], "leave out --apiserver"),
+        (["--kubeconfig", "CONFIG", "--load", "CONFIG"], "leave out --apiserver"),
         (["--no-apiserver", "--port", "1"], "are for the API server"),
         (["--kubeconfig", "CONFIG"], "no context"),
     ],

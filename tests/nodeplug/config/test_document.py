@@ -41,7 +41,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         "9:5: the key name is missing; the extended resource that pods request: `example.com/gpu`",
         '10:20: YAML takes 0660 for a number; write it in quotes: "0660"',
         "13:5: unknown key share; did you mean shares?",
-        "14:5: the key select stands here for the second time; the first is in line 12",
+        "14:5: the key select appears twice; the first is in line 12",
         '15:5: this must be a mapping, not "hello"; what the node offers',
     ]
 
@@ -58,7 +58,7 @@ def test_what_single_keys_have_wrong_is_told_beside_other_mistakes() -> None:
         "unknown attribute speeed",
         'write it in quotes: "0x1"',
         "unknown key share",
-        "LD_PRELOAD is not ours to set",
+        "LD_PRELOAD cannot be set here",
         "unknown field {nope}",
         'a whole number, not "x"',
         "/etc is not below any of settings.allowedMounts",
@@ -102,7 +102,7 @@ def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -
         ("shares: 99999999999999999999", "99999999999999999999 has more digits than any number here"),
         ("shares:", "this has no value; give a whole number or leave the key out"),
         ("shares: ~", "this has no value; give a whole number or leave the key out"),
-        ("cdi: yes", "yes may mean true, false or a text; write true or false"),
+        ("cdi: yes", "yes can mean true, false or a text; write true or false"),
         ('cdi: "true"', 'this must be true or false or auto, not "true"; leave the quotes out'),
         ("cdi: 1", 'this must be true or false or auto, not "1"; how containers get device nodes'),
         ("cdi: [auto]", "this must be true or false or auto, not a list"),
@@ -118,7 +118,7 @@ def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -
         ("preferred: pack", 'unknown value "pack"; did you mean packed?'),
         ("group: siblings", 'unknown value "siblings"; known are functions, parent'),
         ('env: {A: "\\x01"}', "this text has a control character"),
-        ("permissions: |\n  rw", "this text has a control character; line breaks are some, too"),
+        ("permissions: |\n  rw", "this text has a control character; line breaks are control characters, too"),
         ("access: {uid: -1}", "-1 is less than 0; the owner"),
         ("access: {uid: 5000000000}", "5000000000 is more than 4294967294; the owner"),
     ],
@@ -166,14 +166,14 @@ def test_an_object_for_kubectl_is_named() -> None:
           config.yaml: |
             resources: []
     """) == [
-        "2:7: this is a ConfigMap for kubectl, not the configuration in it; give what stands below its `config.yaml:"
-        " |`, as a file of its own"
+        "2:7: this is a ConfigMap for kubectl, not the configuration in it; write the text below its `config.yaml:"
+        " |` to a file, and use that file"
     ]
 
 
 def test_values_for_the_chart_are_named() -> None:
     assert wrong("config: {resources: []}")[1:] == [
-        "1:1: unknown key config; as in values for the Helm chart: give what stands below it, as a file of its own"
+        "1:1: unknown key config; as in values for the Helm chart: write the text below it to a file, and use that file"
     ]
 
 

@@ -66,7 +66,7 @@ def test_an_interface_moves_and_what_a_claim_may_choose_of_it() -> None:
         ("dra: {interface: go}", "known are move"),
         ("dra: {interface: {names: true}}", "names"),
         ("dra: {interface: {addresses: [198.51.100.7/24]}}", "198.51.100.7/24 is not a prefix"),
-        ("dra: {interface: {addresses: [0.0.0.0/0]}}", "has all addresses there are"),
+        ("dra: {interface: {addresses: [0.0.0.0/0]}}", "contains every address"),
         ("shares: 2\ndra: {interface: move}", "in one pod at a time"),
     ],
 )
@@ -100,7 +100,7 @@ def test_everything_that_parts_can_say() -> None:
 def test_through_dra_nodes_are_always_cdi_devices_so_they_can_have_owners() -> None:
     assert one("select: kvm\napi: dra\ncdi: false\naccess: {uid: 5}").access is not None
     (found,) = wrong_with("select: kvm\napi: both\ncdi: false\naccess: {uid: 5}")
-    assert found.startswith("only CDI can say who owns a node")
+    assert found.startswith("only CDI can set the owner of a device node")
 
 
 def test_the_kubelets_limit_of_lists_is_not_that_of_dra() -> None:
@@ -112,23 +112,23 @@ def test_the_kubelets_limit_of_lists_is_not_that_of_dra() -> None:
     [
         (
             "dra: {taint: none}",
-            "this says how devices are offered through DRA, and these are not; add `api: dra` or `api: both` to the"
-            " resource",
+            "this key is only for DRA, and the resource is not offered through DRA; add `api: dra` or `api: both` to"
+            " the resource",
         ),
         ("api: DRA", 'unknown value "DRA"; did you mean dra?'),
         ("api: dra\ndra: {taint: Evict}", 'unknown value "Evict"; known are NoExecute, NoSchedule, none'),
         (
             "api: both\ndra: {extendedResource: true}",
             "the kubelet already counts x/y through the device plugin API: pods could get it twice; leave this out,"
-            " or take `api: dra`",
+            " or set `api: dra`",
         ),
-        ("api: dra\nannotations: {a: b}", "only the device plugin API knows annotations; leave them out"),
+        ("api: dra\nannotations: {a: b}", "only the device plugin API has annotations; leave them out"),
         ("api: dra\ndra: {attributes: {vendor: x}}", "the attribute vendor is each device's own; choose another name"),
         (
             "api: dra\ndra: {attributes: {resource.kubernetes.io/x: 1}}",
             "the attribute resource.kubernetes.io/x is Kubernetes' own; choose another name",
         ),
-        ("api: dra\ndra: {attributes: {kind: x}}", "the attribute kind is not yours to set; choose another name"),
+        ("api: dra\ndra: {attributes: {kind: x}}", "the attribute kind cannot be set here; choose another name"),
         ("api: dra\ndra: {attributes: {a.b/c-d: x}}", "a.b/c-d cannot be the name of an attribute or a capacity"),
         ('api: dra\ndra: {attributes: {a: "{serail}"}}', "unknown field {serail}; did you mean serial?"),
         (f"api: dra\ndra: {{attributes: {{a: {'x' * 65}}}}}", "an attribute has at most 64 bytes"),
@@ -143,11 +143,12 @@ def test_the_kubelets_limit_of_lists_is_not_that_of_dra() -> None:
         ),
         (
             "api: dra\ndra: {capacity: {a: {value: 9, min: 1, validValues: [2]}}}",
-            "min and validValues: a device without `shares` is given out as a whole",
+            "min and validValues: a device without `shares` is allocated as a whole",
         ),
         (
             "api: dra\nshares: 2\ndra: {capacity: {a: 9}}",
-            "without `default` the first claim would take all of it, and the shares be of no use; say what a claim",
+            "without `default` the first claim would get the whole amount, and the other shares nothing; set what a"
+            " claim",
         ),
         (
             "api: dra\nshares: 2\ndra: {capacity: {a: {value: 9, default: 1, min: 1, validValues: [1]}}}",
@@ -155,19 +156,19 @@ def test_the_kubelets_limit_of_lists_is_not_that_of_dra() -> None:
         ),
         (
             "api: dra\nshares: 2\ndra: {capacity: {a: {value: 9, default: 1, max: 3}}}",
-            "a range begins somewhere; add `min`",
+            "a range needs `min`; add `min`",
         ),
         (
             "api: dra\nshares: 2\ndra: {capacity: {a: {value: 9, default: 10, min: 10}}}",
-            'no server takes this: Invalid value: "10": min is larger than capacity value: 9',
+            'no API server accepts this: Invalid value: "10": min is larger than capacity value: 9',
         ),
         (
             "api: dra\nshares: 2\ndra: {capacity: {a: {value: 9, default: 1, validValues: [2, 3]}}}",
-            'no server takes this: Invalid value: "1": default value is not valid according to the requestPolicy',
+            'no API server accepts this: Invalid value: "1": default value is not valid according to the requestPolicy',
         ),
         (
             "api: dra\nshares: 2\ndra: {capacity: {shares: {value: 9, default: 1}}}",
-            "the capacity shares is what `shares` says",
+            "the capacity `shares` is set by the key `shares`",
         ),
         (
             f"api: dra\ndra: {{capacity: {{{', '.join(f'c{i}: 1' for i in range(25))}}}}}",
@@ -175,11 +176,11 @@ def test_the_kubelets_limit_of_lists_is_not_that_of_dra() -> None:
         ),
         (
             "api: dra\ndra: {bindingConditions: [a]}",
-            "bindingConditions and bindingFailureConditions need each other; say when the device can be had",
+            "bindingConditions and bindingFailureConditions must be set together; say when the device can be had",
         ),
         (
             "api: dra\ndra: {bindingConditions: [a], bindingFailureConditions: [b c]}",
-            'no server takes this: Invalid value: "b c": name part must consist of alphanumeric',
+            'no API server accepts this: Invalid value: "b c": name part must consist of alphanumeric',
         ),
         ("api: dra\ndra: {counters: {a: 1}}", "nothing takes from these counters; add `partitions`"),
     ],
@@ -204,7 +205,7 @@ def test_what_a_resource_may_not_say_of_dra(text: str, message: str) -> None:
         (
             "{name: p, consumes: {a: 1}, attributes: {partitionType: x}}",
             "",
-            ["the attribute partitionType is not yours to set; choose another name"],
+            ["the attribute partitionType cannot be set here; choose another name"],
         ),
         ("{name: p, consumes: {a: 1}, attributes: {x/y/z: 1}}", "", ["x/y/z cannot be the name of an attribute"]),
         (
@@ -226,7 +227,7 @@ def test_what_a_resource_may_not_say_of_dra(text: str, message: str) -> None:
         (
             "{name: p, consumes: {a: 1}}",
             "group: functions",
-            ["a group is handed out as one and has no partitions; leave one out"],
+            ["a group is allocated as one device and has no partitions; leave one out"],
         ),
     ],
 )
@@ -238,7 +239,7 @@ def test_what_partitions_may_not_say(text: str, more: str, messages: list[str]) 
 
 def test_partitions_and_counters_need_each_other() -> None:
     assert wrong_with("select: kvm\napi: dra\ndra: {partitions: [{name: p, consumes: {a: 1}}]}") == [
-        "partitions need `counters` to take from; say what a device has of each",
+        "partitions need `counters` to consume; say what a device has of each",
         "there is no counter a",
     ]
 
@@ -263,8 +264,8 @@ def test_findings_have_their_places() -> None:
               bindingConditions: [a, b]
               bindingFailureConditions: [c, a]
     """) == [
-        '8:59: no server takes this: Invalid value: "10Gi": max is larger than capacity value: 8Gi',
-        '10:37: no server takes this: Invalid value: "a": bindingFailureConditions must not overlap with'
+        '8:59: no API server accepts this: Invalid value: "10Gi": max is larger than capacity value: 8Gi',
+        '10:37: no API server accepts this: Invalid value: "a": bindingFailureConditions must not overlap with'
         " bindingConditions",
     ]
 
@@ -385,14 +386,14 @@ def test_functions_get_another_driver() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("select: {kind: pci}\napi: both\ndra: {bind: vfio-pci}", "nobody says when a pod is over"),
-        ("select: {kind: pci}\napi: dra\nshares: 2\ndra: {bind: vfio-pci}", "for one claim"),
+        ("select: {kind: pci}\napi: both\ndra: {bind: vfio-pci}", "does not report the end of a pod"),
+        ("select: {kind: pci}\napi: dra\nshares: 2\ndra: {bind: vfio-pci}", "only one claim at a time"),
         ("select: {kind: pci}\napi: dra\ndra: {bind: vfio-pci, interface: move}", "no interface to move"),
         ("select: {kind: pci}\napi: dra\ngroup: functions\ndra: {bind: vfio-pci}", "its whole IOMMU group"),
         ("select: {kind: pci}\napi: dra\ncontainerPath: /dev/x\ndra: {bind: vfio-pci}", "its whole IOMMU group"),
-        ("select: gpu\napi: dra\ndra: {bind: vfio-pci}", "may mean devices of kind gpu"),
+        ("select: gpu\napi: dra\ndra: {bind: vfio-pci}", "may select devices of kind gpu"),
         ("select: {kind: pci}\napi: dra\ndra: {bind: uio}", "vfio-pci"),
-        ("select: {kind: pci}\ndra: {bind: vfio-pci}", "these are not"),
+        ("select: {kind: pci}\ndra: {bind: vfio-pci}", "the resource is not offered through DRA"),
     ],
 )
 def test_another_driver_is_for_functions_of_claims(text: str, words: str) -> None:

@@ -45,7 +45,7 @@ def test_the_file_goes_before_and_that_is_said() -> None:
     settings = loads(FILE + b"settings: {kubeletRoot: /own}\n", given=given).settings
     assert (settings.kubelet_root, settings.metrics_address) == ("/own", ":9400")
     assert list(overridden(settings, environment)) == [
-        "settings.kubeletRoot is /own in the file, which goes before NODEPLUG_KUBELET_ROOT=/k"
+        "settings.kubeletRoot is /own in the file, which overrides NODEPLUG_KUBELET_ROOT=/k"
     ]
 
 
@@ -59,7 +59,7 @@ def test_an_empty_setting_and_an_empty_variable_say_nothing() -> None:
     ("variable", "text", "says"),
     [
         ("NODEPLUG_METRICS_ADDRESS", "9400", 'NODEPLUG_METRICS_ADDRESS: "9400" must be HOST:PORT'),
-        ("NODEPLUG_METRICS_ADDRESS", ":70000", "NODEPLUG_METRICS_ADDRESS: 70000 is no port"),
+        ("NODEPLUG_METRICS_ADDRESS", ":70000", "NODEPLUG_METRICS_ADDRESS: 70000 is not a port"),
         ("NODEPLUG_KUBELET_ROOT", "/a/../b", "NODEPLUG_KUBELET_ROOT: /a/../b is not an absolute path"),
         ("NODEPLUG_DRIVER_ROOT_ON_HOST", "/a/../b", "NODEPLUG_DRIVER_ROOT_ON_HOST: /a/../b is not an absolute path"),
         ("NODEPLUG_LOCK_WAIT_SECONDS", "a minute", "NODEPLUG_LOCK_WAIT_SECONDS: this must be a whole number"),

@@ -30,8 +30,11 @@ from tests.nodeplug.config.text import one, wrong_with
             "select: {preset: usb, attributes: {vendor: '0529'}}\ncompat: sriov",
             "no device that is selected here (kind: usb) can have a PCI address, by which Multus knows it; select",
         ),
-        ("select: nic\ncompat: kubevirt", "KubeVirt gives no machine a device of kind nic; add `kind: vfio`,"),
-        ("select: usb-serial\ncompat: kubevirt", "KubeVirt gives no machine a device of kind tty; add `kind: vfio`,"),
+        ("select: nic\ncompat: kubevirt", "KubeVirt cannot pass a machine a device of kind nic; add `kind: vfio`,"),
+        (
+            "select: usb-serial\ncompat: kubevirt",
+            "KubeVirt cannot pass a machine a device of kind tty; add `kind: vfio`,",
+        ),
         (
             "select: gpu\napi: dra\ndra: {interface: move}",
             "no device that is selected here (kind: gpu) can have a network interface; kinds with one: nic,",
@@ -46,19 +49,20 @@ from tests.nodeplug.config.text import one, wrong_with
         ),
         (
             "select: gpu\nsharesOf: [{count: 2}, {select: intel-gpu, count: 3}]",
-            "this counts for no device: the entry before it means all; put it first, or give the other one `select`",
+            "this applies to no device: the entry before it applies to all; put it first, or give the other one"
+            " `select`",
         ),
         (
             "select: gpu\ncdi: false\ncdiDevices: ['n.com/gpu={uuid}']",
-            "only CDI has such devices; leave `cdi: false` out",
+            "only CDI can add such devices to a container; leave `cdi: false` out",
         ),
         (
             "select: gpu\nuserspace: nvidia\ncdiDevices: ['nvidia.com/gpu={uuid}']",
-            "this brings the driver's libraries, and `userspace: nvidia` would, too; leave one of them out",
+            "both this and `userspace: nvidia` add the driver's libraries; leave one of them out",
         ),
-        ("select: gpu\ncontainerPath: /dev", "no device can be at /dev; name a path below /dev that no container has"),
-        ("select: gpu\ncontainerPath: /dev/null", "no device can be at /dev/null; name a path below /dev"),
-        ("select: gpu\ncontainerPath: /dev/pts/5", "no device can be at /dev/pts/5; name a path below /dev"),
+        ("select: gpu\ncontainerPath: /dev", "no device can be at /dev; use a path below /dev that no container has"),
+        ("select: gpu\ncontainerPath: /dev/null", "no device can be at /dev/null; use a path below /dev"),
+        ("select: gpu\ncontainerPath: /dev/pts/5", "no device can be at /dev/pts/5; use a path below /dev"),
         (
             "select: {kind: pci}\napi: dra\ncdiDevices: ['n.com/gpu=b']\ndra: {bind: vfio-pci}",
             "a device with another driver is its whole IOMMU group, with the nodes of that; leave it out",

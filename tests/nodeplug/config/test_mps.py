@@ -48,7 +48,7 @@ def test_each_share_has_its_part(text: str, part: str | None) -> None:
         ("select: gpu\nmps: /run/mps", 'this must be a mapping, not "/run/mps"'),
         (
             "select: gpu\nmps: {pipeDirectory: /srv/pipe, shmDirectory: /run/mps/shm}",
-            "/srv/pipe is not below any of settings.allowedMounts; mounts are for the administrator to allow",
+            "/srv/pipe is not below any of settings.allowedMounts; the administrator of the node must allow mounts",
         ),
         ("select: gpu\nmps: {pipeDirectory: pipe, shmDirectory: /run/mps/shm}", "pipe is not an absolute path"),
         (

@@ -43,7 +43,7 @@ def test_what_counts_nowhere_is_a_mistake() -> None:
           - {name: x/a, select: kvm}
           - {name: x/a, select: tun, onNodes: big-*}
     """) == [
-        "3:12: x/a is the name of two resources; to select more, use `any` in one of them; for other nodes, say"
+        "3:12: x/a is the name of two resources; to select more, use `any` in one of them; for other nodes, set"
         " `onNodes` in the first"
     ]
 

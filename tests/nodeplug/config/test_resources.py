@@ -115,31 +115,31 @@ def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) ->
             "shares: 100000",
             "1 device(s) with 100000 share(s) make a list of up to 9100000 bytes; the kubelet takes 4194304",
         ),
-        ("permissions: rr", "rr says a permission twice"),
-        ("reset: true\nshares: 2", "a reset would hit the other containers that share the device"),
+        ("permissions: rr", "rr has a permission twice"),
+        ("reset: true\nshares: 2", "a reset would affect the other containers that share the device"),
         ("nodes: [/dev/a, dri/*]", "dri/* is not below /dev; device nodes are"),
-        ("nodes: []", "an empty list fits no node; leave it out for all of a device's nodes"),
+        ("nodes: []", "an empty list matches no node; leave it out for all of a device's nodes"),
         ("nodes: /dev/../etc", "/dev/../etc has empty, `.` or `..` components"),
         ("env: {1A: x}", "1A cannot be the name of a variable; letters, digits, underscores"),
-        ("env: {LD_PRELOAD: x}", "LD_PRELOAD is not ours to set; choose another name"),
-        ("env: {PATH: x}", "PATH is not ours to set; choose another name"),
-        ("env: {KUBERNETES_SERVICE_HOST: x}", "KUBERNETES_SERVICE_HOST is not ours to set; choose another name"),
-        ("env: {NODEPLUG_X_Y: x}", "NODEPLUG_X_Y is not ours to set; choose another name"),
+        ("env: {LD_PRELOAD: x}", "LD_PRELOAD cannot be set here; choose another name"),
+        ("env: {PATH: x}", "PATH cannot be set here; choose another name"),
+        ("env: {KUBERNETES_SERVICE_HOST: x}", "KUBERNETES_SERVICE_HOST cannot be set here; choose another name"),
+        ("env: {NODEPLUG_X_Y: x}", "NODEPLUG_X_Y cannot be set here; choose another name"),
         ('env: {A: "{device}{serail}"}', "unknown field {serail}; did you mean serial?"),
-        ('env: {A: "{ids"}', "a brace without its other; write {{ or }} for a brace"),
-        ('env: {A: "}"}', "a brace without its other; write {{ or }} for a brace"),
-        ("api: dra\nids: uuid", "only the device plugin API knows such ids; leave it out; `dra.attributes` say more"),
+        ('env: {A: "{ids"}', "unmatched brace; write {{ or }} for a brace"),
+        ('env: {A: "}"}', "unmatched brace; write {{ or }} for a brace"),
+        ("api: dra\nids: uuid", "only the device plugin API has such ids; leave it out; use `dra.attributes`"),
         (
             "identity: port\ngroup: parent",
-            "a group is known by what its members have in common; leave one out",
+            "a group is identified by what its members have in common; leave one out",
         ),
         ("containerPath: zigbee", "zigbee is not an absolute path without empty, `.` or `..` components"),
-        ("containerPath: /sys/x", "no device can be at /sys/x; name a path below /dev that no container has yet"),
-        ('containerPath: "/dev/{ids}"', "{ids} is not a fact of one device; name an attribute"),
+        ("containerPath: /sys/x", "no device can be at /sys/x; use a path below /dev that no container has already"),
+        ('containerPath: "/dev/{ids}"', "{ids} is not an attribute of one device; name an attribute"),
         ('containerPath: "/dev/{serail}"', "unknown field {serail}; did you mean serial?"),
         (
             "containerPath: /dev/a\ngroup: {paths: [{path: /dev/a}]}",
-            "`group.paths` say where each node is; leave it out",
+            "`group.paths` sets the path of each node; leave it out",
         ),
         ("annotations: {-x: z}", "-x cannot be the name of an annotation"),
         ("annotations: {A_/x: z}", "A_/x cannot be the name of an annotation"),
@@ -157,7 +157,7 @@ def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) ->
             "a is not an absolute path without empty, `.` or `..` components",
         ),
         ("mounts: [{hostPath: /fw}, {hostPath: /fw/a, containerPath: /fw}]", "two mounts at /fw"),
-        ("cdi: false\naccess: {uid: 5}", "only CDI can say who owns a node; leave `cdi: false` out"),
+        ("cdi: false\naccess: {uid: 5}", "only CDI can set the owner of a device node; leave `cdi: false` out"),
     ],
 )
 def test_what_a_resource_may_not_say(text: str, message: str) -> None:
@@ -166,7 +166,7 @@ def test_what_a_resource_may_not_say(text: str, message: str) -> None:
 
 
 def test_a_resource_selects_something() -> None:
-    assert wrong_with("shares: 2") == ["the key select is missing; it says which devices are meant"]
+    assert wrong_with("shares: 2") == ["the key select is missing; it selects the devices"]
 
 
 def test_a_name_that_is_no_cdi_kind_cannot_have_cdi() -> None:
@@ -188,7 +188,7 @@ def test_names_are_unique() -> None:
           - {name: x/a, select: kvm}
           - {name: x/a, select: tun}
     """) == [
-        "3:12: x/a is the name of two resources; to select more, use `any` in one of them; for other nodes, say"
+        "3:12: x/a is the name of two resources; to select more, use `any` in one of them; for other nodes, set"
         " `onNodes` in the first"
     ]
 
@@ -228,13 +228,13 @@ def test_devices_that_would_hide_each_other_in_a_container_with_both() -> None:
         ("stateDirectory: /a/../b", "/a/../b is not an absolute path"),
         ("cdiDirectory: /cdi/", "/cdi/ is not an absolute path"),
         ("metricsAddress: 127.0.0.1", '"127.0.0.1" must be HOST:PORT'),
-        ('metricsAddress: "[::1]:70000"', "70000 is no port; the last is 65535"),
+        ('metricsAddress: "[::1]:70000"', "70000 is not a port; the highest is 65535"),
         ("rescanSeconds: 0", "0 is less than 1"),
         ("allowedMounts: [/]", "is not an absolute path"),
-        ("allowedMounts: [/etc]", "/etc holds what no container should have; name a folder for devices only"),
-        ("allowedMounts: [/proc/driver]", "/proc/driver holds what no container should have"),
-        ("allowedMounts: [/var/lib/kubelet/pods]", "/var/lib/kubelet/pods holds what no container should have"),
-        ("{kubeletRoot: /k, allowedMounts: [/k/pods]}", "/k/pods holds what no container should have"),
+        ("allowedMounts: [/etc]", "/etc has files that no container must get; name a folder for devices only"),
+        ("allowedMounts: [/proc/driver]", "/proc/driver has files that no container must get"),
+        ("allowedMounts: [/var/lib/kubelet/pods]", "/var/lib/kubelet/pods has files that no container must get"),
+        ("{kubeletRoot: /k, allowedMounts: [/k/pods]}", "/k/pods has files that no container must get"),
     ],
 )
 def test_settings(text: str, message: str) -> None:

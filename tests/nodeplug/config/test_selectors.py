@@ -90,8 +90,8 @@ def test_an_amount_of_bytes_is_written_as_kubernetes_does(said: str, means: str)
         ("{attributes: {pciAddress: x}}", "unknown attribute pciAddress; did you mean pciBusID?"),
         (
             "{attributes: {pfName: 'ens1f0#0-3'}}",
-            "ens1f0#0-3 is no interface's name: functions are chosen by vfIndex;"
-            ' write pfName: ens1f0 and vfIndex: "0..3"',
+            "ens1f0#0-3 is not the name of an interface: select functions by vfIndex; write pfName: ens1f0 and vfIndex:"
+            ' "0..3"',
         ),
         (
             "{attributes: {vendor: 8086}}",
@@ -103,7 +103,7 @@ def test_an_amount_of_bytes_is_written_as_kubernetes_does(said: str, means: str)
         ("{attributes: {model: true}}", 'model is a text or a glob, not true; write it in quotes: "true"'),
         ("{attributes: {mtu: big}}", 'mtu is a whole number, a comparison (">=2") or a range ("2..7"), not big'),
         (f"{{attributes: {{mtu: '1..{'9' * 5000}'}}}}", "mtu is a whole number, a comparison"),  # no int of Python's
-        ("{attributes: {mtu: []}}", "mtu has no value that it could have"),
+        ("{attributes: {mtu: []}}", "mtu has an empty list of values"),
         ("{attributes: {mtu: 9k}}", 'mtu is a whole number, a comparison (">=2") or a range ("2..7"), not 9k'),
         (
             "{attributes: {memory: '>=10GB'}}",
@@ -111,8 +111,8 @@ def test_an_amount_of_bytes_is_written_as_kubernetes_does(said: str, means: str)
         ),
         ("{attributes: {memory: 80Gi..40Gi}}", 'nothing is in the range 80Gi..40Gi; write "40Gi..80Gi"'),
         ("{attributes: {linkType: ether}}", "no link is of the type ether; write ethernet"),
-        ("{}", "this selects every device; say which ones; `all: []` for really all of them"),
-        ("{any: [kvm, {}]}", "this selects every device; say which ones; `all: []` for really all of them"),
+        ("{}", "this selects every device; select some; `all: []` selects all of them"),
+        ("{any: [kvm, {}]}", "this selects every device; select some; `all: []` selects all of them"),
         ("{any: [kvm, [tun]]}", "this must be a text or a mapping, not a list"),
         ("{not: {kind: x}}", "unknown kind x"),
         ("{cel: device.driver}", "unknown key cel"),
@@ -177,7 +177,7 @@ def test_a_folder_selects_all_nodes_in_it() -> None:
         ("{within: usb, attribute: serial}", "a group has exactly one of within, attribute, paths and folder"),
         ("{within: usbs}", "unknown kind usbs; did you mean usb?"),
         ("{attribute: serail}", "unknown attribute serail; did you mean serial?"),
-        ("{paths: [{path: /dev/a*}, {path: /dev/b}]}", "the paths of a group must have equally many wildcards"),
+        ("{paths: [{path: /dev/a*}, {path: /dev/b}]}", "the paths of a group must have the same number of wildcards"),
         ("{paths: [{path: /dev/a}, {path: /dev/b, containerPath: /dev/a}]}", "two nodes of a group have the same path"),
         ("{paths: [{path: /dev/a, optional: true}]}", "at least one path of a group must not be optional"),
         ("{folder: /srv}", "/srv is not below /dev; device nodes are"),

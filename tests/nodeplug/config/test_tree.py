@@ -27,7 +27,7 @@ def test_a_key_that_stands_twice_is_found_and_the_first_one_counts() -> None:
     assert isinstance(root, Mapping)
     assert root.entries[1][1] == Mapping(((Scalar("c", True, 2, 5), Scalar("1", True, 2, 8)),), 2, 4)
     assert (finding.line, finding.column, finding.hint) == (3, 2, "the first is in line 2")
-    assert finding.message == "the key c stands here for the second time"
+    assert finding.message == "the key c appears twice"
 
 
 def test_several_documents_each_with_its_places() -> None:
@@ -57,8 +57,8 @@ def test_several_documents_each_with_its_places() -> None:
         ),
         (b"a:\n  - {b: [c, d: e}\n", 2, 17, r"this is not YAML: the \[ in line 2 is not closed"),
         (b'a: {b: "c" d: e}\n', 1, 12, "this is not YAML: a comma is missing before this, or a } for the { in line 1"),
-        (b"a: {b: c: d}\n", 1, 9, "this is not YAML: a colon where a value stands"),
-        (b"a: {\n  b: c: d}\n", 2, 7, "this is not YAML: a colon where a value stands"),
+        (b"a: {b: c: d}\n", 1, 9, "this is not YAML: a colon in a value"),
+        (b"a: {\n  b: c: d}\n", 2, 7, "this is not YAML: a colon in a value"),
         (b"a: [::1]:80\n", 1, 5, "this is not YAML: a value is missing before :; put a text with brackets, such as an"),
         (b"a: ]\n", 1, 4, "this is not YAML: a value is missing before ]; put a text"),
         (b"a: [b, c\nd: e\n", 2, 2, r"this is not YAML: a comma is missing before d, or a \] for the \[ in line 1"),
@@ -80,7 +80,7 @@ def test_several_documents_each_with_its_places() -> None:
                 "this is not YAML: c is indented further than the line before it; line it up with the keys that it",
             ),
         ),
-        (b"a: b: c\n", 1, 5, "this is not YAML: a colon where a value stands"),
+        (b"a: b: c\n", 1, 5, "this is not YAML: a colon in a value"),
         (b"a: 'b\n", 2, 1, "this is not YAML: the quote in line 1 is not closed"),
         (b'a: 1\nb: "c\nd: e\n---\n', 4, 1, "this is not YAML: the quote in line 2 is not closed"),
         (b'a: "\\z"\n', 1, 6, "this is not YAML"),

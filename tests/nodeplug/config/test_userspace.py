@@ -8,7 +8,7 @@ def test_only_cdi_can_bring_a_drivers_files() -> None:
     assert one("select: nvidia-gpu\nuserspace: nvidia").userspace == "nvidia"
     assert one("select: nvidia-gpu\nuserspace: nvidia\ncdi: false\napi: dra").userspace == "nvidia"
     (found,) = wrong_with("select: nvidia-gpu\nuserspace: nvidia\ncdi: false")
-    assert found == "only CDI can bring a driver's files; leave `cdi: false` out"
+    assert found == "only CDI can add a driver's files to a container; leave `cdi: false` out"
     (found,) = wrong_with("select: nvidia-gpu\nuserspace: amd")
     assert found.startswith('unknown value "amd"')
 

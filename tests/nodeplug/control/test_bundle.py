@@ -101,7 +101,7 @@ async def test_a_node_with_a_daemon(asked: Asked, tmp_path: Path) -> None:
     assert "-u nodeplug.service" in found["log.txt"]
     assert json.loads(found["versions.json"])["libraries"]["msgspec"]
     again = await bundled(asked.path, file)
-    words = f"Error: {file} is there already, and stays as it is: name a file that is not\n"
+    words = f"Error: {file} exists already and is not changed; name a new file\n"
     assert (again.exit_code, again.stderr) == (1, words)
 
 
@@ -114,7 +114,7 @@ async def test_a_node_without_one_says_what_is_missing(tmp_path: Path, journal: 
     assert result.exit_code == 0, result.output
     found = files(result.stdout_bytes)
     assert found.keys() == {"versions.json", "doctor.json", "missing.txt"}
-    assert "is no YAML" in found["missing.txt"]
+    assert "cannot be used" in found["missing.txt"]
     assert "missing: status.json: there is no " in result.stderr
 
 

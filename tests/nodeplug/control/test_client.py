@@ -65,7 +65,10 @@ def test_a_daemon_that_hangs_up_is_said_so(tmp_path: Path) -> None:
     def hang_up(connection: socket.socket) -> None:
         connection.recv(1, socket.MSG_PEEK)
 
-    with answered(tmp_path, hang_up), pytest.raises(client.NotRunning, match=r"hung up.*8 others are asking"):
+    with (
+        answered(tmp_path, hang_up),
+        pytest.raises(client.NotRunning, match=r"closed the connection.*8 others are connected"),
+    ):
         client.ask(tmp_path, Question(), Answer, 30)
 
 

@@ -53,7 +53,7 @@ async def test_a_machine_that_has_all(asked: Asked, node: Node) -> None:
     asked.write(FUSE, {"name": "example.com/gps", "select": "usb-serial"})
     code, found = await examined(asked.path, asked.root)
     assert code == 0
-    assert ("note", "daemon", f"what it has loaded is not what stands in {asked.path}") in found
+    assert ("note", "daemon", f"it has not loaded the present contents of {asked.path}") in found
     assert ("note", "daemon", "misc-fuse is withheld (noise)") in found
     (gps,) = (says for outcome, subject, says in found if (outcome, subject) == ("note", "host") and "gps" in says)
     assert gps.startswith("example.com/gps: no device here")
@@ -66,7 +66,7 @@ async def test_a_machine_that_has_nothing(
     path.write_text(json.dumps({"settings": {"kubeletRoot": f"{socket_dir}/none"}, "resources": [KVM]}))
     code, found = await examined(path, made_up.root)
     assert code == 1
-    assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run here") in found
+    assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run on this node") in found
     assert [x[0] for x in found if x[1] == "daemon"] == ["wrong"]
     path.write_text("resources: 3")
     assert (await examined(path, made_up.root))[1][0][:2] == ("wrong", "configuration")
@@ -74,7 +74,7 @@ async def test_a_machine_that_has_nothing(
     monkeypatch.setenv("NODEPLUG_KUBELET_ROOT", f"{socket_dir}/none")  # as a pod has it
     _, found = await examined(path, made_up.root)
     assert found[0] == ("note", "configuration", f"there is no {path}")
-    assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run here") in found
+    assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run on this node") in found
 
 
 def test_of_a_socket_that_only_root_may_ask_nobody_else_says_that_the_kubelet_is_down(
@@ -96,7 +96,7 @@ def test_of_a_socket_that_only_root_may_ask_nobody_else_says_that_the_kubelet_is
         finally:
             os.seteuid(before)
     assert [(x.says, x.do) for x in found if x.subject == "kubelet"] == [
-        (f"{path}: Permission denied", "only root may look everywhere: run it as root")
+        (f"{path}: Permission denied", "some checks need root: run this command as root")
     ]
 
 
@@ -122,7 +122,7 @@ def test_who_may_not_look_everywhere_is_told_who_may(
     says = [f"{config}:1:1: this file cannot be read: Permission denied"]
     assert [x.says for x in found if x.subject == "configuration"] == says
     assert [(x.outcome, x.do) for x in found if x.subject == "kubelet"] == [
-        ("wrong", "only root may look everywhere: run it as root")
+        ("wrong", "some checks need root: run this command as root")
     ]
     assert "host" in {x.subject for x in found}
 
@@ -134,7 +134,7 @@ async def test_a_runtime_whose_configuration_is_nonsense_says_nothing(asked: Ask
     path = asked.root / "etc/containerd/config.toml"
     path.write_text(text)
     _, found = await examined(asked.path, asked.root)
-    says = "/etc/containerd/config.toml does not say whether CDI is on; nothing that is offered needs it"
+    says = "/etc/containerd/config.toml does not show whether CDI is enabled; nothing that is offered needs it"
     assert ("note", "runtime", says) in found
 
 
@@ -143,7 +143,10 @@ async def test_a_kubelet_that_does_not_run(asked: Asked, node: Node) -> None:
     await node.stop(kill=True)
     code, found = await examined(asked.path, asked.root)
     assert code == 1
-    assert [x[2].startswith(("nobody listens at ", "there is no ")) for x in found if x[1] == "kubelet"] == [True, True]
+    assert [x[2].startswith(("nothing listens at ", "there is no ")) for x in found if x[1] == "kubelet"] == [
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,13 +156,13 @@ async def test_a_kubelet_that_does_not_run(asked: Asked, node: Node) -> None:
             'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n',
             True,
             "wrong",
-            "cannot do without",
+            "CDI is needed by",
         ),
         (f"{CRI}enable_cdi = false\n", "auto", "note", "nothing"),
-        (f"{CRI}enable_cdi = true\n", True, "ok", "has CDI on"),
-        ("version = 2\n", True, "note", "does not say"),
+        (f"{CRI}enable_cdi = true\n", True, "ok", "CDI is enabled"),
+        ("version = 2\n", True, "note", "does not show"),
         ("version = \n", True, "note", "cannot be read"),
-        (None, True, "note", "no file here tells"),
+        (None, True, "note", "no file here shows"),
     ],
 )
 async def test_a_runtime(asked: Asked, said: str | None, cdi: object, outcome: str, words: str) -> None:
@@ -190,7 +193,7 @@ async def test_a_spec_of_somebody_else_that_describes_our_devices(asked: Asked) 
     assert found() == []
     (folder / "copy.yaml").write_text(text)
     assert found() == [
-        f"{folder}/copy.yaml describes example.com/fuse=misc-fuse as we do: no container that has it starts"
+        f"{folder}/copy.yaml also defines example.com/fuse=misc-fuse: no container with this device can start"
     ]
 
 
@@ -200,7 +203,7 @@ async def test_a_runtime_of_a_distribution(asked: Asked) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(f"{CRI}enable_cdi = true\n")
     _, found = await examined(asked.path, asked.root)
-    assert ("ok", "runtime", f"containerd has CDI on (/{path.relative_to(asked.root)})") in found
+    assert ("ok", "runtime", f"CDI is enabled in containerd (/{path.relative_to(asked.root)})") in found
 
 
 @pytest.mark.parametrize(
@@ -273,7 +276,7 @@ def test_who_is_told_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         where = f"127.0.0.1:{server.getsockname()[1]}"
         told = list(examine(settings, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://somebody:secret@{where}/below"}))
     assert [(x.outcome, x.subject) for x in told] == [("ok", "traces"), ("note", "node features")]
-    assert told[0].says == f"somebody listens at {where}/below"
+    assert told[0].says == f"a program listens at {where}/below"
     (tmp_path / "features.d").mkdir()
     away, there = examine(settings, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{where}"})
     assert (away.outcome, there.outcome) == ("note", "ok")

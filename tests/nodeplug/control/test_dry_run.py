@@ -22,7 +22,7 @@ async def test_the_answer_is_the_one_that_the_kubelet_gets(asked: Asked, node: N
     await asked.start(FULL, allowedMounts=["/opt"])
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     early = await asked.run("dry-run", "allocate", "example.com/fuse")
-    assert (early.exit_code, "it is not known yet what pods hold" in early.stderr) == (1, True)
+    assert (early.exit_code, "the devices of running pods are not known yet" in early.stderr) == (1, True)
     assert (await node.admit(pod("a"))).phase == "Running"
     before = asked.telemetry.events.latest
     found = await asked.json("dry-run", "allocate", "example.com/fuse")
@@ -79,4 +79,4 @@ async def test_a_leased_unit_is_named_with_its_holder(asked: Asked, node: Node, 
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
     result = await asked.run("dry-run", "allocate", "example.com/fuse", "--device", "misc-fuse")
-    assert (result.exit_code, "is leased: example.com/fuse (device-plugin) has given" in result.stderr) == (1, True)
+    assert (result.exit_code, "is leased: example.com/fuse (device-plugin) has allocated" in result.stderr) == (1, True)

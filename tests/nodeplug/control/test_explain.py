@@ -18,8 +18,8 @@ async def test_a_device_that_is_offered(asked: Asked, node: Node) -> None:
     found = await asked.json("explain", "misc-kvm")
     assert [(x["resource"], x["place"], x["outcome"], x["isOwner"]) for x in found["rules"]] == [
         ("example.com/fuse", f"{asked.path}:3", "does not select it: its name is kvm, not fuse", False),
-        ("example.com/kvm", f"{asked.path}:4", "selects it, and is the first that may have it", True),
-        ("example.com/misc", f"{asked.path}:5", "selects it, and example.com/kvm comes before", False),
+        ("example.com/kvm", f"{asked.path}:4", "selects it, and is the first that can own it", True),
+        ("example.com/misc", f"{asked.path}:5", "selects it, and example.com/kvm comes first", False),
     ]
 
 
@@ -33,9 +33,9 @@ async def test_a_device_that_is_not_offered(asked: Asked, made_up: MadeUpHost) -
     ]
     found = await asked.json("explain", "/dev/kvm")
     assert found["missing"] == ["example.com/kvm: it is on no PCI bus and cannot be reset"]
-    assert found["rules"][1]["outcome"] == "selects it, and may not have it: it is on no PCI bus and cannot be reset"
+    assert found["rules"][1]["outcome"] == "selects it, and cannot own it: it is on no PCI bus and cannot be reset"
     found = await asked.json("explain", "example.com/kvm")
-    assert found["missing"][-1] == "1 device here would be selected by it, and it may have none: see why below"
+    assert found["missing"][-1] == "1 device here would match its selector, and it cannot own any of them: see below"
     assert found["near"][0] == {"device": "misc-kvm", "reason": "it is on no PCI bus and cannot be reset"}
 
 
@@ -45,8 +45,8 @@ async def test_a_device_that_the_first_may_not_have_and_a_later_one_has(asked: A
     why = "it is on no PCI bus and cannot be reset"
     found = await asked.json("explain", "misc-kvm")
     assert [x["outcome"] for x in found["rules"]] == [
-        f"selects it, and may not have it: {why}",
-        "selects it, and is the first that may have it",
+        f"selects it, and cannot own it: {why}",
+        "selects it, and is the first that can own it",
     ]
     assert {"device": "misc-kvm", "reason": why} in (await asked.json("explain", "example.com/kvm"))["near"]
 
@@ -61,7 +61,7 @@ async def test_what_is_missing(asked: Asked, node: Node) -> None:
         assert [x["unit"] for x in found["leases"]] == ["misc-fuse"]
     found = await asked.json("explain", "example.com/gps")
     assert found["summary"] == f"selects usb-serial ({asked.path}:4), through device-plugin"
-    assert found["missing"] == ["no device here is selected by it"]
+    assert found["missing"] == ["it selects no device here"]
     await node.stop()
     missing = (await asked.json("explain", "example.com/gps"))["missing"]
     assert any(x.startswith("example.com/gps is not registered with the kubelet (device-plugin)") for x in missing)
@@ -78,7 +78,7 @@ async def test_what_is_neither(asked: Asked) -> None:
     await asked.start(FUSE)
     result = await asked.run("explain", "misc-fusd")
     assert result.exit_code == 1
-    assert result.stderr == "Error: misc-fusd is neither a device nor a resource here; did you mean misc-fuse?\n"
+    assert result.stderr == "Error: there is no device or resource misc-fusd here; did you mean misc-fuse?\n"
 
 
 async def test_a_resource_that_is_for_other_nodes(asked: Asked, node: Node) -> None:
@@ -87,11 +87,11 @@ async def test_a_resource_that_is_for_other_nodes(asked: Asked, node: Node) -> N
     assert (await node.admit(pod("a"))).phase == "Running"
     asked.write(KVM, {**FUSE, "onNodes": "another"}, {**GPS, "onNodes": "another"})
     assert (await asked.run("reload")).exit_code == 0
-    missing = ["it is for other nodes, as its `onNodes` or `nodeSelector` says"]
+    missing = ["it is for other nodes (`onNodes` or `nodeSelector`)"]
     found = await asked.json("explain", "example.com/gps")
     assert (found["summary"], found["missing"]) == (f"is in the configuration ({asked.path}:5)", missing)
     found = await asked.json("explain", "example.com/fuse")
     assert found["summary"] == (
-        f"is in the configuration ({asked.path}:4); it is served until the pods that have devices of it end"
+        f"is in the configuration ({asked.path}:4); it is served until the pods that have its devices end"
     )
     assert (found["missing"], len(found["leases"])) == (missing, 1)

@@ -58,8 +58,8 @@ async def test_a_lease_by_its_pods_name_and_names_that_are_none(asked: Asked) ->
         (("show", "default/aa"), "there is no lease of default/aa; did you mean default/a?"),
         (("show", "default/b"), "there is no lease of default/b; nodeplug leases list shows all"),
         (("show", "misc-fuze.0"), "there is no lease of misc-fuze.0; did you mean misc-fuse.0?"),
-        (("release", "misc-fuse"), "misc-fuse is no unit; it has the units misc-fuse.0: name one"),
-        (("release", "default/a"), "default/a is no unit; it has the units misc-fuse.0: name one"),
+        (("release", "misc-fuse"), "misc-fuse is not a unit; it has the units misc-fuse.0: name one"),
+        (("release", "default/a"), "default/a is not a unit; it has the units misc-fuse.0: name one"),
         (
             ("list", "--resource", "example.com/fuze"),
             "there is no resource example.com/fuze; did you mean example.com/fuse?",
@@ -89,7 +89,7 @@ async def test_all_that_ends_with_being_looked_at_is_shown(
     assert (await node.admit(a_pod("other", container("c")))).phase == "Running"
     shown = await asked.run("leases", "show", "default/a")
     assert (shown.exit_code, shown.stderr) == (0, "")
-    assert shown.stdout.count("it has ended, or nobody could be asked") == 2
+    assert shown.stdout.count("it has ended, or no witness answers") == 2
 
 
 async def test_silent_witnesses(asked: Asked) -> None:
@@ -108,7 +108,7 @@ async def test_what_a_pod_has_is_released_by_force_alone(asked: Asked, node: Nod
     assert (await node.admit(pod("a"))).phase == "Running"
     result = await asked.run("leases", "release", "misc-fuse.0")
     assert result.exit_code == 1
-    assert "it is held: pod-resources: names it for pod/default/a/c" in result.stderr
+    assert "which a pod still has (pod-resources: names it for pod/default/a/c" in result.stderr
     assert result.stderr.endswith("; delete the pod instead\n")
     result = await asked.run("leases", "release", "misc-fuse.0", "--force")
     assert result.stdout.startswith("released: example.com/fuse misc-fuse.0, which ")

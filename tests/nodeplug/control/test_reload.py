@@ -51,7 +51,7 @@ async def test_what_it_means_for_pods(asked: Asked, node: Node) -> None:
     asked.write({"name": "example.com/renamed", "select": "fuse"})
     before = await asked.run("check", asked.path, "--against", asked.state, "--root", asked.root)
     assert before.exit_code == 0, before.output
-    words = "example.com/fuse is not offered any more; its pod keeps it, and nobody gets misc-fuse of"
+    words = "example.com/fuse is not offered any more; its pod keeps it, and no other pod gets misc-fuse of"
     assert words in before.stdout
     assert before.stdout.endswith("\nexample.com/renamed is new\nexample.com/fuse is not offered any more\n")
     assert words in (await asked.run("reload")).stdout
@@ -92,9 +92,9 @@ async def test_check_against_a_daemon_for_scripts(asked: Asked, node: Node) -> N
     ("options", "says"),
     [
         (["--against", "running", "--state", "/x"], "--against /x asks the daemon of that directory"),
-        (["--against", "running", "--node", "n"], "leave --node out to ask it"),
-        (["--against", "/x", "--node", "n"], "leave --node out to ask it"),
-        (["--against", "running", "--root", "there.gz"], "leave --root out to ask it"),
+        (["--against", "running", "--node", "n"], "leave out --node to ask the daemon"),
+        (["--against", "/x", "--node", "n"], "leave out --node to ask the daemon"),
+        (["--against", "running", "--root", "there.gz"], "leave out --root to ask the daemon"),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_what_to_type(options: list[str], says: str) -> None:

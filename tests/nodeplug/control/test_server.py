@@ -92,14 +92,14 @@ async def test_what_could_not_be_loaded_to_answer_holds_no_connection(
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "a question is a line of JSON"),
-        (b'{"question": "status"}', "a question is a line of JSON"),
-        (b"nonsense\n", "this is no question"),
-        (b"[]\n", "this is no question"),
-        (b'{"question": "../daemon"}\n', "knows no question '../daemon'"),
-        (b'{"question": "server"}\n', "knows no question 'server'"),
-        (b'{"question": "release", "unit": 3}\n', "the question release is not as it should be"),
-        (b'{"question": "explain", "name": "\xff"}\n', "is not as it should be"),
+        (b"", "a request is a line of JSON"),
+        (b'{"question": "status"}', "a request is a line of JSON"),
+        (b"nonsense\n", "this is not a request"),
+        (b"[]\n", "this is not a request"),
+        (b'{"question": "../daemon"}\n', "has no request '../daemon'"),
+        (b'{"question": "server"}\n', "has no request 'server'"),
+        (b'{"question": "release", "unit": 3}\n', "the request release is not valid"),
+        (b'{"question": "explain", "name": "\xff"}\n', "is not valid"),
     ],
 )
 async def test_what_is_no_question_is_said(state: Path, data: bytes, words: str) -> None:
@@ -109,7 +109,7 @@ async def test_what_is_no_question_is_said(state: Path, data: bytes, words: str)
 
 async def test_questions_have_a_limit(state: Path) -> None:
     reply = await sent(state, b'{"question": "status", "x": "' + b"a" * (2 * MOST_BYTES) + b'"}\n')
-    assert reply is None or "a question has at most" in reply["error"]  # what comes too late may take it away
+    assert reply is None or "a request has at most" in reply["error"]  # what comes too late may take it away
     assert "answer" in await sent(state, b'{"question": "leases"}\n')
 
 
@@ -121,7 +121,7 @@ async def test_who_does_not_ask_is_given_up(state: Path, monkeypatch: pytest.Mon
             connection.sendall(b'{"question":')
             return connection.recv(1000)
 
-    assert b"no question came" in await asyncio.to_thread(wait)
+    assert b"no request came" in await asyncio.to_thread(wait)
 
 
 async def test_readers_that_do_not_read_are_given_up(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ async def test_the_socket_goes_with_the_daemon_and_one_that_was_left_is_replaced
         dead.bind(SOCKET_NAME)
     (asked.state / f".{SOCKET_NAME}.0123abcd.tmp").touch()  # of one that was killed before it had its name
     result = await asked.run("status")
-    assert (result.exit_code, result.stderr.split(":")[1]) == (4, f" nobody listens at {left}")
+    assert (result.exit_code, result.stderr.split(":")[1]) == (4, f" nothing listens at {left}")
     await asked.start(FUSE)
     async with asyncio.timeout(30):
         while (await asked.run("leases", "list")).exit_code:
@@ -207,7 +207,7 @@ async def test_a_socket_that_somebody_removes_is_made_again(
             assert stat.S_IMODE(path.lstat().st_mode) == 0o600
         asking.sendall(b'{"question": "status"}\n')  # who was connected before is answered
         assert await asyncio.to_thread(asking.recv, 1)
-    assert caplog.text.count("is made again") == 3
+    assert caplog.text.count("the daemon creates it again") == 3
     await asked.stop()
     assert not path.exists()
 
@@ -218,7 +218,7 @@ async def test_where_it_cannot_listen_the_daemon_works_all_the_same(
     monkeypatch.setattr("nodeplug.control.server._AGAIN", 0.05)
     (asked.state / SOCKET_NAME).mkdir(parents=True)
     await asked.start(FUSE)
-    await until(lambda: "cannot answer questions" in caplog.text)
+    await until(lambda: "cannot serve the control socket" in caplog.text)
     (asked.state / SOCKET_NAME).rmdir()
     await until((asked.state / SOCKET_NAME).is_socket)
     assert (await asked.run("leases", "list")).exit_code == 0
@@ -233,7 +233,7 @@ async def test_a_defect_ends_the_question_alone(
     with monkeypatch.context() as broken:
         broken.setattr("nodeplug.control.leases.answer", fail)
         assert "nodeplug failed" in (await sent(state, b'{"question": "leases"}\n'))["error"]
-    assert "a question could not be answered" in caplog.text
+    assert "a request could not be answered" in caplog.text
     assert "answer" in await sent(state, b'{"question": "leases"}\n')
 
 
@@ -264,5 +264,5 @@ async def test_a_question_for_which_no_thread_is_left_is_to_be_asked_again(
         writer.write(msgspec.json.encode(question) + b"\n")
         reply = msgspec.json.decode(await reader.read())
         writer.close()
-    assert reply == {"error": "no thread is left: can't start new thread; ask again"}
-    assert "a question could not be answered" not in caplog.text
+    assert reply == {"error": "no thread is left: can't start new thread; try again"}
+    assert "a request could not be answered" not in caplog.text

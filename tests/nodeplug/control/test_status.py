@@ -63,7 +63,10 @@ async def test_a_resource_without_a_device_says_why(asked: Asked, made_up: MadeU
     await asked.start(FUSE, {"name": "example.com/again", "select": "fuse"}, KVM)
     await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
     rows = {x["name"]: x["empty"] for x in (await asked.json("status"))["resources"]}
-    assert rows["example.com/again"] == "no device here: misc-fuse goes to example.com/fuse, which comes before"
+    assert (
+        rows["example.com/again"]
+        == "no device here: misc-fuse belongs to example.com/fuse, which is earlier in the file"
+    )
     assert rows["example.com/fuse"] == rows["example.com/kvm"] == ""
     made_up.unplug("kvm")
     await node.until(lambda: node.allocatable().get("example.com/kvm") == 0, 30)
@@ -94,7 +97,7 @@ async def test_a_node_before_its_first_pod_is_well(asked: Asked, node: Node) -> 
     assert result.exit_code == 0
     assert "wrong" not in result.stdout
     examined = await asked.plain("doctor", "--config", str(asked.path), "--root", str(asked.root))
-    assert "note  daemon         the database of leases is new" in examined.stdout
+    assert "note  daemon         the lease database is new" in examined.stdout
     assert (await node.admit(pod("a"))).phase == "Running"
     assert "note" not in (await asked.run("status")).stdout
 
@@ -110,9 +113,7 @@ async def test_what_is_wrong_has_a_line_and_an_exit_code(asked: Asked, made_up: 
     result = await asked.run("status")
     assert result.exit_code == 1
     wrong = [line for line in result.stdout.splitlines() if line.startswith("wrong: ")]
-    assert (
-        wrong[0] == f"wrong: {asked.path} is wrong, and what it said before counts; nodeplug reload says what is wrong"
-    )
+    assert wrong[0] == f"wrong: {asked.path} has a mistake (`nodeplug reload` shows it); the previous one is in effect"
     assert any("resource example.com/fuse is not registered with the kubelet" in line for line in wrong)
     assert any(f"{asked.path}:1:12: this must be a list" in line for line in wrong)
     found = json.loads((await asked.run("status", "-o", "json")).stdout)
@@ -173,7 +174,7 @@ async def test_who_keeps_a_device_from_claims_is_named_once_the_kubelet_has_repo
     found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
     assert [x["pod"] for x in found["leases"]] == ["p"]
     (kept,) = [x for x in found["devices"] if (x["api"], x["id"]) == ("dra", "misc-fuse")]
-    assert kept["reason"] == "example.com/fuse (device-plugin) has given misc-fuse to pod/default/p/c0"
+    assert kept["reason"] == "example.com/fuse (device-plugin) has allocated misc-fuse to pod/default/p/c0"
 
 
 async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine) -> None:
@@ -192,7 +193,7 @@ async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine
     await until_registered(True)
     await machine.stand.node.stop()
     found = await until_registered(False)
-    reason = f"waiting for the kubelet: nobody listens at {machine.kubelet}/device-plugins/kubelet.sock"
+    reason = f"waiting for the kubelet: nothing listens at {machine.kubelet}/device-plugins/kubelet.sock"
     assert f"the DRA driver is not registered with the kubelet: {reason}" in found["problems"]
     await machine.stand.node.start()
     await until_registered(True)

@@ -58,7 +58,7 @@ async def test_a_life_with_a_device_that_is_withheld(asked: Asked, node: Node) -
         ("withheld", "misc-fuse", "noise"),
         ("withheld", "misc-fuse", "smoke"),
         ("withheld", "misc-fuse", "smoke"),
-        ("readmitted", "misc-fuse", "pods can be given it again"),
+        ("readmitted", "misc-fuse", "new pods can get it again"),
     ]
 
 
@@ -109,7 +109,7 @@ async def test_who_has_nothing_to_do_with_it_stays_and_a_lost_lease_is_restored(
         (("withhold", "misc-fusd"), "there is no device misc-fusd here; did you mean misc-fuse?"),
         (
             ("withhold", "example.com/fuse"),
-            "example.com/fuse is a resource, and what is withheld is a device; its devices: misc-fuse",
+            "example.com/fuse is a resource; withhold one of its devices: misc-fuse",
         ),
         (("withhold", "misc-fuse", "--reason", "x" * 201), "a reason is one line of at most 200 characters"),
         (("withhold", "misc-fuse", "--reason", "a\nb"), "a reason is one line of at most 200 characters"),

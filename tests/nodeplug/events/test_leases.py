@@ -22,13 +22,13 @@ def recorded(*changes: Change) -> list[tuple[str, str, str]]:
 
 def test_a_unit_from_pod_to_pod() -> None:
     new = lease("gpu-0")
-    nobody = "a pod that the kubelet has not named yet"
+    nobody = "a pod that the kubelet has not reported yet"
     again = Change(renewed=((HELD, new),))
     assert recorded(Change((), (new,)), Change(updated=((new, HELD),)), again, Change((new,))) == [
-        ("allocated", "gpu-0", f"handed out to {nobody}"),
+        ("allocated", "gpu-0", f"allocated to {nobody}"),
         ("holder-known", "gpu-0", "is with pod default/a, container c"),
         ("released", "gpu-0", "no longer with pod default/a, container c"),
-        ("allocated", "gpu-0", f"handed out to {nobody}"),
+        ("allocated", "gpu-0", f"allocated to {nobody}"),
         ("released", "gpu-0", f"no longer with {nobody}"),
     ]
 
@@ -48,7 +48,7 @@ def test_a_claim_has_its_device_once_it_is_prepared() -> None:
     assert recorded(half, Change((intended,))) == []
     whole = (Change(renewed=((intended, done),)), Change(renewed=((done, repeated),)))
     assert recorded(half, *whole, Change((repeated,))) == [
-        ("allocated", "gpu-0", "handed out to claim default/mine"),
+        ("allocated", "gpu-0", "allocated to claim default/mine"),
         ("released", "gpu-0", "no longer with claim default/mine"),
     ]
 

@@ -137,7 +137,10 @@ async def test_so_many_may_look_and_who_leaves_makes_room() -> None:
         for looker in lookers:
             assert "200 OK" in await looker.head()
         head, body = await whole(server.port, "/live")
-        assert ("503 Service Unavailable" in head, body) == (True, f"{MOST_LOOKING} look already\n")
+        assert ("503 Service Unavailable" in head, body) == (
+            True,
+            f"{MOST_LOOKING} clients have the page open already\n",
+        )
         assert "200 OK" in (await whole(server.port, "/"))[0]
         lookers[0].writer.transport.abort()
 

@@ -21,14 +21,14 @@ from tests.nodeplug.two_fronts.names import device_of
 from tests.nodeplug.two_fronts.runtime import NotStarted, Opened, Runtime
 
 _KINDS = {  # of refusals, by words that they have
-    "held by another": ("has given",),
+    "held by another": ("has allocated",),
     "unhealthy": ("is unhealthy",),
     "not offered": ("not offered",),
     "changed since the scan": ("no longer what was offered", "scanned again", "changed since"),
-    "stale node": ("the container was given",),
+    "stale node": ("the container was allocated",),
     "gone": ("is gone",),
     "the disk refuses": ("No space left", "Read-only", "no lease can be recorded", "CDI spec", "cannot"),
-    "not known yet": ("nothing is handed out until it is", "has no lease"),
+    "not known yet": ("nothing is allocated until they are", "has no lease"),
     "no claim": ("retrieve claim", "not allocated", "got replaced"),
 }
 

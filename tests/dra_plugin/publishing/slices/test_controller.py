@@ -70,7 +70,7 @@ async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytes
     """As where a second machine has the node name of the first: each sets right what the other wrote, for ever."""
 
     def said() -> list[str]:
-        return [x for x in caplog.messages if "changed by somebody else again and again" in x]
+        return [x for x in caplog.messages if "changed by another program again and again" in x]
 
     async def is_right() -> bool | None:
         (now,) = await stand.slices()
