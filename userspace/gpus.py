@@ -4,8 +4,8 @@ The files are those of the loaded kernel module. If the package is upgraded whil
 the module's version stays complete. Without such a folder the files are not available until module and package have the
 same version again.
 
-nvidia-modprobe makes the device nodes. NVIDIA's toolkit runs it for each container; without the toolkit the operator has
-to, or CUDA finds no GPU. A graphical node has no nvidia-uvm after boot, and new MIG instances have no nodes.
+nvidia-modprobe makes the device nodes. NVIDIA's toolkit runs it for each container; without the toolkit the operator
+has to, or CUDA finds no GPU. A graphical node has no nvidia-uvm after boot, and new MIG instances have no nodes.
 """
 
 import os

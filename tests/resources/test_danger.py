@@ -85,7 +85,7 @@ def test_raw_storage_is_dangerous_whatever_its_name(tree: Tree, node: str, numbe
         ("nvidia-caps/nvidia-cap12", "509:12", ""),
         ("nvidia-nvswitchctl", "239:255", ""),  # which lets nobody reconfigure anything without nvidia-cap0
         ("tpmrm0", "253:65536", "can clear the node's TPM"),
-        ("vcio", "100:0", "gives the kernel's memory"),
+        ("vcio", "100:0", "gives access to the kernel's memory"),
         ("gpiomem", "240:0", ""),
         ("nst0", "9:128", ""),
     ],

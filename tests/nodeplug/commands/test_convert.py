@@ -420,7 +420,7 @@ def test_a_dangerous_node_in_a_group_is_offered_as_it_was(tree: Tree) -> None:
     text = "devices: [{name: pi, groups: [{paths: [{path: /dev/vcio}, {path: /dev/vchiq}]}]}]"
     result = converted(tree, text)
     (resource,) = resources(result).values()
-    assert "# dangerous: /dev/vcio gives the kernel's memory" in result.stdout
+    assert "# dangerous: /dev/vcio gives access to the kernel's memory" in result.stdout
     found = scan(tree.host, (*READERS, paths_reader(["/dev/vc*"])))
     assert len(assign(found, [resource]).devices[resource.name]) == 1
 
