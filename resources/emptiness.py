@@ -1,7 +1,8 @@
-"""Why a resource has no device, in words. Pure.
+"""Why a resource has no device. Pure.
 
-What comes nearest decides: a device that the resource means and another one has, one that it may not have, a folder
-in the place of a node, or one of its kind that it does not mean. Where nothing here is of its kind, that is all.
+The nearest device decides: one that the resource selects and another one owns, one that it cannot have, a folder
+instead of a node, or one of its kind that it does not select. Without any device of its kind, there is no further
+reason.
 """
 
 from hostdevices import Device, Inventory
@@ -11,18 +12,18 @@ from resources.presets import PRESETS
 from resources.resource import Resource, Selector
 from resources.selector import AllOf, AnyOf, Kinds, Paths, Preset, concerns, fulfilled, path_globs
 
-_MOST = 2  # devices that are named
+_MOST = 2  # the most devices that are named
 _DANGEROUS_KINDS = {
     kind
     for entry in PRESETS.values()
     if entry.is_dangerous and isinstance(entry.selector, Kinds)
     for kind in entry.selector.kinds
 }
-_UNLIKE = "it has no attribute"  # a device of another sort; one with another value comes nearer
+_UNLIKE = "it has no attribute"  # a device of another type; one with another value is nearer
 
 
 def why_empty(resource: Resource, inventory: Inventory, assignment: Assignment) -> str:
-    """Return that `resource`, which `assignment` gives nothing, has no device here, and why if something comes near."""
+    """Return that `resource`, which has nothing in `assignment`, has no device here, and the nearest reason if any."""
     reason = _reason(resource, inventory, assignment)
     text = f"no device here: {reason}" if reason else "no device here"
     if not resource.dangerous and DANGEROUS not in text and _needs_danger(resource.selector):
@@ -47,7 +48,7 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
         return f"{folder} is a folder; `group: {{folder: {folder}}}` hands out all nodes in it as one"
     if isinstance(resource.selector, Paths):
         return f"no device node fits {' or '.join(resource.selector.globs)}"
-    if path_globs(resource.selector) or not devices:  # a path is about every kind: the reasons of others say nothing
+    if path_globs(resource.selector) or not devices:  # a path concerns every kind: other devices' reasons mean nothing
         return ""
 
     def nearness(device: Device) -> tuple[int, bool]:
@@ -59,7 +60,7 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
 
 
 def _needs_danger(selector: Selector) -> bool:
-    """Tell whether all that a selector can mean is dangerous, as far as presets and kinds say it."""
+    """Return whether everything that a selector can select is dangerous, as far as presets and kinds determine it."""
     match selector:
         case Preset(name, inner):
             return PRESETS[name].is_dangerous if name in PRESETS else _needs_danger(inner)

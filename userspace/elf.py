@@ -19,7 +19,7 @@ _LONGEST = 255  # bytes of a file's name
 
 
 class NotElf(ValueError):
-    """A file that is no 64-bit ELF file, or not a whole one."""
+    """The file is not a 64-bit ELF file, or incomplete."""
 
 
 class _Segment(NamedTuple):
@@ -30,7 +30,7 @@ class _Segment(NamedTuple):
 
 
 def soname(path: str) -> str:
-    """Return the soname of a library; empty where it has none. Raises `NotElf`, and OSError of the disk."""
+    """Return the soname of a library; empty if it has none. Raises `NotElf`, and OSError of the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         return _soname(descriptor)

@@ -23,18 +23,18 @@ from hostdevices.tree import Folder
 from userspace import nvidia
 from userspace.driver_folders import DriverFolders, mounts
 
-_RETRY = 60.0  # seconds until what failed is tried again
+_RETRY = 60.0  # seconds until a failure is retried
 
 
 class NvidiaUserspace:
-    """Finds the driver's files below `driver_root` of the host; puts them together in `folder` unless that is None.
+    """Finds the driver's files below `driver_root` of the host; collects them in `folder` unless that is None.
 
-    `on_host` is the folder of the host that `driver_root` is, where the daemon has it elsewhere: what a runtime mounts
-    is named by that. Empty: it is the same.
+    `on_host` is the path of `driver_root` on the host, if it differs in the daemon's mount namespace: a runtime mounts
+    by that path. Empty: the same path.
     """
 
     def __init__(self, host: Host, driver_root: str, folder: Path | None, on_host: str = "") -> None:
-        """Read nothing yet."""
+        """Prepare; nothing is read yet."""
         self._host = host
         self._root = os.path.realpath(f"{host.root}/{driver_root}")
         self._on_host = (on_host or self._root).rstrip("/")
@@ -42,12 +42,12 @@ class NvidiaUserspace:
         self._folders = DriverFolders(folder) if folder is not None else None
         self._current: Path | None = None
         self._found: DriverFiles | None = None
-        self._key: object = None  # what the answer was found out from
+        self._key: object = None  # the inputs of the stored result
         self._tried = 0.0
         self._lock = threading.Lock()  # both methods are called in threads
 
     def enrich(self, inventory: Inventory) -> Inventory:
-        """Return the inventory, each of NVIDIA's GPUs with its driver's files."""
+        """Return the inventory; each of NVIDIA's GPUs has its driver's files."""
         gpus = {
             i: x for i, x in inventory.devices.items() if x.kind == "gpu" and x.attributes.get("driver") == "nvidia"
         }
@@ -59,7 +59,7 @@ class NvidiaUserspace:
         return Inventory({**inventory.devices, **with_files}, inventory.problems)
 
     def prune(self, leases: Collection[object]) -> None:
-        """Remove folders of other versions that no lease is left of (`DriverFolders.prune`). Raises OSError."""
+        """Remove folders of other versions that no lease needs (`DriverFolders.prune`). Raises OSError."""
         if self._folders is not None:
             with self._lock:
                 self._folders.prune(self._current, leases)
