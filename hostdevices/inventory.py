@@ -13,12 +13,12 @@ class Problem(Struct, frozen=True, order=True):
 
     where: str  # the syspath or file
     reason: str
-    is_stuck: bool = False  # whether a read does not return
+    is_stuck: bool = False  # a read does not come back
     hides_kind: bool = False  # a whole kind of devices could not be read: none of them was seen
 
     @classmethod
     def of(cls, where: str, error: UnreadableFile, *, hides_kind: bool = False) -> "Problem":
-        """Return the problem that `where` could not be read."""
+        """Say that `where` could not be read."""
         return cls(where, str(error), isinstance(error, ReadStuck), hides_kind)
 
 

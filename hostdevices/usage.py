@@ -117,7 +117,7 @@ def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:
         own = {node.path.encode() for node in disk.devnodes}
         if mounted & {f"{node.major}:{node.minor}".encode() for node in disk.devnodes}:
             yield f"a file system on {disk.name} is mounted"
-        # file systems on several disks have a number of their own in the table; here they are listed by name
+        # file systems on several disks have a number of their own in the table; they are listed by name here
         if any(host.exists(f"/sys/fs/{kind}/{disk.name}") for kind in ("ext4", "xfs", "f2fs")) or any(
             host.exists(f"/sys/fs/btrfs/{x}/devices/{disk.name}") for x in host.list("/sys/fs/btrfs")
         ):

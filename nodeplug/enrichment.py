@@ -1,4 +1,4 @@
-"""What a scan does not read: health over time, and what libraries, drivers and other daemons report about devices."""
+"""What a scan does not read: health over time, and what libraries, drivers and other daemons say of devices."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial

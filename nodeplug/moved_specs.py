@@ -39,7 +39,7 @@ def leave_folder_of_before(settings: Settings) -> None:
             return
         if is_seen:
             log.info("CDI specs are written to %s from now on; those of before in %s are removed", now, before)
-        else:  # for example in a pod that no longer mounts it
+        else:  # as in a pod that has no mount of it any more
             says = "CDI specs are written to %s from now on; %s is not seen here: where it is, remove nodeplug-* in it"
             log.warning(says, now, before)
     with contextlib.suppress(OSError):  # the ledger is in the same directory and reports what is wrong with the disk

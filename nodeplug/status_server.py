@@ -92,7 +92,7 @@ class StatusServer:
         while True:
             try:
                 return await self._server()
-            except (OSError, UnicodeError, RuntimeError) as error:  # an invalid name; no thread for its resolution
+            except (OSError, UnicodeError, RuntimeError) as error:  # no name can be so; no thread is left to look it up
                 log.log(level, "cannot serve metrics at %s: %s; it is tried again", self._address, _in_words(error))
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
@@ -213,7 +213,7 @@ class _Connection(asyncio.Protocol):
     def _answered(self, line: bytes) -> bytes:
         try:
             return self._answer(line)
-        except Exception:  # a defect in the metrics must not make the probes fail
+        except Exception:  # a defect of whoever counts must not take the probes with it
             log.exception("the status could not be told")
             return _response("500 Internal Server Error", "see the log\n")
 

@@ -59,7 +59,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/bsg/*", _STORAGE),
     ("/dev/cachefiles", _STORAGE),  # replaces the content of others' files
     ("/dev/crash", _MEMORY),  # of distributions that have /dev/mem cut down
-    ("/dev/cxl/mem[0-9]*", _STORAGE),  # commands to memory devices, like those of nmem
+    ("/dev/cxl/mem[0-9]*", _STORAGE),  # commands memory devices, as nmem's do
     ("/dev/efi_capsule_loader", _FIRMWARE),
     ("/dev/fwctl/*", _FIRMWARE),
     ("/dev/hpilo/*", _POWER),
@@ -79,7 +79,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/nvme*", _STORAGE),
     ("/dev/pktcdvd/control", _STORAGE),
     ("/dev/pmcsas*", _STORAGE),
-    ("/dev/rshim[0-9]*", _FIRMWARE),  # of BlueField cards, which they can also reset
+    ("/dev/rshim[0-9]*", _FIRMWARE),  # of BlueField cards, which they reset, too
     ("/dev/rtc*", _CLOCK),
     ("/dev/switchtec[0-9]*", _FIRMWARE),  # of PCIe switches
     ("/dev/tw[ael][0-9]*", _STORAGE),  # 3ware controllers

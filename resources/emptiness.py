@@ -1,8 +1,7 @@
 """Why a resource has no device. Pure.
 
-The nearest device decides: one that the resource selects and another one owns, one that it cannot have, a folder
-instead of a node, or one of its kind that it does not select. Without any device of its kind, there is no further
-reason.
+What comes nearest decides: a device that the resource means and another one has, one that it may not have, a folder
+in the place of a node, or one of its kind that it does not mean. Where nothing here is of its kind, that is all.
 """
 
 from hostdevices import Device, Inventory
@@ -48,7 +47,7 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
         return f"{folder} is a folder; `group: {{folder: {folder}}}` hands out all nodes in it as one"
     if isinstance(resource.selector, Paths):
         return f"no device node fits {' or '.join(resource.selector.globs)}"
-    if path_globs(resource.selector) or not devices:  # a path concerns every kind: other devices' reasons mean nothing
+    if path_globs(resource.selector) or not devices:  # a path is about every kind: the reasons of others say nothing
         return ""
 
     def nearness(device: Device) -> tuple[int, bool]:

@@ -28,16 +28,16 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPN
 
 
 class NoRoom(OSError):
-    """The disk has no room for a driver's files; the message has the size that is needed."""
+    """The disk has no room for a driver's files; says how much is needed."""
 
 
 class DriverFolders:
-    """The driver folders below one folder."""
+    """The folders below one of ours."""
 
     def __init__(self, path: Path) -> None:
-        """Prepare; nothing is changed yet."""
+        """Prepare; nothing is touched yet."""
         self.path = path
-        self._holders: dict[str, frozenset[object]] = {}  # by a folder that no new container gets
+        self._holders: dict[str, frozenset[object]] = {}  # by a folder that nobody new is given
 
     def make(self, files: InstalledDriver) -> Path:
         """Return the folder with these files, creating it if necessary. Raises OSError."""
@@ -68,8 +68,7 @@ class DriverFolders:
     def fuller_than(self, files: InstalledDriver) -> Path | None:
         """Return the last folder of a version if it has libraries of that version which are not among these files.
 
-        In that case the packages are being removed, one after the other, and the remaining files are only a part of the
-        driver.
+        They are being removed then, one package after the other: whoever gets the rest has half a driver.
         """
         if (made := self.of_version(files.version)) is None:
             return None
@@ -77,10 +76,9 @@ class DriverFolders:
         return made if any(x not in files.files and x not in files.links for x in libraries) else None
 
     def prune(self, current: Path | None, leases: Collection[object]) -> None:
-        """Remove the folders, except `current`, that no lease needs, and the remains of a crash. Raises OSError.
+        """Remove the folders, but `current`, that no lease is left of, and what a crash left. Raises OSError.
 
-        `leases` identify all present leases. At a daemon's first call, each of them can be from the time of each
-        folder.
+        `leases` tell apart all that there are now. All of a daemon's first time may be from when a folder was given.
         """
         now = frozenset(leases)
         for folder in self._folders():
@@ -128,7 +126,7 @@ class DriverFolders:
 
 @contextlib.contextmanager
 def _locked(folder: Path, option: int = 0) -> Iterator[None]:
-    """Lock a folder during the context; with LOCK_NB raises `BlockingIOError` if another daemon has the lock."""
+    """Have a folder for ourselves; with LOCK_NB raises `BlockingIOError` where another daemon has it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | option)
@@ -138,7 +136,7 @@ def _locked(folder: Path, option: int = 0) -> Iterator[None]:
 
 
 def mounts(folder: Path) -> tuple[DriverMount, ...]:
-    """Return the mounts of a folder in a container: files for loaders and firmware each at their own path."""
+    """Return how a container is given a folder: what is for loaders and firmware each at its place."""
     return tuple(DriverMount(f"{folder}{inside}", inside) for inside in _mounted(folder))
 
 
@@ -154,11 +152,11 @@ def _copy(source: str, target: str) -> None:
     shutil.copyfile(source, target)
     os.chmod(target, os.stat(source).st_mode & 0o755)
     with open(target, "rb") as file:
-        os.fsync(file.fileno())  # an existing folder must be complete, also after a power cut
+        os.fsync(file.fileno())  # a folder that is there is complete, also after a power cut
 
 
 def _digest(files: InstalledDriver) -> str:
-    """Return a digest that distinguishes two packages of one version."""
+    """Return what tells two packages of one version apart."""
     found = blake2b(digest_size=6)
     for inside, source in sorted(files.files.items()):
         status = os.stat(source)

@@ -19,7 +19,7 @@ _LONGEST = 255  # bytes of a file's name
 
 
 class NotElf(ValueError):
-    """The file is not a 64-bit ELF file, or incomplete."""
+    """A file that is no 64-bit ELF file, or not a whole one."""
 
 
 class _Segment(NamedTuple):

@@ -23,14 +23,14 @@ from hostdevices.tree import Folder
 from userspace import nvidia
 from userspace.driver_folders import DriverFolders, mounts
 
-_RETRY = 60.0  # seconds until a failure is retried
+_RETRY = 60.0  # seconds until what failed is tried again
 
 
 class NvidiaUserspace:
-    """Finds the driver's files below `driver_root` of the host; collects them in `folder` unless that is None.
+    """Finds the driver's files below `driver_root` of the host; puts them together in `folder` unless that is None.
 
-    `on_host` is the path of `driver_root` on the host, if it differs in the daemon's mount namespace: a runtime mounts
-    by that path. Empty: the same path.
+    `on_host` is the folder of the host that `driver_root` is, where the daemon has it elsewhere: what a runtime mounts
+    is named by that. Empty: it is the same.
     """
 
     def __init__(self, host: Host, driver_root: str, folder: Path | None, on_host: str = "") -> None:
@@ -47,7 +47,7 @@ class NvidiaUserspace:
         self._lock = threading.Lock()  # both methods are called in threads
 
     def enrich(self, inventory: Inventory) -> Inventory:
-        """Return the inventory; each of NVIDIA's GPUs has its driver's files."""
+        """Return the inventory, each of NVIDIA's GPUs with its driver's files."""
         gpus = {
             i: x for i, x in inventory.devices.items() if x.kind == "gpu" and x.attributes.get("driver") == "nvidia"
         }
@@ -59,7 +59,7 @@ class NvidiaUserspace:
         return Inventory({**inventory.devices, **with_files}, inventory.problems)
 
     def prune(self, leases: Collection[object]) -> None:
-        """Remove folders of other versions that no lease needs (`DriverFolders.prune`). Raises OSError."""
+        """Remove folders of other versions that no lease is left of (`DriverFolders.prune`). Raises OSError."""
         if self._folders is not None:
             with self._lock:
                 self._folders.prune(self._current, leases)

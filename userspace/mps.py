@@ -14,9 +14,9 @@ _CONTROL = "control"
 
 
 def with_mps(host: Host, inventory: Inventory, pipe_directories: Iterable[str], root: str = "/") -> Inventory:
-    """Return the inventory; NVIDIA's GPUs have the folders without a control daemon.
+    """Return the inventory, NVIDIA's GPUs with those of the folders in which no control daemon is.
 
-    `root` is the driver's root, or the host's root in the daemon's mount namespace: the folders can be there too.
+    `root` is where the driver is, or the host's root, if that is elsewhere for us: there they may be, too.
     """
     roots = ("", root.rstrip("/"))
     absent = tuple(

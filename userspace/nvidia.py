@@ -42,7 +42,7 @@ _TOOLS = (
 )
 _OTHER_LIBRARIES = re.compile(r"libnvidia-(egl-(gbm|wayland2?|xcb|xlib)|nvvm70)\.so\.[0-9.]+")
 _OF_VERSION = re.compile(r"libcuda\.so\.([0-9]+(?:\.[0-9]+)+)")
-_SHARED = (  # below /etc or /usr/share of the host, and the container's folder for them
+_SHARED = (  # below /etc or /usr/share of the host, and where containers have them
     ("vulkan/icd.d", re.compile(r"nvidia_icd[a-z0-9_.]*\.json"), "/etc"),
     ("vulkan/implicit_layer.d", re.compile(r"nvidia_layers\.json"), "/etc"),
     ("OpenCL/vendors", re.compile(r"nvidia\.icd"), "/etc"),
@@ -52,7 +52,7 @@ _SHARED = (  # below /etc or /usr/share of the host, and the container's folder 
 )
 _FIRMWARE = re.compile(r"gsp[a-z0-9_]*\.bin")
 SOCKET_FOLDERS = ("/run/nvidia-persistenced", "/run/nvidia-fabricmanager")
-_PLAIN = {  # names that programs use although no library has them
+_PLAIN = {  # what programs ask for although no library is called so
     "libcuda.so.1": "libcuda.so",
     "libnvidia-opticalflow.so.1": "libnvidia-opticalflow.so",
 }
@@ -62,7 +62,7 @@ _INDIRECT = {"libGLX_nvidia.so.0": "libGLX_indirect.so.0"}
 
 
 class InstalledDriver(Struct, frozen=True):
-    """A driver's files: the host path of each by its path in the container, and the links beside them."""
+    """A driver's files: where each is on the host by its path in the container, and the links beside them."""
 
     version: str
     files: Mapping[str, str]
@@ -70,13 +70,13 @@ class InstalledDriver(Struct, frozen=True):
 
 
 def versions(root: Folder) -> tuple[str, ...]:
-    """Return the versions of the drivers with libraries below `root`, sorted; a dangling link does not count."""
+    """Return the versions of the drivers with libraries below `root`, sorted; a link that leads nowhere is none."""
     found = ((folder, _OF_VERSION.fullmatch(name)) for folder in LIBRARY_FOLDERS for name in root.names(folder))
     return tuple(sorted({x[1] for folder, x in found if x and root.resolve(f"{folder}/{x[0]}") is not None}))
 
 
 def sockets(root: Folder) -> Iterator[str]:
-    """Yield the existing sockets of the driver's services, which programs expect at the same paths."""
+    """Yield the sockets of the driver's services that are there, which programs look for at the same paths."""
     for folder in SOCKET_FOLDERS:
         if "socket" in root.names(folder):
             yield f"{folder}/socket"
@@ -97,7 +97,7 @@ def find(root: Folder, prefix: str, version: str) -> InstalledDriver:
     links: dict[str, str] = {}
 
     def take(folder: str, name: str, inside: str) -> str:
-        """Record a file, through links that stay below the root; return its path."""
+        """Note a file, through links that stay below the root; return where it is."""
         real = root.resolve(f"{folder}/{name}")
         if real is not None and f"{inside}/{name}" not in files:
             files[f"{inside}/{name}"] = f"{prefix}{real}"
@@ -109,7 +109,7 @@ def find(root: Folder, prefix: str, version: str) -> InstalledDriver:
             if not (name.endswith(f".so.{version}") or _OTHER_LIBRARIES.fullmatch(name)):
                 continue
             if root.target(f"{folder}/{name}") is not None and _OTHER_LIBRARIES.fullmatch(name):
-                continue  # a link, which its soname creates too
+                continue  # the link that its soname makes
             if source := take(folder, name, LIBRARIES):
                 links.update(_links(source, name))
     for name in _TOOLS:
@@ -132,7 +132,7 @@ def _links(source: str, name: str) -> Iterator[tuple[str, str]]:
     try:
         known_as = soname(source)
     except NotElf:
-        return  # the file exists, but programs' name for it is unknown
+        return  # it is there, and what programs call it nobody knows
     if known_as in ("", name):
         return
     yield f"{LIBRARIES}/{known_as}", name

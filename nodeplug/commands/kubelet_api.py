@@ -148,7 +148,7 @@ class ClusterNode:
             except (ClientError, DecodeError) as error:
                 failed = True
                 log.warning("cannot tell the cluster: %s", error)
-                if not isinstance(error, Refused):  # the server does not answer
+                if not isinstance(error, Refused):  # nobody answers
                     break
         self._failures = self._failures + 1 if failed else 0
 

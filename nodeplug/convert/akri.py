@@ -47,7 +47,7 @@ _FOLDERS = {"event": "input", "js": "input", "mouse": "input", "controlC": "snd"
 _FOLDERS |= {"renderD": "dri"}
 _FILTER = re.compile(r'\s*([A-Z]+)(?:\{([^}]*)\})?\s*(==|!=)\s*"([^"]*)"\s*(?:,|$)')
 _USB = ("SUBSYSTEM", None, "==", "usb")
-_WHOLE_USB = ("ENV", "DEVTYPE", "==", "usb_device")  # a device of the subsystem that has a node is one of these
+_WHOLE_USB = ("ENV", "DEVTYPE", "==", "usb_device")  # what of the subsystem has a node is that
 _BROKERS = "brokers are not started: nodeplug starts no pods. What is in brokerSpec is to be a workload of its own."
 _INSTANCES = "pods ask for any of them, under this name; names of one device (akri.sh/NAME-HASH) are not offered."
 _NODE = "UDEV_DEVNODE_... has the paths, with the configuration's name; before, there was the instance's hash."

@@ -154,7 +154,7 @@ def _usb(groups: Sequence[Group]) -> tuple[Values, tuple[str, ...]]:
         return values, (_EACH,)
     if len(groups) > 1:
         raise _Different("several groups of USB ids, some with more than one, and a resource has one rule for all")
-    return {**values, "group": {"attribute": "bus"}}, ()  # an attribute that all of them have in common
+    return {**values, "group": {"attribute": "bus"}}, ()  # which all of them have in common
 
 
 def _alone(paths: Sequence[Path], host: Host) -> Values:

@@ -57,7 +57,7 @@ class File(Struct, frozen=True, rename="camel"):
     resource_list: tuple[Pool, ...]
 
 
-_DEVLINK: Values = {"devlink": True}  # the source of cards' DDP packages
+_DEVLINK: Values = {"devlink": True}  # by which cards tell their package
 _OLDER = "ddpProfiles: cards of the 700 series tell theirs to Intel's ddptool alone, and do not fit here."
 _SUBFUNCTION = "auxNetDevice"
 _NOT_OF_SUBFUNCTIONS = {

@@ -100,7 +100,7 @@ class Feed:
             except (HostExhausted, NotRunning, Refusal) as error:
                 self._publish(msgspec.structs.replace(self._drawn, trouble=str(error)), ())
                 await asyncio.sleep(_AGAIN)
-            except Exception:  # a defect of ours must not leave viewers without a message
+            except Exception:  # a defect of ours must not leave who looks without a word
                 log.exception("the page cannot be told how things are")
                 self._publish(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; its log says where"), ())
                 await asyncio.sleep(_AGAIN)
