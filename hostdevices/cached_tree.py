@@ -93,7 +93,8 @@ class CachedTree:
     def resolve(self, path: str) -> str | None:
         """Return the path that `path` resolves to, now."""
         real = self._tree.resolve(path)
-        return intern(real) if real is not None and real.startswith(_DEVICES) else real  # shares texts with contents
+        # shares one string object with the folders of `_Answers`
+        return intern(real) if real is not None and real.startswith(_DEVICES) else real
 
     def is_public(self, path: str) -> bool:
         """Return whether `path` resolves to a file that every user can read, now."""

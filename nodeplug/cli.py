@@ -72,7 +72,7 @@ class _Lazy(CommandGroup):
         return command
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run the command line. An output that cannot be written is an error; a closed output is none."""
+        """Run the command line. Report output that cannot be written, but not output that has been closed."""
         with contextlib.ExitStack() as unread:
             if sys.stdout is None:  # the parent process has closed it
                 sys.stdout = unread.enter_context(open(os.devnull, "w"))

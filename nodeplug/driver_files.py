@@ -15,7 +15,7 @@ log = logging.getLogger("nodeplug")
 
 
 def driver_files(config: Config, host: Host, *, made: bool = True) -> NvidiaUserspace:
-    """Return the finder of the drivers' files, which also creates the folders of them if they are to be `made`."""
+    """Return the finder of the drivers' files, which also creates their folders if they are to be `made`."""
     settings = config.settings
     return NvidiaUserspace(
         host, settings.driver_root, folder_of(config) if made else None, settings.driver_root_on_host

@@ -147,7 +147,7 @@ class Offering:
     async def run(self) -> None:
         """Follow the host until cancelled."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LABELS_PATIENCE):  # slices without resources that follow would look like a fact
+            async with asyncio.timeout(LABELS_PATIENCE):  # incomplete slices would look like a fact
                 await self._may_begin.wait()
         while True:
             self._until_configured = until_configured = asyncio.timeout(None)

@@ -31,7 +31,7 @@ def with_ways_out(host: Host, inventory: Inventory) -> Inventory:
     """
     try:
         uplinks, others = certainly(partial(_ways_out, host))
-    except OSError as error:  # only in a sandbox between us and the kernel
+    except OSError as error:  # permanent here: a sandbox is in between
         problem = Problem("routes", f"default routes of other tables than main are not known: {error}")
         return structs.replace(inventory, problems=(*inventory.problems, problem))
     found = {i: _as_other(device) for i, device in _carriers(host, inventory, others)}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from hostdevices.device import Device
 from resources import template
 
-_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")  # runtimes' format, for values from the hardware
+_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")  # as runtimes require it, for values of the hardware
 
 
 def foreign_names(templates: Iterable[str], device: Device) -> tuple[str, ...]:

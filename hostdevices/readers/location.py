@@ -65,7 +65,7 @@ class SysfsLocation(Struct, frozen=True):
     attributes: Mapping[str, AttributeValue] = {}
     numa_nodes: tuple[int, ...] = ()
     function: str = ""  # the syspath of the PCI function; empty if it is on none
-    other_facts: tuple[str, ...] = ()  # the facts for when its USB device's serial number stops, or starts, to identify
+    other_facts: tuple[str, ...] = ()  # the facts after its USB device's serial number becomes ambiguous, or unique
     port_facts: tuple[str, ...] = ()  # the facts if its USB device is identified by the port
 
 

@@ -91,7 +91,7 @@ class Pace:
 
     A burst ends after `QUIET` seconds without an event, and is scanned for the last time then. During a burst, scans
     follow after 1 ms (a device's parts and peers arrive within that), 70 ms, and every 5 s; scans that find nothing new
-    keep an interval of at most 250 ms. So 512 virtual functions give five results, if they are created within 9 s.
+    extend the interval to at most 250 ms. So 512 virtual functions give five results, if they are created within 9 s.
     """
 
     QUIET = 0.2

@@ -26,7 +26,7 @@ _NVIDIAS = Device("", "gpu", "", attributes={"vendor": "10de"})
 
 
 def _is_of_others(selector: Selection) -> bool:
-    """Return whether a selector names vendors other than NVIDIA."""
+    """Return whether a selector names vendors, and NVIDIA is not one of them."""
     match selector:
         case Attribute("vendor", _):
             return bool(selector.why_not(_NVIDIAS))

@@ -24,7 +24,7 @@ from resources.resource import Resource
 from resources.selector import Selection, concerns, describe
 from resources.shares import shares_of
 
-_MOST_NEAR = 20  # the most devices of its kinds that a resource does not have
+_MOST_NEAR = 20  # the most devices that are listed although the resource does not have them
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="explain"):
